@@ -26,6 +26,8 @@ class SiteWeb:
     status: int = 200  # of every page: a site that blocks answers 403
     asked: list[tuple[float, str, int]] = field(default_factory=list)  # when, path, status
     sent_bytes: int = 0  # of bodies
+    waiting: int = 0  # requests that have no answer yet
+    most_waiting: int = 0
     url: str = ""
     _server: asyncio.Server | None = None
 
@@ -45,7 +47,10 @@ class SiteWeb:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 path, at = head.split(b" ")[1].decode(), time.monotonic()
+                self.waiting += 1
+                self.most_waiting = max(self.most_waiting, self.waiting)
                 await asyncio.sleep(self.delay_s)
+                self.waiting -= 1
                 status, body, headers = self._answer(path, head.decode("latin-1").lower())
                 self.asked.append((at, path, status))
                 self.sent_bytes += len(body)

@@ -16,6 +16,7 @@ from pace import patience
 from receiver import receiver as receiving
 from site_web import SiteWeb, linked
 
+from weft.engine.memory import LEAST_BYTES
 from weft.jobs.sites.changes import ChangeReport
 from weft.jobs.sites.files import site_of
 from weft.jobs.sites.registry import SiteRegistry
@@ -256,5 +257,29 @@ def test_a_service_that_was_away_over_due_times_makes_one_run(tmp_path: Path) ->
                 await asyncio.sleep(0.5)  # a second one would have begun by now
                 assert (sites.status()[0].runs, sites.status()[0].state) == (1, "idle")
                 assert web.statuses("/a") == [200]
+
+    asyncio.run(work())
+
+
+def test_a_sites_memory_bounds_its_pages_in_flight_and_its_urls(tmp_path: Path) -> None:
+    """As little as may be: two pages at a time, and an end when the URLs leave no room for one. Others go on."""
+    paths = [f"/{number}" for number in range(40)]
+    small = SiteWeb({"/": linked(*paths), **{path: path for path in paths}}, delay_s=0.02)
+    hubs = {hub: linked(*(f"{hub}/{number}" for number in range(9_000))) for hub in ("/a", "/b")}
+    many = SiteWeb({"/": linked(*hubs), **hubs}, address="127.9.0.2", delay_s=0.02)
+
+    async def work() -> None:
+        async with small, many, serving(config_for(tmp_path)) as (service, _):
+            sites = SiteRegistry(tmp_path, store=service.store)
+            for name, web in (("small", small), ("many", many)):
+                add(sites, name, web, max_memory_bytes=LEAST_BYTES, max_concurrent_articles=50)
+            sites.run()
+            await until(sites, lambda found: 0 < found["small"].memory_bytes <= LEAST_BYTES or found["small"].runs > 0)
+            await until(sites, lambda found: all(one.runs == 1 for one in found.values()))
+            found = {one.name: one for one in sites.status()}
+            assert (found["small"].last_state, found["small"].pages, small.most_waiting) == ("COMPLETED", 41, 2)
+            assert (found["many"].last_state, found["many"].state) == ("PARTIAL", "paused")
+            assert "(its URLs leave no room for a page: raise max_memory_bytes" in found["many"].health.message
+            assert found["many"].max_memory_bytes == LEAST_BYTES
 
     asyncio.run(work())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from weft.jobs.sites.status import SiteStatus
 
 Watch = Callable[[Sequence["SiteStatus"]], None]
-COLUMNS = ("site", "state", "pages", "failed", "queued", "pages/s", "success", "next run")
+COLUMNS = ("site", "state", "pages", "failed", "queued", "memory", "pages/s", "success", "next run")
 _STYLES = {"running": "green", "waiting": "yellow", "stopping": "yellow", "paused": "bold red", "idle": "dim"}
 
 
@@ -43,9 +43,14 @@ def cells(site: SiteStatus) -> tuple[str, ...]:
     rate = site.health.success_rate
     return (
         site.name, site.state, f"{site.pages:,}", f"{site.failed:,}", f"{site.queued:,}",
+        f"{_mib(site.memory_bytes)} of {_mib(site.max_memory_bytes)} MiB" if site.memory_bytes else "-",
         f"{site.pages_per_s:.1f}" if site.pages_per_s else "-", "-" if rate is None else f"{rate:.0%}",
         time.strftime("%m-%d %H:%M", time.localtime(site.next_at)) if site.next_at else "-",
     )  # fmt: skip
+
+
+def _mib(number: int) -> str:
+    return f"{number / (1 << 20):,.0f}"
 
 
 def notes(sites: Sequence[SiteStatus]) -> list[str]:

@@ -41,6 +41,11 @@ def check_in_flight(in_flight: object) -> None:
         raise BadInput(f"in_flight: {in_flight!r} is not accepted; use a whole number from 1")
 
 
-def opened_with(own: Mapping[str, Any], weight: float, in_flight: int | None) -> dict[str, Any]:
+def opened_with(
+    own: Mapping[str, Any], weight: float, in_flight: int | None, memory_bytes: int | None
+) -> dict[str, Any]:
     """What a crawl is known by when it is opened again: what was found before is no part of it."""
-    return settings.plain({**own, "weight": weight, "in_flight": in_flight})
+    limits = {"weight": weight, "in_flight": in_flight}
+    if memory_bytes is not None:  # else as crawls are known that were opened by an older Weft
+        limits["memory_bytes"] = memory_bytes
+    return settings.plain({**own, **limits})

@@ -35,6 +35,7 @@ from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.revisits import GivenVisits, Revisits
 from weft.engine.loop.robots import RobotsBook
 from weft.engine.machine import open_clock
+from weft.engine.memory import check_memory, flight_within
 from weft.engine.model import Blocked, EndReason, Seeded, Standing, State, check_name
 from weft.engine.notices import Notices
 from weft.engine.recovery import found_of, pages_by_site, read_links_again
@@ -142,7 +143,7 @@ class Core:
         for number in there:
             record = records[number][1] if number in records else Record(settings={})
             config = self._configured(record)
-            limits = limits_of(config, record.in_flight)
+            limits = limits_of(config, flight_within(record.memory_bytes, record.in_flight))
             frontier.reopen_crawl(number, limits, config.politeness, record.weight)
         pages: dict[int, int] = {}
         by_site: dict[int, dict[str, int]] = {}
@@ -300,10 +301,12 @@ class Core:
                 return_free_memory()
 
     def _look(self, now: float) -> None:
-        for number in self._dirty:
+        for number in list(self._dirty):
             if (tenant := self._crawls.get(number)) is not None:
                 tenant.look(now)
                 tenant.add_to(self._progress)
+                if not tenant.keep_within_memory() and tenant.record.state is State.RUNNING:
+                    self._end(tenant, EndReason.MAX_MEMORY)
         self._changed |= self._dirty
         if now >= self._next_record:
             self._next_record = now + RECORD_EVERY_S
@@ -375,8 +378,10 @@ class Core:
         in_flight: int | None = None,
         more: bool = False,
         visits: object = (),
+        memory_bytes: object = None,
     ) -> tuple[Standing, Seeded]:
-        """A crawl of this name, which is opened if it is not there; `more` and `visits`: as for `seed`."""
+        """A crawl of this name, which is opened if it is not there; `more` and `visits`: as for `seed`. `memory_bytes`:
+        what it may take of memory, as far as it can be told whose it is (memory.py)."""
         check_name(name)
         more = bool(more)
         own = crawl_settings.of_crawl(settings or {})
@@ -384,9 +389,10 @@ class Core:
         extraction_of(config.extract)
         weight = crawl_settings.check_weight(weight)
         check_in_flight(in_flight)
+        memory = check_memory(memory_bytes)
         if (number := self._names.get(name)) is not None:
             record = self._record(number)
-            if not crawl_settings.same(record.opened_with, opened_with(own, weight, in_flight)):
+            if not crawl_settings.same(record.opened_with, opened_with(own, weight, in_flight, memory)):
                 raise BadInput(
                     f"a crawl {name!r} is there already, with other settings: edit it, or choose another name"
                 )
@@ -400,9 +406,9 @@ class Core:
         check_email(canonical, config.fetch)
         record = Record(
             settings=crawl_settings.plain(own), weight=weight, deadline=at, in_flight=in_flight, opened_at=time.time(),
-            opened_with=opened_with(own, weight, in_flight),
+            opened_with=opened_with(own, weight, in_flight, memory), memory_bytes=memory,
         )  # fmt: skip
-        limits = limits_of(config, in_flight)
+        limits = limits_of(config, flight_within(memory, in_flight))
         number = self._frontier.open_crawl(name, limits, config.politeness, weight)
         self._step("crawl-opened")
         tenant = self._tenant(number, name, record)
@@ -493,7 +499,7 @@ class Core:
         record = tenant.record
         new_weight = record.weight if weight is None else crawl_settings.check_weight(weight)
         at = record.deadline if deadline is False else crawl_settings.check_deadline(deadline, time.time())
-        limits = limits_of(config, record.in_flight)
+        limits = limits_of(config, flight_within(record.memory_bytes, record.in_flight))
         self._frontier.change_crawl(tenant.number, limits, config.politeness, new_weight)
         record.settings, record.weight, record.deadline = changed, new_weight, at
         back = tenant.edit(config)

@@ -86,13 +86,14 @@ class EngineLink:
         deadline: float | None,
         in_flight: int | None,
         weight: float = 1.0,
+        memory_bytes: int | None = None,
         visits: Mapping[str, PastVisit] = MappingProxyType({}),
     ) -> Standing:
         """Opens a crawl, or finds it open. `visits`: what was found at some of its URLs before."""
         first, more = seeds[:SEEDS_AT_ONCE], len(seeds) > SEEDS_AT_ONCE
         found, _ = await self.call(
             "open", name=name, seeds=first, settings=settings, deadline=deadline, weight=weight, in_flight=in_flight,
-            more=more, visits=_of(first, visits),
+            more=more, visits=_of(first, visits), memory_bytes=memory_bytes,
         )  # fmt: skip
         standing = msgspec.convert(found, Standing)
         if not more or standing.state is State.ENDED:

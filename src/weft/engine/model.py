@@ -34,6 +34,7 @@ class EndReason(StrEnum):
     DONE = "done"  # nothing is left
     MAX_PAGES = "max_pages"
     MAX_DURATION = "max_duration"
+    MAX_MEMORY = "max_memory"  # its URLs leave no room for a page
     DEADLINE = "deadline"
     BUDGET = "budget"  # what is left waits behind a limit for each domain
     CANCELLED = "cancelled"
@@ -58,6 +59,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     requests: int = 0
     retries: int = 0
     body_bytes: int = 0
+    memory_bytes: int = 0  # where it has a limit: what it takes at most now, see engine/memory.py
     rate: float = 0.0  # pages a second, lately
     weight: float = 1.0
     deadline: float | None = None

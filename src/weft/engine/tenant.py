@@ -15,6 +15,7 @@ from weft.engine.crawls import RunningCrawl
 from weft.engine.extraction import extraction_of
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.robots import RobotsBook
+from weft.engine.memory import PAGE_BYTES, flight_within
 from weft.engine.model import EndReason, Standing, State, end_name
 from weft.fetch.contract import Way
 from weft.frontier.admission import Rules
@@ -37,6 +38,7 @@ class Record(Struct, kw_only=True):
     weight: float = 1.0
     deadline: float | None = None
     in_flight: int | None = None
+    memory_bytes: int | None = None
     opened_at: float = 0.0
     ended_at: float | None = None
     running_s: float = 0.0
@@ -80,6 +82,7 @@ class Tenant(RunningCrawl):
         self._since: float | None = None  # when its running time began to count
         self.expects_until = 0.0  # monotonic: how long it waits for seeds that were announced
         self._looks: list[tuple[float, int]] = []
+        self._url_bytes = 0  # of a crawl with a limit of memory, at the last look
         self._added: CrawlProgress | None = None  # its counts when they were last added to the engine's
 
     def sets_aside(self, lease: Lease) -> bool:
@@ -114,6 +117,16 @@ class Tenant(RunningCrawl):
         if not at.queued:
             return EndReason.DONE
         return None if self._embedded.has_work(self.number) else EndReason.BUDGET
+
+    def keep_within_memory(self) -> bool:
+        """Lets as many pages be in flight as its memory has room for besides its URLs; False: for none."""
+        record = self.record
+        if record.memory_bytes is None:
+            return True
+        self._url_bytes = self._embedded.url_bytes(self.number)
+        flight = flight_within(record.memory_bytes, record.in_flight, self._url_bytes)
+        self._embedded.limit_flight(self.number, flight)
+        return flight != 0
 
     # ── its clock ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -197,6 +210,7 @@ class Tenant(RunningCrawl):
             requests=status.requests,
             retries=status.retries,
             body_bytes=status.body_bytes,
+            memory_bytes=0 if record.memory_bytes is None else self._url_bytes + at.leased * PAGE_BYTES,
             rate=(status.pages - looks[0][1]) / span_s if span_s > 0 else 0.0,
             weight=record.weight,
             deadline=record.deadline,

@@ -32,9 +32,15 @@ _REASONS: Mapping[EndReason, FinishReason] = {
     EndReason.BUDGET: FinishReason.DONE,
     EndReason.MAX_PAGES: FinishReason.MAX_PAGES,
     EndReason.MAX_DURATION: FinishReason.DEADLINE,
+    EndReason.MAX_MEMORY: FinishReason.MAX_MEMORY,
     EndReason.DEADLINE: FinishReason.DEADLINE,
     EndReason.CANCELLED: FinishReason.CANCELLED,
     EndReason.FAILED: FinishReason.ERROR,
+}
+
+_MESSAGES: Mapping[EndReason, str] = {
+    EndReason.FAILED: "the engine has lost the crawl",
+    EndReason.MAX_MEMORY: "its URLs leave no room for a page: raise max_memory_bytes, or narrow its scope",
 }
 
 
@@ -152,14 +158,16 @@ def unstarted(task: Task) -> Progress:
 
 def status_of(task: Task, standing: Standing | None, now: float, waiting_before: int | None = None) -> Status:
     """How a task stands, with its crawl's standing while it runs."""
-    progress, classes, number, rate = task.progress, task.errors_by_class, task.last_number, 0.0
+    progress, classes, number, rate, memory = task.progress, task.errors_by_class, task.last_number, 0.0, 0
     if not task.is_terminal:
         progress, classes, number = unstarted(task), {}, 0
         if standing is not None:
             (progress, classes), number, rate = progress_of(standing), standing.number, standing.rate
+            memory = standing.memory_bytes
     return Status(
         task=task, progress=progress, errors_by_class=classes, duration_s=task.duration_s(now),
         remaining_s=task.remaining_s(now), waiting_before=waiting_before, number=number, pages_per_s=round(rate, 2),
+        memory_bytes=memory,
     )  # fmt: skip
 
 
@@ -168,7 +176,7 @@ def finish_of(task: Task, standing: Standing) -> tuple[TaskState, Finish]:
     progress, classes = progress_of(standing)
     reason = _REASONS[standing.reason or EndReason.FAILED]
     state, reason = ending(progress, reason, task.spec.partial_results_ok)
-    message = "the engine has lost the crawl" if standing.reason is EndReason.FAILED else ""
+    message = _MESSAGES.get(standing.reason or EndReason.FAILED, "")
     return state, Finish(
         reason=reason, progress=progress, errors_by_class=classes, last_number=standing.number, message=message
     )

@@ -55,6 +55,7 @@ class FinishReason(StrEnum):
     DONE = "done"  # nothing was left to do
     DEADLINE = "deadline"
     MAX_PAGES = "max_pages"
+    MAX_MEMORY = "max_memory"  # its URLs left no room for a page
     CANCELLED = "cancelled"
     TOO_MANY_ERRORS = "too_many_errors"  # it ended by itself, and no page was scraped
     REFUSED = "refused"  # nothing of it could be asked for: a site that cannot be reached, addresses, scope
@@ -189,6 +190,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     partial_results_ok: bool = True
     export_format: str = "json"
     max_pages: int | None = None
+    max_memory_bytes: int | None = None  # of its crawl, see engine/memory.py
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     scope: Scope = "domain"
@@ -250,14 +252,14 @@ def ending(progress: Progress, reason: FinishReason, partial_results_ok: bool) -
 
     By itself (done, max_pages): COMPLETED when no page failed, PARTIAL when some did and some did not, FAILED when
     none was scraped or nothing could be asked for. 404, 410 and what robots.txt says are outcomes: a task that met
-    nothing else is COMPLETED. At the deadline it is PARTIAL, with or without results. `partial_results_ok: false` makes
-    FAILED of PARTIAL.
+    nothing else is COMPLETED. At the deadline, or out of memory, it is PARTIAL, with or without results.
+    `partial_results_ok: false` makes FAILED of PARTIAL.
     """
     if reason is FinishReason.CANCELLED:
         return TaskState.CANCELLED, reason
     if reason in (FinishReason.EXPIRED, FinishReason.ERROR, FinishReason.REFUSED):
         return TaskState.FAILED, reason
-    if reason is FinishReason.DEADLINE or (progress.failed and progress.completed):
+    if reason in (FinishReason.DEADLINE, FinishReason.MAX_MEMORY) or (progress.failed and progress.completed):
         state = TaskState.PARTIAL
     elif progress.failed:
         state, reason = TaskState.FAILED, FinishReason.TOO_MANY_ERRORS

@@ -54,6 +54,7 @@ class Crawling(Protocol):
         *,
         deadline: float | None,
         in_flight: int | None,
+        memory_bytes: int | None,
         visits: Mapping[str, PastVisit],
     ) -> Standing:
         """Opens a crawl, or finds it open. `visits`: what was found at some of its URLs before."""
@@ -238,7 +239,7 @@ class Runner:
         try:
             await self._engine.open(
                 task.id, urls, crawl_settings(task, self._jobs, self._proxies), deadline=task.deadline_at,
-                in_flight=task.spec.max_concurrent_articles, visits=visits,
+                in_flight=task.spec.max_concurrent_articles, memory_bytes=task.spec.max_memory_bytes, visits=visits,
             )  # fmt: skip
         except Gone:
             log.info("the engine is away", task=task.id)

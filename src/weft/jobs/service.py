@@ -42,6 +42,7 @@ class Status(Struct, frozen=True, kw_only=True):
     waiting_before: int | None = None  # tasks that get a slot first, while it is PENDING
     number: int = 0  # of its last event
     pages_per_s: float = 0.0  # lately, while it runs
+    memory_bytes: int = 0  # that its crawl takes at most now, where it has a limit
 
     @property
     def tag(self) -> str:

@@ -61,7 +61,7 @@ class ModelEngine:
 
     async def open(
         self, name: str, seeds: Sequence[str], settings: dict[str, object], *, deadline: float | None,
-        in_flight: int | None, visits: Mapping[str, PastVisit],
+        in_flight: int | None, memory_bytes: int | None, visits: Mapping[str, PastVisit],
     ) -> Standing:  # fmt: skip
         self._check("open", name)
         if self.refuses:
@@ -71,6 +71,7 @@ class ModelEngine:
             "in_flight": in_flight,
             "seeds": list(seeds),
             "visits": visits,
+            "memory_bytes": memory_bytes,
             **settings,
         }
         known = Standing(name=name, id=len(self.crawls) + 1, state=State.RUNNING)

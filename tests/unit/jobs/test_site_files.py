@@ -19,6 +19,7 @@ FULL: dict[str, Any] = LEAST | {
     "delay_seconds": 1.5, "max_concurrent_articles": 2, "retry_attempts": 1, "formats": ["text"],
     "extract": {"price": {"css": ".price", "type": "number"}}, "schedule": "30 2 * * *", "timezone": "Europe/Berlin",
     "depends_on": ["prices"], "min_success_rate": 0.5, "webhook": "https://hooks.example/x",
+    "only_changed": False, "max_memory_bytes": 8 << 20,
 }  # fmt: skip
 
 
@@ -34,6 +35,7 @@ def test_a_file_becomes_a_task_in_the_lane_of_sites(tmp_path: Path, form: str) -
     spec = site.spec
     assert (spec.lane, spec.kind, spec.extra) == (Lane.SITE, "site", {"site": "shop"})
     assert (spec.scope, spec.max_depth, spec.max_pages, spec.timeout_s, spec.delay_s) == ("prefix", 3, 50, 300.0, 1.5)
+    assert spec.max_memory_bytes == 8 << 20
     assert (spec.max_concurrent_articles, spec.retry_attempts, spec.formats) == (2, 1, ("text",))
     assert spec.extract == FULL["extract"]
     assert spec.webhook == {"url": "https://hooks.example/x"}
@@ -54,6 +56,7 @@ def test_rules_may_be_in_a_file_beside_it(tmp_path: Path) -> None:
         ({"name": "Shop!"}, "name: expected `str` matching regex"),
         ({"max_pages": "many"}, "max_pages: expected"),
         ({"max_depth": -1}, "max_depth: expected `int` >= 0"),
+        ({"max_memory_bytes": 4096}, "max_memory_bytes: expected `int` >= 4194304"),
         ({"scope": "planet"}, "scope: invalid enum value 'planet'"),
         ({"start_urls": ["ftp://shop.example/"]}, "ftp://shop.example/"),
         ({"extract": {"price": {"css": "..price["}}}, "extract.price"),

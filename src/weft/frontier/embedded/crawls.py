@@ -82,6 +82,17 @@ class Crawls(Leases):
         self._queues.resting.hurry(crawl, self.now())
         self._queues.unblock(owner)
 
+    def url_bytes(self, crawl: int) -> int:
+        """What a crawl's URLs take of memory."""
+        return self._queues.crawls[crawl].url_bytes
+
+    def limit_flight(self, crawl: int, in_flight: int | None) -> None:
+        """Lets so many pages of a crawl be out from now on; those that are out stay."""
+        owner = self._queues.crawls[crawl]
+        if owner.limits.in_flight != in_flight:
+            owner.limits = msgspec.structs.replace(owner.limits, in_flight=in_flight)
+            self._queues.unblock(owner)
+
     def _note_delay(self, delay_s: float) -> None:
         """Sites and request logs are kept for as long as the longest delay of any crawl."""
         self._queues.longest_delay_s = longest = max(self._queues.longest_delay_s, delay_s)

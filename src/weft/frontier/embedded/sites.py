@@ -24,6 +24,8 @@ from weft.frontier.seen import SeenSet
 from weft.records import Purpose
 
 Urgent = tuple[float, int, Item]
+SEEN_BYTES = 8  # of a URL in the seen set
+DEPTH_BYTES = 176  # of a KnownDepth, with its entry
 _FEW = 8  # origins of a lane that are found by a linear search
 
 
@@ -89,6 +91,12 @@ class Crawl:
         if self.limits.in_flight is not None:
             left = min(left, self.limits.in_flight - self.flight)
         return left
+
+    @property
+    def url_bytes(self) -> int:
+        """What its URLs take of memory: those that it has seen, their depths, and the ends of its queues."""
+        queues = sum(queue.held_bytes for lane in self.sites.values() for queue in lane.queues)
+        return len(self.seen) * SEEN_BYTES + len(self.depths or ()) * DEPTH_BYTES + queues
 
     def known(self, item: Item) -> KnownDepth | None:
         """The known depth of a page; None without a `max_depth`."""

@@ -46,6 +46,11 @@ class SpillQueue(ABC):
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def held_bytes(self) -> int:
+        """What it takes of memory."""
+        return len(self._head) + len(self._tail or b"")
+
     def push(self, text: str) -> None:
         """Adds one at the end."""
         self.push_all(f"{text}\n".encode(), 1)

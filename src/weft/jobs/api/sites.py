@@ -66,6 +66,8 @@ class SiteState(BaseModel):
     failed: int
     queued: int
     in_flight: int
+    memory_bytes: Annotated[int, Field(description="that its run takes at most now")]
+    max_memory_bytes: int
     pages_per_s: float
     changes: Annotated[dict[str, int], Field(description="of its last run")]
     file: Annotated[dict[str, Any], Field(description="as it was added, without secrets")]

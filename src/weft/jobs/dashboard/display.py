@@ -22,6 +22,7 @@ REASONS: Mapping[str, str] = {
     FinishReason.DONE: "nothing was left to do",
     FinishReason.DEADLINE: "its time was over",
     FinishReason.MAX_PAGES: "it had as many pages as it may",
+    FinishReason.MAX_MEMORY: "it had as much memory as it may",
     FinishReason.CANCELLED: "it was cancelled",
     FinishReason.TOO_MANY_ERRORS: "no page could be scraped",
     FinishReason.REFUSED: "nothing of it could be asked for",

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from weft.engine.memory import LEAST_BYTES
 from weft.errors import BadInput
 from weft.jobs.model import FinishReason, Lane, Scope, Task, TaskSpec, TaskState
 from weft.records import PastVisit
@@ -48,6 +49,7 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     timeout_minutes: Annotated[float, Meta(gt=0, le=10_080)] = 120.0
     delay_seconds: Annotated[float, Meta(ge=0, le=3600)] | None = None
     max_concurrent_articles: Annotated[int, Meta(ge=1, le=100)] = 4
+    max_memory_bytes: Annotated[int, Meta(ge=LEAST_BYTES, le=1 << 40)] = 256 << 20
     retry_attempts: Annotated[int, Meta(ge=0, le=10)] = 3
     proxies: bool = False
     formats: Texts = ("markdown", "metadata")
@@ -77,6 +79,7 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
         return TaskSpec(
             max_depth=self.max_depth, timeout_s=self.timeout_minutes * 60, retry_attempts=self.retry_attempts,
             max_concurrent_articles=self.max_concurrent_articles, max_pages=self.max_pages, include=self.include,
+            max_memory_bytes=self.max_memory_bytes,
             exclude=self.exclude, scope=self.scope, delay_s=self.delay_seconds, extract=self.extract,
             proxies=self.proxies, formats=self.formats, webhook=self.webhook, lane=Lane.SITE, kind=KIND,
             extra={"site": self.name},
@@ -239,7 +242,8 @@ def ended_well(file: SiteFile, task: Task) -> bool:
     if task.state not in (TaskState.COMPLETED, TaskState.PARTIAL) or not task.progress.completed:
         return False
     rate = task.progress.success_rate
-    return task.finish_reason is not FinishReason.DEADLINE and (rate is None or rate >= file.min_success_rate)
+    is_cut_off = task.finish_reason in (FinishReason.DEADLINE, FinishReason.MAX_MEMORY)
+    return not is_cut_off and (rate is None or rate >= file.min_success_rate)
 
 
 def after_run(site: Site, task: Task, now: float) -> Site:

@@ -46,6 +46,8 @@ class SiteStatus(Struct, frozen=True, kw_only=True):
     failed: int
     queued: int
     in_flight: int
+    memory_bytes: int  # that its run takes at most now, as far as it can be told whose it is
+    max_memory_bytes: int
     pages_per_s: float
     changes: dict[str, int]  # of its last run: how many pages were new, changed, gone, moved
 
@@ -72,6 +74,7 @@ def site_status(
         pages=progress.completed if progress else (last.pages if last else 0),
         failed=progress.failed if progress else sum(last.errors_by_class.values()) if last else 0,
         queued=progress.queued if progress else 0, in_flight=progress.in_flight if progress else 0,
+        memory_bytes=live.memory_bytes if live else 0, max_memory_bytes=site.file.max_memory_bytes,
         pages_per_s=live.pages_per_s if live else 0.0, changes=report.counts if report else {},
     )  # fmt: skip
 
