@@ -21,6 +21,7 @@ import pytest
 
 Lines = dict[str, set[int]]
 LUA = "frontier/redis/lua/{}.lua"
+SHARED = ("common", "sites", "items")  # every script begins with these
 
 
 class Recorder:
@@ -82,9 +83,8 @@ class Recorder:
         if module is None:
             return None
         if frame.f_code.co_name == "_send" and frame.f_code.co_filename == self._scripts:
-            for name, _ in frame.f_locals["calls"]:
+            for name in (*SHARED, *(name for name, _ in frame.f_locals["calls"])):
                 self._lines.setdefault(LUA.format(name), set()).add(1)
-            self._lines.setdefault(LUA.format("common"), set()).add(1)
         return self._local(module)
 
     def _local(self, module: str) -> Any:

@@ -29,7 +29,8 @@ _FUNCTION = re.compile(r"^local function (\w+)\(.*?^end\n", re.MULTILINE | re.DO
 _COMMENT = re.compile(r"--.*")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _FOLDER = files("weft.frontier.redis") / "lua"
-NAMES = {name.removesuffix(".lua") for name in (path.name for path in _FOLDER.iterdir())} - {"common"}
+SHARED = ("common", "sites", "items")  # in front of every script, in this order
+NAMES = {name.removesuffix(".lua") for name in (path.name for path in _FOLDER.iterdir())} - {*SHARED}
 
 
 @lru_cache(maxsize=64)
@@ -38,7 +39,8 @@ def source(name: str) -> str:
 
     A function that it never calls is left out: making it would cost a microsecond at every call of the script.
     """
-    shared, own = (_FOLDER / "common.lua").read_text(), (_FOLDER / f"{name}.lua").read_text()
+    *parts, own = ((_FOLDER / f"{one}.lua").read_text() for one in (*SHARED, name))
+    shared = "\n".join(parts)
     functions = {found[1]: found[0] for found in _FUNCTION.finditer(shared)}
     kept = _names(_FUNCTION.sub("", shared) + own) & functions.keys()
     while more := set().union(*(_names(functions[one]) for one in kept)) & functions.keys() - kept:

@@ -91,7 +91,7 @@ def _pace(client: Any, key: str) -> SitePace:
     address, rare, took = client.hmget(f"s:{key}", "T", "t", "l")
     if address is not None:  # it shares the clock of its address
         rare, took = client.hmget(f"t:{address.decode()}", "t", "l")
-    # As lua/common.lua writes them; an older version wrote no lag.
+    # As lua/sites.lua writes them; an older version wrote no lag.
     crawl_delay, extra, _, _, open_until, _, _, lag = [*(rare or b"0:0:0:0:0:0:").split(b":"), b"0"][:8]
     recent, usual = (took or b"-:0").split(b":")
     server_s, server_us = client.time()
