@@ -283,6 +283,16 @@ def test_any_body_gives_an_answer_within_the_limit(body: bytes, header: str, lim
     assert len(decode(body, header, limit).body) <= limit
 
 
+@pytest.mark.parametrize("size", [0, 1, 200, 6000])
+@pytest.mark.parametrize("more", [b"", b"more"])
+def test_a_zstd_frame_whose_header_lies_about_its_size_gives_what_it_has(size: int, more: bytes) -> None:
+    frame = bytearray(zstd.compress(random.Random(1).randbytes(size)))
+    assert frame[4] >> 5 & 1  # a single segment: its size follows
+    frame[5] ^= 2
+    found = decode(bytes(frame) + more, "zstd", 5000)
+    assert found.truncated and "corrupt" in (found.error or "").lower() and len(found.body) <= 5000
+
+
 @settings(max_examples=300)
 @given(st.binary(max_size=3000), st.sampled_from(CODERS), st.data())
 def test_a_damaged_body_gives_an_answer(
