@@ -55,7 +55,8 @@ def test_of_many_proxies_each_gets_the_right_verdict(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("proxies_here")
 def test_a_proxy_that_fails_or_is_blocked_is_left_alone_for_its_time_and_then_asked_again(tmp_path: Path) -> None:
-    """By the proxies' own logs: twice as long each time. What the crawl itself logged says that it was polite."""
+    """By the proxies' own logs: never within its time, and longer and longer. (A request that fails in another way, as
+    on a busy machine, costs the shortest time.) What the crawl itself logged says that it was polite."""
     with EchoSite(pages=1) as site, Proxies(tmp_path) as running:
         fine, blocked = running.tinyproxy("127.0.0.3"), running.tinyproxy("127.0.0.7")
         locked = running.tinyproxy("127.0.0.8", "user another")
@@ -69,8 +70,8 @@ def test_a_proxy_that_fails_or_is_blocked_is_left_alone_for_its_time_and_then_as
         for one in (blocked, locked):
             waited = [(after - before).total_seconds() for before, after in pairwise(one.times("/page/"))]
             assert len(waited) >= (4 if FULL else 1), f"it was not asked again: {waited}"
-            for number, seconds in enumerate(waited):
-                assert seconds > REST_S * 2 ** min(number, 4) - ROUNDING_S, waited
+            assert min(waited) > REST_S - ROUNDING_S, waited
+            assert not FULL or max(waited) > 8 * REST_S, waited
             print(f"asked again after {waited} s")
         assert len(fine.times("/page/")) > len(blocked.times("/page/")) + len(locked.times("/page/"))
     report = audited(crawler.data_dir)

@@ -65,6 +65,8 @@ def _proxy_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]
         schemes = "https" if name == "proxy_test_tls_url" else "https?"
         if values[name] is not None and not re.match(schemes + r"://[^/\s]", values[name]):
             yield name, f"{values[name]!r} is no URL that begins with {schemes.replace('?', ':// or http')}://"
+        elif values[name] is not None and "@" in values[name].split("/", 3)[2]:
+            yield name, "has a login, which every proxy would be shown: give a page that needs none"
 
 
 def _name_server_contradictions(servers: tuple[str, ...]) -> Iterator[tuple[str, str]]:

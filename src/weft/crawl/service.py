@@ -23,7 +23,7 @@ from weft.engine.loop.stop import Stop
 from weft.errors import BadInput
 from weft.supervise.child import RestartPolicy
 from weft.supervise.process import Exit
-from weft.supervise.service import Command, Health, HealthCheck, Moving, Report, Service, Verdict
+from weft.supervise.service import Command, Health, HealthCheck, Moving, Report, Service, Verdict, touched
 
 LATE_S = 10.0  # without a sign for this long it is not healthy
 STUCK_S = 90.0  # and is replaced: its orchestrator replaces a process that hangs after 30 s
@@ -66,7 +66,7 @@ class DeclaredCrawl:
 
     def _health(self) -> HealthCheck:
         path = self.folder.status
-        moving = Moving(lambda: _written(path), STUCK_S, must_move_first=True, late_s=LATE_S)
+        moving = Moving(lambda: touched(path), STUCK_S, must_move_first=True, late_s=LATE_S)
 
         def health(pid: int) -> Report:
             report = moving(pid)
@@ -108,10 +108,3 @@ def _judged(how: Exit) -> Verdict:
     if how.code == BAD_USE:
         return Verdict.FINAL
     return Verdict.HARMLESS if how.signal_name == "SIGKILL" else Verdict.BY_TIME
-
-
-def _written(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0

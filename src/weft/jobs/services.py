@@ -44,6 +44,7 @@ from weft.supervise.service import (
     Report,
     Service,
     Verdict,
+    touched,
 )
 
 LATE_S = 5.0  # without a heartbeat for this long a process is not healthy
@@ -148,7 +149,7 @@ class Api:
 
     def _health(self, beats: Path, engine: Service) -> HealthCheck:
         """The worker's own heartbeat, and what all of them together answer."""
-        moving = Moving(lambda: _touched(beats), STUCK_S, must_move_first=True, late_s=LATE_S)
+        moving = Moving(lambda: touched(beats), STUCK_S, must_move_first=True, late_s=LATE_S)
         answers = Patience(self._probe.answer, STUCK_S, excused=lambda: self._is_excused or not engine.healthy)
 
         def health(pid: int) -> Report:
@@ -196,13 +197,6 @@ def _listening(config: ServiceConfig) -> socket.socket:
     has_keys = not Keyring(Path(server.data_dir) / KEYS_FILE).is_empty
     check_address(server.host, has_keys)
     return listen(server.host, server.port)
-
-
-def _touched(pulse: Path) -> int:
-    try:
-        return pulse.stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def _judged(how: Exit) -> Verdict:

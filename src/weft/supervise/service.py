@@ -18,6 +18,7 @@ import subprocess
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from weft.supervise import starter
@@ -128,6 +129,14 @@ class Moving:
         if self._must_move_first and not self._has_moved:
             return Report(Health.STARTING)
         return HEALTHY if self._late_s is None or still_s <= self._late_s else Report(Health.FAILING, why)
+
+
+def touched(path: Path) -> int:
+    """When a file was last written, for `Moving`; 0 while there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 class Service:

@@ -23,4 +23,6 @@ def files_of(config: ServiceConfig, service: str) -> Sequence[Path]:
     for one in known.values():
         if mine := [path for path in one.logs if path.stem == service]:
             return mine
+    if service == "proxies":
+        raise BadInput(f"proxies are no process: what tests them logs to that of `weft logs {SUPERVISOR}`")
     raise BadInput(f"no service {service!r}; there are {', '.join([*known, SUPERVISOR])}")

@@ -17,7 +17,7 @@ from weft.engine.ways import refresh_of
 from weft.errors import BadInput, Busy, WeftError
 from weft.fetch.proxies import live
 from weft.fetch.proxies.counts import ProxyCounts
-from weft.fetch.proxies.pool import read_list
+from weft.fetch.proxies.pool import read_list, written_at
 from weft.fetch.proxies.refresh import KIND, UNDER_WAY, RefreshJob, cut_off, is_under_way, last_job, new_id
 from weft.jobs.crawls import proxies_of
 from weft.jobs.progress import ProgressKeys
@@ -114,7 +114,7 @@ class ProxyKeeping:
         if now < self._next_turn or not self._can_test:
             return
         self._next_turn = now + TURN_S
-        written = _written(self._refresh.live)
+        written = written_at(self._refresh.live)
         age_s = math.inf if written is None else time.time() - written / 1e9
         if age_s >= self._section.refresh_s or (age_s >= self._section.pause_s and self.usable() < self._least):
             self._next_turn = now + max(TURN_S, self._section.pause_s)
@@ -161,7 +161,7 @@ class ProxyKeeping:
 
     def _counted(self, path: Path) -> _Counted:
         """Read again when it has changed: a row is asked for every second, and a list may be long."""
-        written = _written(path)
+        written = written_at(path)
         if written is None:
             return _Counted()
         if self._seen is None or self._seen[:2] != (path, written):
@@ -216,10 +216,3 @@ def _count(path: Path) -> _Counted:
         log.warning("proxies cannot be read", why=error)
         return _Counted(problem=str(error))
     return _Counted() if found is None else _Counted(found.tested, len(found.proxies), found.tested_at or None)
-
-
-def _written(path: Path) -> int | None:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return None

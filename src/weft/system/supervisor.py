@@ -274,6 +274,8 @@ class Supervisor(SiteScrapers):
             raise BadInput("the supervisor is not open: use it in a `with` block")
         if name in self._declared or self._graph.named(name):
             return name
+        if name == "proxies":
+            raise BadInput("proxies are no process: `weft proxies refresh` tests them anew")
         near = get_close_matches(name, self._declared, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ":"
         raise BadInput(f"no service {name!r}{hint} there are {', '.join(self._declared)}")

@@ -158,3 +158,14 @@ def test_a_dead_site_does_not_use_up_the_proxies_and_a_proxy_that_reaches_none_r
         rotation.ended(bad.name, domain, Outcome.UNREACHED, 1.0, 10.0)
     assert rotation.usable(11.0) == 1
     assert rotation.choose("dead.test", 11.0) is None
+
+
+def test_a_site_that_is_not_reached_meanwhile_does_not_shorten_a_ban() -> None:
+    proxy = parse("10.0.0.1:80")
+    rotation = Rotation([proxy], rest_s=1.0, ban_s=100.0)
+    rotation.ended(proxy.name, "a.test", Outcome.BLOCKED, 0.1, 0.0)
+    rotation.ended(proxy.name, "a.test", Outcome.UNREACHED, 0.1, 1.0)  # it was on its way already
+    assert rotation.choose("a.test", 99.0) is None
+    assert rotation.choose("a.test", 100.0) == proxy
+    rotation.ended(proxy.name, "a.test", Outcome.BLOCKED, 0.1, 100.0)
+    assert rotation.choose("a.test", 299.0) is None, "twice as long the second time"

@@ -104,7 +104,7 @@ class ProxyPool:
     def _read(self) -> None:
         """Takes over what has changed; a file that cannot be read leaves what there is."""
         source = self._source()
-        written = None if source is None else _written(source)
+        written = None if source is None else written_at(source)
         if source is None or written is None or self._read_from == (source, written):
             return
         try:
@@ -124,7 +124,7 @@ class ProxyPool:
         """What is read: of a list that is tested, what has passed since it was written; None if that is to come."""
         if self._refresh is None or not self._is_list:
             return self._path
-        passed, listed = _written(self._refresh.live), _written(self._path)
+        passed, listed = written_at(self._refresh.live), written_at(self._path)
         return self._refresh.live if passed is not None and passed >= (listed or 0) else None
 
     # -- keeping them up
@@ -132,7 +132,7 @@ class ProxyPool:
     def _keep_up(self, refresh: Refresh, usable: int, now: float) -> None:
         if now < self._next_refresh or (self._thread is not None and self._thread.is_alive()):
             return
-        written = _written(refresh.live)
+        written = written_at(refresh.live)
         age_s = self._wall() - (written or 0) / 1e9
         is_old = age_s >= self._section.refresh_s or self._source() is None
         if not is_old and (usable >= self._section.least or age_s < self._section.pause_s):
@@ -184,7 +184,8 @@ def usable_in(path: str | None, folder: Path) -> list[Proxy]:
     return [one.proxy for one in found.proxies] if found is not None else []
 
 
-def _written(path: Path) -> int | None:
+def written_at(path: Path) -> int | None:
+    """When a file was last written, in nanoseconds; None if there is none."""
     try:
         return path.stat().st_mtime_ns
     except OSError:

@@ -173,7 +173,8 @@ class Rotation:
         if outcome is Outcome.UNREACHED:
             standing.unreached.add(domain)
             if len(standing.unreached) < UNREACHED_TO_FAIL:
-                standing.bans[domain] = (now + self._rest_s, 0.0)
+                until, length_s = standing.bans.get(domain, (0.0, 0.0))
+                standing.bans[domain] = (max(until, now + self._rest_s), length_s)
                 return
             outcome = Outcome.FAILED
         if outcome is Outcome.FAILED:
