@@ -1,4 +1,5 @@
-"""No test holds a clock against a number: that says how fast a machine is. Speed is measured by `make bench`."""
+"""No test holds a clock against a number, or gives up after one: that says how fast a machine is. Speed is measured by
+`make bench`."""
 
 from __future__ import annotations
 
@@ -15,6 +16,10 @@ CLOCK = re.compile(
     r"(monotonic|perf_counter|process_time)\(\)|\b(took|elapsed|spent)(_s)?\b|\b(waited|burnt|parse)_s\b|\.ended - "
 )
 
+# Calls that wait for somebody else; of some the limit is the first argument.
+WAITS_FIRST = {"wait", "join", "settimeout"}
+WAITS = WAITS_FIRST | {"communicate", "run", "check_output", "create_connection", "urlopen", "HTTPConnection", "get"}
+
 
 def upper_bounds(source: str) -> Iterator[tuple[int, str]]:
     """Comparisons that a slow machine fails: a time that must be less than a number that nobody has stretched."""
@@ -28,11 +33,24 @@ def upper_bounds(source: str) -> Iterator[tuple[int, str]]:
                     yield node.lineno, ast.unparse(node)
 
 
+def fixed_limits(source: str) -> Iterator[tuple[int, str]]:
+    """Waits for others that give up after a second or more that nobody has stretched; less is meant to run out."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WAITS:
+            limits = [key.value for key in node.keywords if key.arg == "timeout"]
+            limits += node.args[:1] if node.func.attr in WAITS_FIRST else []
+            numbers = [one.value for one in limits if isinstance(one, ast.Constant)]
+            if any(isinstance(number, int | float) and number >= 1 for number in numbers):
+                yield node.lineno, ast.unparse(node)
+
+
 @pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: str(path.relative_to(TESTS)))
 def test_no_time_is_held_against_a_number(path: Path) -> None:
     found = [f"{path}:{line}: {text}" for line, text in upper_bounds(path.read_text(encoding="utf-8"))]
     advice = "say what the time stands for, take patience() for a limit, or measure it in benchmarks/parts.py"
     assert not found, "\n".join([*found, advice])
+    found = [f"{path}:{line}: {text}" for line, text in fixed_limits(path.read_text(encoding="utf-8"))]
+    assert not found, "\n".join([*found, "take patience() for the limit"])
 
 
 def test_what_is_found() -> None:
@@ -41,3 +59,6 @@ def test_what_is_found() -> None:
     assert [*upper_bounds("assert 3 > took_s")]
     assert not [*upper_bounds("assert time.monotonic() - began < patience(5)")]
     assert not [*upper_bounds("assert waited_s > 0.8")]
+    assert [*fixed_limits("running.wait(60)")] and [*fixed_limits("subprocess.run(command, timeout=120)")]
+    assert not [*fixed_limits("running.wait(patience(60))")] and not [*fixed_limits("over.wait(0.05)")]
+    assert not [*fixed_limits("', '.join(words)")]
