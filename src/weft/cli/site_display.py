@@ -43,7 +43,7 @@ def cells(site: SiteStatus) -> tuple[str, ...]:
     rate = site.health.success_rate
     return (
         site.name, site.state, f"{site.pages:,}", f"{site.failed:,}", f"{site.queued:,}",
-        f"{_mib(site.memory_bytes)} of {_mib(site.max_memory_bytes)} MiB" if site.memory_bytes else "-",
+        f"{_mib(site.memory_bytes)}/{_mib(site.max_memory_bytes)}M" if site.memory_bytes else "-",
         f"{site.pages_per_s:.1f}" if site.pages_per_s else "-", "-" if rate is None else f"{rate:.0%}",
         time.strftime("%m-%d %H:%M", time.localtime(site.next_at)) if site.next_at else "-",
     )  # fmt: skip
