@@ -72,7 +72,7 @@ class Run:
             f"{of.rate:.0f} answers/s of {self.allowed:.0f} ({self.share:.0%}), {of.pages_rate:.0f} pages/s; first "
             f"page {of.first_page_s:.1f} s; late p50 {of.late_p50_s:.2f} s, p99 {of.late_p99_s:.2f} s; {of.reached} of "
             f"{self.alive} hosts; {of.violations} early; CPU {self.cpu_share:.0%}, {self.cpu_ms:.2f} ms an "
-            f"answer, {self.rss_mb:.0f} MB"
+            f"answer, {self.rss_mb:.0f} MB" + "".join(f"\n  early: {one}" for one in of.early[:10])
         )
 
 

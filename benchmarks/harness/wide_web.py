@@ -122,6 +122,7 @@ class Verdict:
     reached: int  # hosts that gave a page, of those that can
     late_p50_s: float
     late_p99_s: float
+    early: list[str]  # what is known of each early request
 
 
 def judge(log: Path, mix: list[WideHost], began: float, window: tuple[float, float], delay_s: float) -> Verdict:
@@ -131,12 +132,13 @@ def judge(log: Path, mix: list[WideHost], began: float, window: tuple[float, flo
     for line in log.read_text().splitlines():
         host, start, end, status, is_robots = line.split()
         by_host[int(host)].append((int(start) / 1e6, int(end) / 1e6, int(status), is_robots == "1"))
-    violations = answers = pages = 0
-    first_page, late, reached = float("inf"), list[float](), set[int]()
+    answers = pages = 0
+    early, first_page, late, reached = list[str](), float("inf"), list[float](), set[int]()
     for number, events in by_host.items():
-        last_end = float("-inf")
+        last_end, told = float("-inf"), ""
         for start, end, status, is_robots in sorted(events):
-            violations += start < last_end + delay_s
+            if start < last_end + delay_s:
+                early.append(f"{mix[number].kind}: {start - last_end:.4f} s after {told}")
             is_page = status == 200 and not is_robots
             if is_page:
                 first_page = min(first_page, end)
@@ -146,8 +148,9 @@ def judge(log: Path, mix: list[WideHost], began: float, window: tuple[float, flo
                 pages += is_page
                 if last_end > 0 and mix[number].kind in ("fine", "slow"):
                     late.append(start - last_end - delay_s)
-            last_end = max(last_end, end)
+            if end > last_end:
+                last_end, told = end, f"HTTP {status} that took {end - start:.4f} s"
     late.sort()
     span = window[1] - window[0]
     p50, p99 = (late[int(share * (len(late) - 1))] if late else float("inf") for share in (0.5, 0.99))
-    return Verdict(answers / span, pages / span, violations, first_page - began, len(reached), p50, p99)
+    return Verdict(answers / span, pages / span, len(early), first_page - began, len(reached), p50, p99, early)
