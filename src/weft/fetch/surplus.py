@@ -2,8 +2,9 @@
 
 libcurl reads the announced bytes and does not report that there were more. Two things show it. A connection that could
 have been kept is dropped, because the surplus bytes are no response. And where the connection was to be closed, the
-kernel has counted more bytes than the response has; that works for the only response of a connection, over plain HTTP.
-Bytes that arrive after the announced ones were read go unnoticed.
+kernel has counted more bytes than the response has; that works for the only response of a connection, over plain HTTP,
+and not behind a SOCKS proxy, whose handshake is counted too. Bytes that arrive after the announced ones were read go
+unnoticed.
 """
 
 from __future__ import annotations

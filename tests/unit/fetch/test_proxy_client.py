@@ -134,6 +134,16 @@ def test_socks4(client: ProxyClient, chosen: Chosen, proxies: Proxies, site: Ech
     assert site.asked[-1].source == "127.0.0.6"
 
 
+@pytest.mark.parametrize("scheme", ["socks4", "socks5"])
+def test_behind_socks_a_page_whose_site_closes_the_connection_is_complete(
+    client: ProxyClient, chosen: Chosen, proxies: Proxies, scheme: str
+) -> None:
+    port = proxies.microsocks().port if scheme == "socks5" else proxies.listening(speaks_socks4)
+    chosen.proxy = parse(f"{scheme}://127.0.0.1:{port}")
+    result = fetch(client, f"http://127.0.0.1:{proxies.listening(hijacks)}/")
+    assert (result.status, result.body, result.error, result.surplus) == (200, b"Buy this!", None, False)
+
+
 def test_a_handle_goes_from_proxy_to_proxy_to_none_and_keeps_nothing(
     chosen: Chosen, proxies: Proxies, site: EchoSite
 ) -> None:

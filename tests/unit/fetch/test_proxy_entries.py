@@ -46,9 +46,11 @@ def test_what_is_wrong_is_told(text: str, wrong: str) -> None:
 
 
 def test_a_list_has_each_once_and_tells_the_lines_that_are_rubbish() -> None:
-    lines = ["# mine", "", "a:1", " a:1 ", "http://a:1", "me:secret@a:1", "rubbish secret@", "b:2"]
+    lines = ["# mine", "", "a:1", " a:1 ", "http://a:1", "me:secret@a:1", "rubbish secret@", "b:2", "me:newer@a:1"]
     listed = parse_list(lines, scheme="socks5", tier=2)
-    assert [proxy.name for proxy in listed.proxies] == ["socks5://a:1", "http://a:1", "socks5://me@a:1", "socks5://b:2"]
+    names = ["socks5://a:1", "http://a:1", "socks5://me@a:1", "socks5://b:2", "socks5://me@a:1"]
+    assert [proxy.name for proxy in listed.proxies] == names
+    assert [proxy.password for proxy in listed.proxies if proxy.user] == ["secret", "newer"]
     assert {proxy.tier for proxy in listed.proxies} == {2}
     assert (listed.duplicates, [line for line, _ in listed.rejected]) == (1, [7])
     assert "secret" not in repr(listed.rejected)

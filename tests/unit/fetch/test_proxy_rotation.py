@@ -142,7 +142,7 @@ def test_the_one_free_proxy_among_thousands_is_found() -> None:
     proxies = [parse(f"10.0.{number >> 8}.{number & 255}:80") for number in range(3000)]
     rotation = Rotation(proxies, random.Random(1))
     for proxy in proxies[:-1]:
-        rotation.ended(proxy.name, "site.test", Outcome.BLOCKED, 0.1, 10.0)
+        rotation.ended(proxy.url, "site.test", Outcome.BLOCKED, 0.1, 10.0)
     assert rotation.choose("site.test", 11.0) == proxies[-1]
     assert len({rotation.choose("other.test", 11.0) for _ in range(500)}) > 200
 
@@ -151,11 +151,11 @@ def test_a_dead_site_does_not_use_up_the_proxies_and_a_proxy_that_reaches_none_r
     good, bad = parse("10.0.0.1:80"), parse("10.0.0.2:80")
     rotation = Rotation([good, bad], random.Random(1))
     for _ in range(20):
-        rotation.ended(good.name, "dead.test", Outcome.UNREACHED, 1.0, 10.0)
+        rotation.ended(good.url, "dead.test", Outcome.UNREACHED, 1.0, 10.0)
     assert rotation.usable(11.0) == 2
     assert {rotation.choose("dead.test", 11.0) for _ in range(20)} == {bad}
     for domain in ("dead.test", "a.test", "b.test"):
-        rotation.ended(bad.name, domain, Outcome.UNREACHED, 1.0, 10.0)
+        rotation.ended(bad.url, domain, Outcome.UNREACHED, 1.0, 10.0)
     assert rotation.usable(11.0) == 1
     assert rotation.choose("dead.test", 11.0) is None
 
@@ -163,9 +163,17 @@ def test_a_dead_site_does_not_use_up_the_proxies_and_a_proxy_that_reaches_none_r
 def test_a_site_that_is_not_reached_meanwhile_does_not_shorten_a_ban() -> None:
     proxy = parse("10.0.0.1:80")
     rotation = Rotation([proxy], rest_s=1.0, ban_s=100.0)
-    rotation.ended(proxy.name, "a.test", Outcome.BLOCKED, 0.1, 0.0)
-    rotation.ended(proxy.name, "a.test", Outcome.UNREACHED, 0.1, 1.0)  # it was on its way already
+    rotation.ended(proxy.url, "a.test", Outcome.BLOCKED, 0.1, 0.0)
+    rotation.ended(proxy.url, "a.test", Outcome.UNREACHED, 0.1, 1.0)  # it was on its way already
     assert rotation.choose("a.test", 99.0) is None
     assert rotation.choose("a.test", 100.0) == proxy
-    rotation.ended(proxy.name, "a.test", Outcome.BLOCKED, 0.1, 100.0)
+    rotation.ended(proxy.url, "a.test", Outcome.BLOCKED, 0.1, 100.0)
     assert rotation.choose("a.test", 299.0) is None, "twice as long the second time"
+
+
+def test_of_two_logins_at_one_address_the_one_that_works_is_used_while_the_other_rests() -> None:
+    old, new = parse("me:old@10.0.0.1:80"), parse("me:new@10.0.0.1:80")
+    rotation = Rotation([old, new], random.Random(1))
+    rotation.ended(old.url, "a.test", Outcome.FAILED, 0.1, 0.0)
+    assert rotation.usable(1.0) == 1
+    assert {rotation.choose("a.test", 1.0) for _ in range(9)} == {new}

@@ -232,6 +232,8 @@ class ProxyClient(Client):
         if transfer.sought and transfer in (waiting := self._waiting.get(transfer.sought, [])):
             waiting.remove(transfer)
         proxy, host, facts = transfer.proxy, transfer.host, self._facts(transfer, error)
+        if proxy is not None and proxy.is_socks:
+            transfer.hold(None)  # what came in the handshake is counted too: it is no measure of the response
         super()._end(transfer, error, detail)
         if proxy is None:
             return

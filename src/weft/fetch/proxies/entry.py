@@ -46,16 +46,21 @@ class Proxy(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """How it is told apart from others and shown to people: without its password."""
+        """How it is shown to people: without its password."""
         user = f"{quote(self.user, safe='')}@" if self.user else ""
         return f"{self.scheme}://{user}{self.address}"
 
     @property
     def url(self) -> str:
-        """With its password."""
+        """With its password: two logins at one address are two proxies."""
         if not self.user and not self.password:
             return self.name
         return f"{self.scheme}://{quote(self.user, safe='')}:{quote(self.password, safe='')}@{self.address}"
+
+    @property
+    def is_socks(self) -> bool:
+        """Whether it passes bytes on, after a handshake of its own."""
+        return self.scheme.startswith("socks")
 
     @property
     def resolves_names(self) -> bool:
@@ -107,10 +112,10 @@ def parse_list(lines: Iterable[str], *, scheme: str = "http", tier: int = 0) -> 
         except BadProxy as error:
             listed.rejected.append((number, str(error)))
             continue
-        if proxy.name in known:
+        if proxy.url in known:
             listed.duplicates += 1
             continue
-        known.add(proxy.name)
+        known.add(proxy.url)
         listed.proxies.append(proxy)
     return listed
 

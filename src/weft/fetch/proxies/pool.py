@@ -85,7 +85,7 @@ class ProxyPool:
         if outcome in (Outcome.FAILED, Outcome.BLOCKED):
             log.info("proxy " + outcome.value, proxy=proxy.name, site=urls.domain(host))
         self._counts.requested(proxy, outcome.value)
-        self.rotation.ended(proxy.name, urls.domain(host), outcome, took_s, now)
+        self.rotation.ended(proxy.url, urls.domain(host), outcome, took_s, now)
 
     def _look(self, now: float) -> None:
         self._next_look = now + LOOK_S

@@ -156,7 +156,7 @@ class Probe:
         """None: it has passed the first test, and TLS comes next."""
         proxy = test.proxy
         if test.url != self._url:
-            return replace(passed.pop(proxy.name), tls=200 <= result.status < 400)
+            return replace(passed.pop(proxy.url), tls=200 <= result.status < 400)
         if why := self._wrong(result, expected):
             return Verdict(proxy, why)
         verdict = Verdict(
@@ -165,7 +165,7 @@ class Probe:
         )  # fmt: skip
         if self._tls_url is None or verdict.tls:
             return verdict
-        passed[proxy.name] = verdict
+        passed[proxy.url] = verdict
         return None
 
     def _wrong(self, result: FetchResult, expected: Expected) -> str:

@@ -136,7 +136,7 @@ class Refresh:
     def _test(self, verdicts: Iterator[Verdict], found: Collected, job: _Told) -> tuple[list[Verdict], Counter[str]]:
         """All of them; the fastest first. A chunk is complete when each of its proxies has a verdict."""
         size = self._section.chunk
-        chunk_of = {proxy.name: number // size for number, proxy in enumerate(found.proxies)}
+        chunk_of = {proxy.url: number // size for number, proxy in enumerate(found.proxies)}
         left = Counter(chunk_of.values())
         job.tell(status="PROCESSING", total_chunks=len(left))
         passed, failures = list[Verdict](), Counter[str]()
@@ -145,7 +145,7 @@ class Refresh:
                 failures[reason_of(verdict)] += 1
             else:
                 passed.append(verdict)
-            chunk = chunk_of[verdict.proxy.name]
+            chunk = chunk_of[verdict.proxy.url]
             left[chunk] -= 1
             if not left[chunk]:
                 job.tell(completed_chunks=job.job.completed_chunks + 1, result_count=len(passed))

@@ -98,13 +98,13 @@ class Rotation:
     ) -> None:
         """`rest_s`, `ban_s`: how long the first rest of a proxy and its first ban at a site last."""
         self._rest_s, self._ban_s = rest_s, ban_s
-        self._standings: dict[str, Standing] = {}
+        self._standings: dict[str, Standing] = {}  # by the proxy's URL, as `_apart` and `_Site.proxy`
         self._tiers: dict[int, list[Standing]] = {}
         self._sites: dict[str, _Site] = {}
         self._apart: dict[str, str] = {}  # proxy -> the domain that shares it with no other of its kind
         self._chance = chance or random.Random()  # noqa: S311: spreads load, keeps no secret
         self.rests = self.bans = 0  # how often a proxy was made to rest, or was blocked
-        self._hold({proxy.name: Standing(proxy) for proxy in proxies})
+        self._hold({proxy.url: Standing(proxy) for proxy in proxies})
 
     def __len__(self) -> int:
         return len(self._standings)
@@ -125,14 +125,14 @@ class Rotation:
         """
         standings: dict[str, Standing] = {}
         for proxy, latency_s in proxies:
-            standing = self._standings.get(proxy.name)
+            standing = self._standings.get(proxy.url)
             if standing is None:
                 standing = Standing(proxy, latency_s)
             standing.proxy, standing.failures, standing.rests_until = proxy, 0, 0.0
             standing.unreached.clear()
-            standings[proxy.name] = standing
+            standings[proxy.url] = standing
         self._hold(standings)
-        self._apart = {name: domain for name, domain in self._apart.items() if name in standings}
+        self._apart = {url: domain for url, domain in self._apart.items() if url in standings}
 
     def _hold(self, standings: dict[str, Standing]) -> None:
         self._standings, self._tiers = standings, {}
@@ -155,14 +155,14 @@ class Rotation:
             return None
         chosen.used += 1
         if sticky:
-            site.proxy = chosen.proxy.name
+            site.proxy = chosen.proxy.url
         if apart:
-            self._apart[chosen.proxy.name] = domain
+            self._apart[chosen.proxy.url] = domain
         return chosen.proxy
 
-    def ended(self, name: str, domain: str, outcome: Outcome, took_s: float, now: float) -> None:
-        """How a request went; `name` is the proxy's."""
-        standing, site = self._standings.get(name), self._sites.setdefault(domain, _Site())
+    def ended(self, url: str, domain: str, outcome: Outcome, took_s: float, now: float) -> None:
+        """How a request went; `url` is the proxy's."""
+        standing, site = self._standings.get(url), self._sites.setdefault(domain, _Site())
         if outcome is Outcome.BLOCKED:
             self._blocked(site, now)
         elif outcome is Outcome.OK:
@@ -213,7 +213,7 @@ class Rotation:
         return None
 
     def _is_anothers(self, standing: Standing, domain: str) -> bool:
-        return self._apart.get(standing.proxy.name, domain) != domain
+        return self._apart.get(standing.proxy.url, domain) != domain
 
     def _blocked(self, site: _Site, now: float) -> None:
         site.proxy = None

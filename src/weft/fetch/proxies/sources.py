@@ -74,10 +74,10 @@ def collect(sources: Sequence[str], get: Get) -> Collected:
         for line, what in listed.rejected[:3]:
             found.problems.append(f"{_shown(source)}: line {line}: {what}")
         for proxy in listed.proxies:
-            if proxy.name in known:
+            if proxy.url in known:
                 found.duplicates += 1
                 continue
-            known.add(proxy.name)
+            known.add(proxy.url)
             found.proxies.append(with_facts(proxy, {"country": source.country} if not proxy.country else {}))
     return found
 
