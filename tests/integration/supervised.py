@@ -38,7 +38,9 @@ class System:
         assert document["schema"] == 1
         rows = document["services"]
         for row in rows:
-            assert set(row) == {"name", "state", "healthy", "pid", "since", "restarts", "last_error"}
+            assert set(row) == {
+                "name", "state", "healthy", "pid", "since", "restarts", "last_error", "last_error_at",
+            }  # fmt: skip
         assert done.returncode == (0 if rows and all(row["healthy"] for row in rows) else 1)
         return {row["name"]: row for row in rows}
 

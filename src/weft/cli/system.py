@@ -135,6 +135,8 @@ def status(data_dir: str | None, config_file: str | None, is_watched: bool, as_j
             click.echo(f"weft: nothing has run in {folder} yet: `weft up` starts it", err=True)
     else:
         click.echo(_table(state))
+        if state.supervisor_error:
+            click.echo(f"weft: {shown(state.supervisor_error)}", err=True)
     return 0 if state is not None and state.rows and all(row.healthy for row in state.rows) else 1
 
 
@@ -208,7 +210,8 @@ def _config(data_dir: str | None, config_file: str | None) -> ServiceConfig:
 def _facts(state: SystemState) -> dict[str, Any]:
     import msgspec
 
-    return {"services": [msgspec.to_builtins(row) for row in state.rows]}
+    facts: dict[str, Any] = {"services": [msgspec.to_builtins(row) for row in state.rows]}
+    return facts | ({"supervisor_error": state.supervisor_error} if state.supervisor_error else {})
 
 
 def _table(state: SystemState) -> str:

@@ -50,6 +50,9 @@ class Lines:
                 self._said[row.name] = text
                 why = f" ({row.last_error})" if row.last_error and not row.healthy else ""
                 click.echo(f"weft: {text}{why}", err=True)
+        if state.supervisor_error != self._said.get("", ""):
+            self._said[""] = state.supervisor_error
+            click.echo(f"weft: {visible(state.supervisor_error)}", err=True)
 
 
 class Display:
@@ -98,6 +101,8 @@ class Display:
             for row in state.rows
             if row.note
         ]
+        if state.supervisor_error:
+            notes.append(Text(visible(state.supervisor_error), "bold red"))
         healthy = sum(row.healthy for row in state.rows)
         title = f"weft · {healthy} of {len(state.rows)} services healthy"
         where = Text(visible(state.urls.get("api", self._home)), style="dim")

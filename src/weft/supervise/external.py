@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from weft.errors import BadInput
@@ -24,6 +25,7 @@ class External:
         self.name = name
         self.report = Report(Health.STARTING)
         self.last_error = ""
+        self.last_error_at = 0.0
         self._probe = Probe(ask)
         self._is_over = False
 
@@ -48,7 +50,7 @@ class External:
         if found is not None:
             self.report = found[1]
             if self.report.health is not Health.HEALTHY:
-                self.last_error = self.report.reason
+                self.last_error, self.last_error_at = self.report.reason, time.time()
         return None
 
     def act(self) -> None:

@@ -169,7 +169,8 @@ class Service:
         self._needs_once = needs_once
         self.report = Report(Health.STARTING)
         self.last_words = ""
-        self.last_error = ""  # what went wrong last, in one line; it stays when that is over
+        self.last_error = ""  # what went wrong last, in one line; it stays until a process is asked to end
+        self.last_error_at = 0.0  # wall clock
         self.starts = 0
         self.was_stopped = False  # its end was requested: it was not given up
         self.is_done = False  # it had an end of its own
@@ -232,7 +233,7 @@ class Service:
             self.child.ready(healthy=self.report.health is Health.HEALTHY)
         elif self.report.health is Health.UNHEALTHY:
             log.error("a service is unhealthy", service=self.name, pid=held.pid, reason=self.report.reason)
-            self.last_error = self.report.reason
+            self._went_wrong(self.report.reason)
             self.kill()
         return None
 
@@ -249,7 +250,7 @@ class Service:
         elif step is Step.KILL:
             if self.child.state is State.STARTING:
                 why = self.report.reason or "it gave no sign"
-                self.last_error = f"was not ready in {self._policy.start_timeout_s:g} s: {why}"
+                self._went_wrong(f"was not ready in {self._policy.start_timeout_s:g} s: {why}")
                 self.report = Report(Health.UNHEALTHY, self.last_error)
             self.kill()
 
@@ -258,6 +259,7 @@ class Service:
     def stop(self, message: bytes | None = None, *, grace_s: float | None = None) -> None:
         """Requests its end, which `act` and `look` carry out. A message is written to its input instead of a signal."""
         self.was_stopped = True
+        self._forget_error()
         self.child.stop(grace_s=grace_s)
         if message is not None and self._held is not None and self._held.write_input(message):
             self.child.told_to_stop()
@@ -284,6 +286,7 @@ class Service:
     def restart(self) -> None:
         """Has it end in good order, and started again; one that waits for its delay, or was given up, at once."""
         if self._held is not None:
+            self._forget_error()
             self.child.stop(again=True)
         else:
             self.begin_anew()
@@ -301,7 +304,8 @@ class Service:
     def could_not_start(self, why: str) -> None:
         """A start has failed before there was a process: that is a death without health."""
         log.error("a service cannot be started", service=self.name, reason=why)
-        self.last_words = self.last_error = why
+        self.last_words = why
+        self._went_wrong(why)
         self.starts += 1
         self.child.spawned()
         self.child.exited(Exit(), failed=True)
@@ -362,9 +366,17 @@ class Service:
         verdict = Verdict.BY_TIME if asked else self._judge(how)
         self.is_done = verdict is Verdict.DONE
         if not asked and not self.is_done and not (how.signal == signal.SIGKILL and was_unhealthy):
-            self.last_error = f"{how}: {self.last_words.splitlines()[-1]}" if self.last_words else str(how)
+            self._went_wrong(f"{how}: {self.last_words.splitlines()[-1]}" if self.last_words else str(how))
         is_final = verdict in (Verdict.FINAL, Verdict.DONE)
         self.child.exited(how, failed=False if verdict is Verdict.HARMLESS else None, final=is_final)
+
+    def _went_wrong(self, why: str) -> None:
+        self.last_error, self.last_error_at = why, time.time()
+
+    def _forget_error(self) -> None:
+        """A process that is asked to end does not end for what went wrong before it; one that failed has its cause."""
+        if self._held is not None:
+            self.last_error, self.last_error_at = "", 0.0
 
 
 def _stderr(command: Command) -> int | None:

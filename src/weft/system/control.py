@@ -23,7 +23,7 @@ from weft.supervise.process import birth, boot_id, has_ended
 from weft.supervise.redis_server import end_leftovers
 from weft.system import state as kept
 from weft.system.proxies import unattended
-from weft.system.state import SystemState
+from weft.system.state import Row, SystemState
 
 ANSWER_S = 2.0
 POLL_S = 0.05
@@ -52,19 +52,38 @@ def status(data_dir: Path) -> tuple[SystemState | None, bool]:
         return msgspec.convert(ask(data_dir, "status"), SystemState), True
     except Gone:
         word, why = "orphaned", "its supervisor has died: `weft up` starts it anew, `weft down` ends it"
+        said = ""
     except Silent as silent:
         word, why = "unwatched", str(silent)
+        said = f"{silent}: `weft down` ends it with its services"
     if (found := kept.read(data_dir)) is None:
         return None, False
     rows = []
     for row in found.services:
         one = found.processes.get(row.name)
         if one is not None and _lives(found, one):
-            rows.append(msgspec.structs.replace(row, state=word, healthy=False, last_error=why))
+            rows.append(msgspec.structs.replace(row, state=word, healthy=False, last_error=why, last_error_at=None))
         else:
-            rows.append(msgspec.structs.replace(row, state="stopped", healthy=False, pid=None))
+            rows.append(_stopped(row))
     proxies = found.proxies and unattended(found.proxies)
-    return msgspec.structs.replace(found, is_up=False, services=tuple(rows), proxies=proxies), False
+    state = msgspec.structs.replace(found, is_up=False, services=tuple(rows), proxies=proxies)
+    return msgspec.structs.replace(state, supervisor_error=said or _death(found)), False
+
+
+def _stopped(row: Row) -> Row:
+    """A service without its supervisor: what it had survived before is not why it is stopped."""
+    kept_error = row.last_error if row.state == "failed" else None
+    return msgspec.structs.replace(
+        row, state="stopped", healthy=False, pid=None, last_error=kept_error, last_error_at=None
+    )
+
+
+def _death(found: SystemState) -> str:
+    """What is said of a supervisor that has gone; nothing where it has ended in good order: it stops its services."""
+    if found.supervisor is None or not (found.processes or found.is_up):
+        return ""
+    pid = found.supervisor.pid
+    return f"the supervisor (process {pid}) has died: `weft up` starts everything again, `weft down` ends what is left"
 
 
 def restart(data_dir: Path, name: str, watch: Callable[[SystemState], None]) -> None:
@@ -107,13 +126,11 @@ def down(data_dir: Path) -> list[str]:
         leftovers.end(left, LEFTOVERS_S)
         end_leftovers(data_dir / "redis")
         if (found := kept.read(data_dir)) is not None:
-            rows = tuple(
-                msgspec.structs.replace(row, state="stopped", healthy=False, pid=None) for row in found.services
-            )
+            rows = tuple(map(_stopped, found.services))
             with suppress(OSError):  # a full disk: what is there names processes that have gone
                 proxies = found.proxies and unattended(found.proxies)
                 ended_state = msgspec.structs.replace(
-                    found, supervisor=None, services=rows, processes={}, proxies=proxies
+                    found, supervisor=None, is_up=False, services=rows, processes={}, proxies=proxies
                 )
                 kept.write(data_dir, ended_state)
     finally:

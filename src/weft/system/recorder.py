@@ -86,9 +86,10 @@ class Recorder:
     def _row(self, service: Kept) -> Row:
         is_failing = not service.healthy and service.report.health in (Health.FAILING, Health.LOADING)
         error = service.report.reason if is_failing else service.last_error
+        at = service.last_error_at if error and not is_failing else 0.0
         row = Row(
             name=service.name, state=state_of(service), healthy=service.healthy, pid=service.pid,
-            restarts=max(0, service.starts - 1), last_error=error or None,
+            restarts=max(0, service.starts - 1), last_error=error or None, last_error_at=_written(at) if at else None,
         )  # fmt: skip
         return msgspec.structs.replace(row, since=self._began(row))
 
@@ -96,7 +97,11 @@ class Recorder:
         """When its state began."""
         before, since = self._since.get(row.name, ("", ""))
         if row.state != before:
-            since = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            since = _written(time.time())
             self._since[row.name] = row.state, since
             log.info("service", name=row.name, state=row.state, pid=row.pid, last_error=row.last_error)
         return since
+
+
+def _written(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -15,6 +15,7 @@ import fcntl
 import os
 import secrets
 import time
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -61,11 +62,17 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     since: str | None = None
     restarts: int = 0
     last_error: str | None = None
+    last_error_at: str | None = None  # None: it lasts, or nothing went wrong
 
     @property
     def note(self) -> str:
-        """What a person should know besides: what is wrong with it."""
-        return "" if self.healthy else self.last_error or ""
+        """What a person should know besides: what is wrong with it, or was."""
+        if not self.healthy or self.last_error is None or self.last_error_at is None:
+            return "" if self.healthy else self.last_error or ""
+        from weft.jobs.dashboard.text import duration
+
+        past_s = max(0.0, time.time() - datetime.fromisoformat(self.last_error_at).timestamp())
+        return f"last error, {duration(past_s)} ago: {self.last_error}"
 
 
 class ProxyRow(Row, frozen=True, kw_only=True):
@@ -99,6 +106,7 @@ class SystemState(msgspec.Struct, frozen=True, kw_only=True):
     services: tuple[Row, ...] = ()
     processes: dict[str, Process] = {}  # by service
     proxies: ProxyRow | None = None  # none are set
+    supervisor_error: str = ""  # seen from outside: it has died, or does not answer
 
     @property
     def rows(self) -> tuple[Row, ...]:

@@ -159,12 +159,17 @@ def test_a_restart_is_in_good_order_and_never_has_two(graph: Graph, clock: Clock
     one = service("one", clock)
     graph.add([one])
     until(graph, lambda: one.healthy)
-    first = one.pid
-    one.restart()
-    assert state_of(one) == "stopping" and not one.healthy
+    one.kill()
+    until(graph, lambda: one.last_error)
+    clock.now_s += 2
     until(graph, lambda: one.healthy)
-    assert (one.pid != first and one.child.last_exit is None) or one.last_error == ""
-    assert one.starts == 2
+    first = one.pid
+    assert one.last_error == "killed by SIGKILL" and one.last_error_at > 0
+    one.restart()  # what it has survived is not why it is stopped
+    assert state_of(one) == "stopping" and not one.healthy and not one.last_error
+    until(graph, lambda: one.healthy)
+    assert one.pid != first and not one.last_error and not one.last_error_at
+    assert one.starts == 3
 
 
 def test_what_is_in_the_way_of_one_start_stops_no_other(graph: Graph, clock: Clock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from weft.errors import BadInput, Busy
 from weft.supervise import process
 from weft.supervise.graph import Graph
 from weft.supervise.held import Identity
+from weft.system import control
 from weft.system import state as kept
 from weft.system.recorder import Recorder, digest
 from weft.system.state import Process, Row, SystemState
@@ -92,3 +94,27 @@ def test_settings_are_told_apart_and_not_told() -> None:
         return digest(load_service(environment={}, flags=settings))
 
     assert told(redis_password="a") == told(redis_password="a", data_dir="./x") != told(redis_password="b")
+
+
+def test_the_cause_of_a_restart_is_shown_with_its_time_once_it_is_over() -> None:
+    row = Row(name="api", state="running", healthy=True, restarts=1, last_error="killed by SIGKILL")
+    survived = msgspec.structs.replace(row, last_error_at="2026-02-04T10:30:45.123Z")
+    assert re.fullmatch(r"last error, \d+ h \d\d min ago: killed by SIGKILL", survived.note)
+    assert msgspec.structs.replace(survived, healthy=False).note == "killed by SIGKILL"
+
+
+def test_a_supervisor_that_has_died_is_said_and_no_service_has_an_old_cause(tmp_path: Path) -> None:
+    gone = Process(pid=os.getpid(), birth=1, argv=())
+    row = Row(name="redis", state="running", healthy=True, pid=gone.pid, last_error="killed by SIGKILL", restarts=1)
+    failed = Row(name="api", state="failed", last_error="exited with code 1")
+    died = written(supervisor=gone, services=(row, failed), processes={"redis": gone}, is_up=True)
+    kept.write(tmp_path, died)
+    state, is_watched = control.status(tmp_path)
+    assert state is not None and not is_watched
+    assert state.supervisor_error.startswith(f"the supervisor (process {gone.pid}) has died")
+    assert "`weft up`" in state.supervisor_error
+    assert [(one.state, one.last_error) for one in state.rows] == [("stopped", None), ("stopped", "exited with code 1")]
+
+    kept.write(tmp_path, msgspec.structs.replace(died, processes={}, is_up=False))  # as it is after a clean stop
+    stopped, _ = control.status(tmp_path)
+    assert stopped is not None and not stopped.supervisor_error
