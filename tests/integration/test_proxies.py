@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -13,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from crawling import Crawler, audited
+from crawling import Crawler, audited, until
 from jobs import config_for, ended, serving, submit
 from pace import patience
 from ports import free_port
@@ -89,10 +90,20 @@ def test_a_crawl_goes_through_its_proxies_alone_and_leaves_out_those_that_fail_o
     assert b"p@ss" not in everything
 
 
-def test_a_crawl_without_a_usable_proxy_waits_and_asks_nobody(tmp_path: Path, site: EchoSite, proxies: Proxies) -> None:
-    listed = tmp_path / "list.txt"
+def test_a_crawl_without_a_usable_proxy_waits_asks_nobody_and_says_why(tmp_path: Path, site: EchoSite) -> None:
+    listed, before = tmp_path / "list.txt", len(site.asked)
     listed.write_text(f"127.0.0.1:{free_port()}\n")
-    assert not crawl(tmp_path, site, listed, "--max-duration", "3", exit_code=3)
+    seeds = [f"http://{_hosts(site)[0]}/page/{number}" for number in range(PAGES)]
+    crawler = Crawler(seeds, tmp_path, "--proxies", listed, "--proxy-rest-seconds", patience(600))
+    with crawler.running() as running:
+        why = until(lambda: crawler.status().get("note"), 30, "a note of what it waits for")
+        said = [weft(*command).stdout for command in (("stats", str(crawler.data_dir)),
+                ("explain", str(crawler.data_dir), seeds[0]))]  # fmt: skip
+        running.send_signal(signal.SIGINT)
+        assert running.wait(patience(30)) == 130
+    assert why.startswith(f"no proxy of {listed} is usable")
+    assert all(f"no proxy of {listed} is usable" in one and "--direct-fallback" in one for one in said), said
+    assert len(site.asked) == before
     sources = crawl(tmp_path, site, listed, "--resume", "--direct-fallback")
     assert sources == {"127.0.0.1": PAGES}
 

@@ -240,7 +240,7 @@ class Lines:
             f"state={status.state} pages={status.pages} rate={status.rate:.1f} queued={status.queued} "
             f"in_flight={status.in_flight} errors={errors}"
             + (f" slowed={slowed}" if slowed else "")
-            + (f' note="{status.note}"' if status.note else "")
+            + (f' note="{as_flags(status.note)}"' if status.note else "")
         )
         try:
             click.echo(line, err=True)

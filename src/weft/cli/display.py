@@ -19,6 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from weft.cli.messages import as_flags
 from weft.cli.output import visible
 
 if TYPE_CHECKING:
@@ -102,9 +103,10 @@ class Display:
         parts += [self._troubles(status), Text(recent, style="dim", no_wrap=True, overflow="ellipsis")]
         style = {"paused": "bold red", "draining": "yellow"}.get(status.state, "green")
         title = f"weft crawl · [{style}]{status.state}[/] · {clock(status.elapsed_s)}"
-        is_paused = status.state == "paused"
-        note = Text(visible(status.note if is_paused else self._home), style="red" if is_paused else "dim")
-        return Panel(Group(*parts), title=title, subtitle=note, title_align="left", subtitle_align="left")
+        if status.note and status.state in ("paused", "running"):
+            parts.append(Text(visible(as_flags(status.note)), style="red"))
+        home = Text(visible(self._home), style="dim")
+        return Panel(Group(*parts), title=title, subtitle=home, title_align="left", subtitle_align="left")
 
     def _numbers(self, status: CrawlStatus) -> Table:
         table = Table.grid(expand=True, padding=(0, 2))

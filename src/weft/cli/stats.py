@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from weft.cli.messages import as_flags
 from weft.cli.output import output_flags, print_document, shown
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _text(facts: dict[str, Any]) -> str:
     lines = [
         f"pages      {facts['live_pages']:,}  ({facts['urls']:,} URLs ended, {facts['queued']:,} queued)",
         *_visits(facts),
-        f"state      {facts['state']}" + (f" ({facts['note']})" if facts["note"] else ""),
+        f"state      {facts['state']}" + (f" ({as_flags(facts['note'])})" if facts["note"] else ""),
         f"size       {facts['body_bytes'] / 1e6:,.1f} MB of bodies in {facts['warc_bytes'] / 1e6:,.1f} MB of WARC",
         f"rate       {facts['pages_per_s']:,.1f} pages/s over {clock(facts['elapsed_s'])}",
         f"statuses   {listed('statuses', 'no response')}",

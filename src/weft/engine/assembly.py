@@ -126,6 +126,7 @@ class Fetching(Parts):
         self.bodies = Spool(self.config.fetch.body_memory_bytes, self.folder)
         clients = Clients(most, self.bodies, self.config.proxy, self.folder)
         self.ways = Ways(clients, most)
+        self._held_up = clients.held_up
         self._flight = Flight(most)
         self.metrics.before_save.append(lambda: self.metrics.names(self.ways.lookups()))
         self.metrics.before_save.append(lambda: self.metrics.bodies(self.bodies))
@@ -144,7 +145,7 @@ class Fetching(Parts):
         self.committer = Committer(frontier, self.store, self.step, outlet.spool.sync if outlet else lambda: None)
         self.loop = Loop(
             frontier, self.ways, self.results, self.committer, self.crawls, self.progress, self.suspects, self.metrics,
-            owner=owner, step=self.step, flight=self._flight, chores=chores,
+            owner=owner, step=self.step, flight=self._flight, chores=chores, held_up=self._held_up,
             by_address=self.config.politeness.key_scope == "ip", pressure=outlet.pressure if outlet else None, **how,
         )  # fmt: skip
         return self.loop

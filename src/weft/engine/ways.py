@@ -33,6 +33,7 @@ class Clients:
         self._handles, self._spool = handles, spool
         self._proxy, self._folder = proxy, folder
         self._pools: dict[tuple[str, bool, bool], ProxyPool] = {}
+        self._needed: set[ProxyPool] = set()  # without one of theirs nothing goes out
         self._counts = ProxyCounts()
 
     def __call__(self, section: FetchSection) -> Way:
@@ -43,11 +44,17 @@ class Clients:
         key = section.proxies, section.allow_private, bool(section.email)
         if key not in self._pools:
             self._pools[key] = self._pool(section, section.proxies)
+        if not section.direct_fallback:
+            self._needed.add(self._pools[key])
         chooser = PoolChooser(self._pools[key], sticky=section.proxy_sticky, apart=section.proxy_apart)
         return ProxyClient(
             section, refusal=refusal, handles=self._handles, spool=self._spool, chooser=chooser,
             direct_fallback=section.direct_fallback,
         )  # fmt: skip
+
+    def held_up(self, now: float) -> str:
+        """Why requests through proxies cannot go out, and what helps; empty while they can."""
+        return next((why for pool in self._needed if (why := pool.held_up(now))), "")
 
     def counts(self, now: float) -> ProxyCounts | None:
         """What was counted of proxies; None if none were asked for."""

@@ -28,6 +28,16 @@ def test_answers_that_ask_to_slow_down_are_shown_while_they_come() -> None:
     assert "slowed" not in drawn(CrawlStatus(state="running"))
 
 
+def test_what_holds_a_crawl_up_is_shown_in_full(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = CrawlStatus(state="running", note="no proxy of list.txt is usable: " + "word " * 20 + "`proxies=FILE`")
+    monkeypatch.setattr(crawl, "LINE_EVERY_S", 0.0)
+    crawl.Lines()(status)
+    for said in (drawn(status), capsys.readouterr().err):
+        assert "no proxy of list.txt" in said and "--proxies FILE" in said
+
+
 def test_the_plain_lines_show_them_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(crawl, "LINE_EVERY_S", 0.0)
     crawl.Lines()(BUSY)

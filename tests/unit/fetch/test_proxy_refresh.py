@@ -189,11 +189,13 @@ def test_a_list_that_changes_is_read_again(tmp_path: Path, section: ProxySection
 
 def test_what_nobody_tests_is_tried_again_when_it_has_rested(tmp_path: Path, section: ProxySection) -> None:
     pool = ProxyPool(list_of(tmp_path / "list.txt", "10.0.0.1:80"), section, None)
+    assert pool.held_up(10.0) == "", "nothing is known of them yet"
     proxy = pool.choose("site.test", 10.0, sticky=False, apart=False)
-    assert proxy is not None
+    assert proxy is not None and pool.held_up(10.0) == ""
     for _ in range(FAILS_TO_DIE):
         pool.ended(proxy, "site.test", Outcome.FAILED, 0.1, 10.0)
     assert pool.choose("site.test", 20.0, sticky=False, apart=False) is None
+    assert "list.txt is usable" in pool.held_up(20.0)
     pool.choose("site.test", 5000.0, sticky=False, apart=False)
     assert pool.choose("site.test", 5001.0, sticky=False, apart=False) == proxy
 

@@ -16,6 +16,7 @@ from weft import urls
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.distribution import redis_urls, server_at
+from weft.engine.loop.progress import read_status
 from weft.engine.loop.robots import REFUSALS, rules_of
 from weft.engine.loop.verdict import refusal_of
 from weft.engine.stored_page import read_page
@@ -216,6 +217,9 @@ class Explainer:
         evidence += self._pace(url, pace)
         if entry.attempt:
             evidence += [f"tried {entry.attempt} times, to be tried again", *self._tries(entry.item)]
+        status = read_status(self._folder.status)
+        if status is not None and status.note and status.state in ("paused", "running"):
+            evidence.append(f"the crawl is held up: {status.note}")
         return Explanation(url, False, "queued", "it is queued and has not ended yet", evidence)
 
     def _key_of(self, url: str) -> str:

@@ -162,9 +162,8 @@ def settle(status: CrawlStatus, folder: CrawlFolder) -> None:
 
 
 def _state(statuses: Sequence[CrawlStatus]) -> tuple[str, str]:
-    """What stands out: a pause with its reason, before draining, before running."""
+    """What stands out: a pause with its reason, before draining, before running; and what one of them has noted."""
     for state in ("failed", "paused", "draining", "running"):
-        for status in statuses:
-            if status.state == state:
-                return state, status.note
+        if notes := [status.note for status in statuses if status.state == state]:
+            return state, next(filter(None, notes), "")
     return "starting", ""

@@ -80,6 +80,7 @@ class Loop:
         gather_s: float = 0.0,
         feed: Feed | None = None,
         after_commit: Callable[[], None] = lambda: None,
+        held_up: Callable[[float], str] = lambda _now: "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._frontier = frontier
@@ -104,6 +105,7 @@ class Loop:
         self._feed = feed
         self._clock = clock
         self._after_commit = after_commit
+        self._held_up = held_up  # why no request can go out, though the crawl is not paused
         self._leases: dict[int, Lease] = {}
         self._resolving: list[Lease] = []  # politeness by address: the DNS lookup of their host is not done
         self._wanted: list[Wanted] = []  # the address is known; a place at it is requested with `take_places`
@@ -469,6 +471,8 @@ class Loop:
         self._progress.stands(stats, len(self._leases))
         if self._blocked is not None:
             state, note = "paused", str(self._blocked)
+        elif state == "running":
+            note = self._held_up(self._clock())
         self._progress.write(state, note)
         if self._blocked is None:
             if self._pressure is not None:

@@ -47,7 +47,7 @@ class CrawlStatus(msgspec.Struct):
     """What the file holds. Times are of the wall clock; counts are of the whole crawl, over all its runs."""
 
     state: str = "starting"  # starting, running, draining, paused, finished, limit, interrupted, failed
-    note: str = ""  # why it has ended (a Stop), or why it does not go on (the error)
+    note: str = ""  # why it has ended (a Stop), or why it does not go on (the error, or what it waits for)
     pid: int = 0
     orchestrator: int = 0  # the process that starts the one of `pid` again, where they are two
     run: str = ""  # names a run of the crawl, through all restarts of its processes

@@ -87,6 +87,17 @@ class ProxyPool:
         self._counts.requested(proxy, outcome.value)
         self.rotation.ended(proxy.url, urls.domain(host), outcome, took_s, now)
 
+    def held_up(self, now: float) -> str:
+        """Why no request can go out, and what helps; empty while one can, and before the first is asked for."""
+        if not self._next_look or any(standing.is_free(now) for standing in self.rotation.standings):
+            return ""
+        if self._thread is not None and self._thread.is_alive():
+            return f"the proxies of {self._path} are being tested, and none is used before"
+        helps = "run `weft proxies refresh`"
+        if self._is_list:
+            helps = f"see `weft proxies test URL --proxies {self._path}`, and correct the file, which is read again"
+        return f"no proxy of {self._path} is usable, so nothing is asked: {helps}; or set `direct_fallback=True`"
+
     def _look(self, now: float) -> None:
         self._next_look = now + LOOK_S
         self._read()
