@@ -15,7 +15,12 @@ import pytest
 from engines import ended
 
 import weft
+from weft.config import FetchSection, PolitenessSection
+from weft.engine.loop.robots import ASK_AGAIN_S
 from weft.engine.model import EndReason
+from weft.engine.settings import trust_of
+from weft.frontier.contract import RobotsRecord
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 
 PAGES = 2
 ASKED_S = 0.4
@@ -111,3 +116,19 @@ def test_a_retry_after_binds_every_crawl_of_the_site(tmp_path: Path, busy: str) 
     told = next(at for at, path in arrivals if path == busy)
     waits = [(at - told, path) for at, path in arrivals if at > told]
     assert waits and min(waits)[0] >= 2.0, min(waits)
+
+
+def test_a_site_that_was_down_is_asked_again_for_a_seed_but_not_at_once(tmp_path: Path) -> None:
+    trust, now = trust_of(FetchSection(allow_private=True)), time.time()
+    with site("") as down_before, site("") as down_now:
+        frontier = EmbeddedFrontier(tmp_path / "engine" / "frontier", PolitenessSection(delay_s=0.0, places=1))
+        for server, ago_s in ((down_before, 60.0), (down_now, -3600.0)):  # in an hour: however slow this machine is
+            record = RobotsRecord("unreachable", b"", now - ago_s + ASK_AGAIN_S, "connect: refused")
+            frontier.robots_known(f"{trust} {server.url.rstrip('/')}", record, None)
+        frontier.close()
+        with weft.Engine(tmp_path / "engine", delay=0, allow_private=True, seeded_urls_only=True) as engine:
+            for name, server in (("before", down_before), ("now", down_now)):
+                engine.open(name, [f"{server.url}crawl/1"])
+            assert (ended(engine, "before").pages, ended(engine, "now").pages) == (1, 0)
+    assert [path for _, path in down_before.arrivals] == ["/robots.txt", "/crawl/1"]
+    assert down_now.arrivals == [], "many tasks in a row are one request"

@@ -466,6 +466,7 @@ class Core:
             else:
                 tenant.progress.refused[reason] += 1
                 refused[seed] = str(reason)
+        tenant.ask_robots_again(found, time.time())
         admission = self._frontier.admit(tenant.number, found)
         record = tenant.record
         is_to_be_kept = len(roots) > len(record.roots) or record.expects_more is not more

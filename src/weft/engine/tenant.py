@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from weft import urls
 from weft.config import Config
 from weft.engine.crawls import RunningCrawl
 from weft.engine.extraction import extraction_of
@@ -20,7 +21,7 @@ from weft.engine.model import EndReason, Standing, State, end_name
 from weft.fetch.contract import Way
 from weft.frontier.admission import Rules
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.records import Lease, Purpose, Reason
+from weft.records import Found, Lease, Purpose, Reason
 
 RATE_WINDOW = 10  # looks, half a second apart
 MOST_REFUSED_SEEDS = 10_000  # that are remembered
@@ -84,6 +85,13 @@ class Tenant(RunningCrawl):
         self._looks: list[tuple[float, int]] = []
         self._url_bytes = 0  # of a crawl with a limit of memory, at the last look
         self._added: CrawlProgress | None = None  # its counts when they were last added to the engine's
+
+    def ask_robots_again(self, seeds: Iterable[Found], wall: float) -> None:
+        """A site that could not be reached may be well again when somebody gives a seed there: its robots.txt is asked
+        for once more, at the site's own pace, instead of taking the failure of an earlier crawl for this one's."""
+        for origin in {urls.origin_of(seed.url) for seed in seeds}:
+            if self.book.may_be_well_again(origin, wall):
+                self._embedded.ask_robots_again(self.number, origin)
 
     def sets_aside(self, lease: Lease) -> bool:
         """Puts a queued URL away that an edit has excluded; it comes back when the edit is taken back."""

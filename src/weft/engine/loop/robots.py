@@ -24,6 +24,7 @@ TRIES = 3  # at least; all there are where nobody answers
 MOST_TRIES = 50  # however short the waits are
 MAX_HOPS = 5
 ASK_AGAIN_S = 600.0  # an unreachable robots.txt is requested again after this
+SEED_AGAIN_S = 5.0  # ... and after this for somebody who gives a seed there: it may be well again
 _KEPT = 10_000
 
 
@@ -53,6 +54,11 @@ class RobotsBook:
         """Whether an origin's robots.txt was read before; `about` with its trust prefix, as in the lease."""
         record = self._frontier.robots(about)
         return record is not None and record.status in ("ok", "allow")
+
+    def may_be_well_again(self, origin: str, wall: float) -> bool:
+        """Whether an origin's robots.txt could not be had, and long enough ago to ask for it once more for a seed."""
+        record = self._frontier.robots(self._trust + origin)
+        return record is not None and record.status in REFUSALS and wall >= record.expires - ASK_AGAIN_S + SEED_AGAIN_S
 
     def rule_against(self, url: str, robots: Robots) -> str:
         """The rule that forbids a URL, with its line; nothing where it is allowed."""

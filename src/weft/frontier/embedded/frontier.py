@@ -253,11 +253,14 @@ class EmbeddedFrontier(Crawls):
 
         A robots.txt that could not be fetched is fetched again, or the visit would be refused again.
         """
-        trust = self._queues.crawls[crawl].trust
-        self._robots.expire_failed(trust + found.url[: found.url.index("/", 8)])
+        self.ask_robots_again(crawl, found.url[: found.url.index("/", 8)])
         owner = self._queues.crawls[crawl]
         owner.seen.add(found.url)
         self._queues.enqueue(owner, found, self._numbered(owner, found))
+
+    def ask_robots_again(self, crawl: int, origin: str) -> None:
+        """A robots.txt that could not be fetched is fetched once more, before the next page of its origin."""
+        self._robots.expire_failed(self._queues.crawls[crawl].trust + origin)
 
     def readmit_once(self, crawl: int, name: str, what: str, lost: Iterable[tuple[int, Found]]) -> None:
         """Queues URLs once more, unless the note `name` says of these (`what`) that they are; it says so from now on.

@@ -34,7 +34,9 @@ class RobotsFiles:
     def get(self, origin: str) -> RobotsRecord | None:
         """The last known one, expired or not."""
         record = self._records.get(origin)
-        if record is None and (row := self._journal.latest_record("robots", origin)) is not None:
+        if record is not None or origin not in self._saved:
+            return record
+        if (row := self._journal.latest_record("robots", origin)) is not None:
             with undamaged(self._journal.path):
                 record = self._remember(origin, msgspec.msgpack.decode(row[2], type=RobotsRecord))
         return record
@@ -78,6 +80,7 @@ class RobotsFiles:
         record = self.get(origin)
         if record is not None and record.status in ("unreachable", "address"):
             self._expiry[origin] = 0.0
+            self._journal.put("robots", origin, 0.0, msgspec.msgpack.encode(record))  # a crash must not undo it
 
     def forget(self, origin: str) -> None:
         """Frees the memory for an idle origin; the journal keeps its robots.txt."""
