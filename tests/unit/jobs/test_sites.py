@@ -25,7 +25,7 @@ from weft.records import PastVisit, Row
 
 START = 1_800_000_000.0  # 2027-01-15 08:00 UTC
 DAY = 86_400.0
-WELL = Finish(reason=FinishReason.DONE, progress=Progress(completed=9, gone=1))
+WELL = Finish(reason=FinishReason.DONE, progress=Progress(completed=9, gone=1), errors_by_class={"http_4xx": 1})
 BAD = Finish(
     reason=FinishReason.TOO_MANY_ERRORS, progress=Progress(failed=3), errors_by_class={"connection": 3}, message=""
 )
@@ -266,6 +266,7 @@ def test_a_file_that_is_added_again_keeps_its_past(world: World) -> None:
     world.add("a", schedule="@daily", max_pages=7)
     status = world.sites.status()[0]
     assert (status.runs, status.last_state) == (1, "COMPLETED")
+    assert (status.failed, status.health.success_rate) == (0, 1.0), "a page that is gone has not failed"
     assert status.next_at is not None and world.sites.file("a").max_pages == 7
 
 
@@ -351,18 +352,25 @@ def test_a_comparison_names_what_changed_and_invents_nothing() -> None:
             row("ill", 503, error="http_5xx"), row("not-modified", 304, length=0), row("same-body", 304),
             row("unasked-304", 304, digest="of nothing", length=0), row("fresh"), row("back"),
             row("still-away", 404), row("never-was", 404), row("refused", 0, error="robots"),
+            row("never-read", 0, error="connect: refused"),
         ],
         lambda one: PastVisit(one.url, one.digest, one.fetched_at, "new"),
     )  # fmt: skip
     report = found.report(RUN, START)
     assert (report.new, report.changed, report.gone) == (("back", "fresh"), ("other",), ("away",))
     assert report.moved == (("elsewhere", "there"),)
-    assert report.counts == {"new": 2, "changed": 1, "gone": 1, "moved": 1, "unchanged": 3, "failed": 2}
+    assert report.counts == {"new": 2, "changed": 1, "gone": 1, "moved": 1, "unchanged": 3, "failed": 3, "refused": 1}
     learnt = found.learnt()
     assert {one.url: one.digest for one in learnt.known if one.digest} == {
         "same": "d", "same-body": "d", "other": "e", "fresh": "d", "back": "d",
     }, "what came in full has its new validators"  # fmt: skip
-    assert {one.url for one in learnt.known if not one.digest} == {"away", "elsewhere", "never-was", "refused"}
+    assert {one.url for one in learnt.known if not one.digest} == {
+        "away",
+        "elsewhere",
+        "never-was",
+        "never-read",
+        "refused",
+    }
     assert learnt.forgotten == ("unlinked",), "a run that has followed all links has not met it"
 
 

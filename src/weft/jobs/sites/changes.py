@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
-from weft.jobs.model import GONE_STATUSES, Task, error_class
+from weft.jobs.model import Outcome, Task, error_class, outcome
 from weft.records import PastVisit, Row
 
 MOST_NAMED = 1000  # URLs of each kind in a report; the counts are of all
-NAMES = ("new", "changed", "gone", "moved", "unchanged", "failed")
+NAMES = ("new", "changed", "gone", "moved", "unchanged", "failed", "refused")
 
 
 class Learnt(Struct, frozen=True):
@@ -41,11 +41,11 @@ class ChangeReport(Struct, frozen=True, kw_only=True):
     changed: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     moved: tuple[tuple[str, str], ...] = ()  # from, to
-    counts: dict[str, int] = {}  # of new, changed, gone, moved, unchanged, failed
+    counts: dict[str, int] = {}  # of new, changed, gone, moved, unchanged, failed, refused
 
     @property
     def summary(self) -> str:
-        """`3 new, 12 changed, 1 gone, 2 moved, 900 unchanged, 0 failed`."""
+        """`3 new, 12 changed, 1 gone, 2 moved, 900 unchanged, 0 failed, 0 refused`."""
         return ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
 
 
@@ -82,9 +82,12 @@ class Comparison:
             # One that came in full, and held what it held before, may be called by another name from now on.
             return _Found("unchanged", visit(row) if row.length else None)
         no_page = PastVisit(row.url, "", row.fetched_at)
+        what = outcome(row.status, row.error)
+        if what in (Outcome.FAILED, Outcome.REFUSED):  # as the task counts them, whether a page was there before or not
+            return _Found(what, no_page if before is None else None)
         if not digest:
             return _Found("", no_page if before is None else None)
-        if row.status in GONE_STATUSES and not row.error:
+        if what is Outcome.GONE:
             return _Found("gone", no_page)
         if 300 <= row.status < 400 and row.status != 304 and not row.error:
             return _Found("moved", no_page, row.final_url)

@@ -95,6 +95,7 @@ class LastRun(Struct, frozen=True, kw_only=True):
     started_at: float | None
     ended_at: float
     pages: int
+    failed: int = 0
     success_rate: float | None
     errors_by_class: dict[str, int]
     is_well: bool
@@ -251,8 +252,8 @@ def after_run(site: Site, task: Task, now: float) -> Site:
     well = ended_well(site.file, task)
     last = LastRun(
         task=task.id, state=task.state, reason=task.finish_reason, started_at=task.started_at,
-        ended_at=task.finished_at or now, pages=task.progress.completed, success_rate=task.progress.success_rate,
-        errors_by_class=task.errors_by_class, is_well=well, message=task.message,
+        ended_at=task.finished_at or now, pages=task.progress.completed, failed=task.progress.failed,
+        success_rate=task.progress.success_rate, errors_by_class=task.errors_by_class, is_well=well, message=task.message,
     )  # fmt: skip
     is_full = not task.spec.revisits
     done: dict[str, Any] = {

@@ -72,7 +72,7 @@ def site_status(
         task=site.task or (last.task if last else ""), last_state=str(last.state) if last else "",
         last_ended_at=last.ended_at if last else None, runs=site.runs,
         pages=progress.completed if progress else (last.pages if last else 0),
-        failed=progress.failed if progress else sum(last.errors_by_class.values()) if last else 0,
+        failed=progress.failed if progress else last.failed if last else 0,
         queued=progress.queued if progress else 0, in_flight=progress.in_flight if progress else 0,
         memory_bytes=live.memory_bytes if live else 0, max_memory_bytes=site.file.max_memory_bytes,
         pages_per_s=live.pages_per_s if live else 0.0, changes=report.counts if report else {},
