@@ -82,12 +82,15 @@ class Comparison:
             # One that came in full, and held what it held before, may be called by another name from now on.
             return _Found("unchanged", visit(row) if row.length else None)
         no_page = PastVisit(row.url, "", row.fetched_at)
-        what = outcome(row.status, row.error)
-        if what in (Outcome.FAILED, Outcome.REFUSED):  # as the task counts them, whether a page was there before or not
-            return _Found(what, no_page if before is None else None)
+        became = outcome(row.status, row.error)
+        if became in (
+            Outcome.FAILED,
+            Outcome.REFUSED,
+        ):  # as the task counts them, whether a page was there before or not
+            return _Found(str(became), no_page if before is None else None)
         if not digest:
             return _Found("", no_page if before is None else None)
-        if what is Outcome.GONE:
+        if became is Outcome.GONE:
             return _Found("gone", no_page)
         if 300 <= row.status < 400 and row.status != 304 and not row.error:
             return _Found("moved", no_page, row.final_url)

@@ -253,7 +253,8 @@ def after_run(site: Site, task: Task, now: float) -> Site:
     last = LastRun(
         task=task.id, state=task.state, reason=task.finish_reason, started_at=task.started_at,
         ended_at=task.finished_at or now, pages=task.progress.completed, failed=task.progress.failed,
-        success_rate=task.progress.success_rate, errors_by_class=task.errors_by_class, is_well=well, message=task.message,
+        success_rate=task.progress.success_rate, errors_by_class=task.errors_by_class, is_well=well,
+        message=task.message,
     )  # fmt: skip
     is_full = not task.spec.revisits
     done: dict[str, Any] = {
