@@ -136,7 +136,7 @@ def run(
             return 0
         with watching(quiet=quiet or as_json) as watch:
             found = registry.status()
-            while not have_ended(found, tasks):
+            while not have_ended(found, tasks, may_get_proxies=not registry.lacks_proxies):
                 watch(found)
                 time.sleep(WATCH_S)
                 found = registry.status()
@@ -154,14 +154,14 @@ def _tell_started(tasks: dict[str, str], registry: SiteRegistry, as_json: bool, 
             click.echo(f"{name}: {said}")
 
 
-def have_ended(found: list[SiteStatus], names: dict[str, str]) -> bool:
+def have_ended(found: list[SiteStatus], names: dict[str, str], *, may_get_proxies: bool = True) -> bool:
     """Whether none runs, or can run before somebody does something or time passes."""
     by_name = {one.name: one for one in found}
 
     def is_over(name: str) -> bool:
         site = by_name.get(name)
         if site is None:
-            return False  # proxies: they may come
+            return not may_get_proxies
         if site.state in ENDED:
             return True
         return site.state == "waiting" and bool(site.waits_for) and all(map(is_over, site.waits_for))

@@ -78,11 +78,10 @@ def proxies_of(config: ServiceConfig) -> str:
 
 
 def has_proxies(config: ServiceConfig) -> bool:
-    """Whether there are as many as `min_proxies` asks for; where they are not tested all that are listed count, and
-    where there are none nothing is waited for: what wants them is refused."""
+    """Whether there are as many as `min_proxies` asks for; where they are not tested all that are listed count."""
     path = proxies_of(config)
     if not path or path == config.fetch.proxies:
-        return True
+        return bool(path)
     found = live.read(Path(path))
     return found is not None and len(found.proxies) >= config.proxy.least
 

@@ -96,6 +96,7 @@ class EmbeddedJobService:
 
     async def start(self) -> None:
         """Begins this worker's part: its runner, which may get the lease, its webhooks and its event streams."""
+        await asyncio.to_thread(self.store.sites.note_proxies, bool(proxies_of(self._config)))
         self._running = [
             asyncio.create_task(self._dispatcher.run(), name="webhooks"),
             asyncio.create_task(self.runner.run(), name="runner"),

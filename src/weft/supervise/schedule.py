@@ -46,7 +46,7 @@ def schedule_of(line: str, zone: str = "UTC", now: float = 0.0) -> Schedule:
             f"schedule: {line[:LONGEST_LINE]!r} is no cron line; write five fields, minute hour day month weekday, "
             f"like '30 2 * * mon', or one of {', '.join(WORDS)}"
         )
-    _check_zone(zone)
+    check_zone(zone)
     schedule = Schedule(line.strip(), zone)
     try:
         found = _after(schedule.line, zone, now)
@@ -57,7 +57,8 @@ def schedule_of(line: str, zone: str = "UTC", now: float = 0.0) -> Schedule:
     return schedule
 
 
-def _check_zone(zone: str) -> None:
+def check_zone(zone: str) -> None:
+    """BadInput for a time zone that nobody knows."""
     try:
         _zone(zone)
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError; a folder's name an OSError

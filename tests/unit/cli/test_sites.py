@@ -97,6 +97,7 @@ def test_a_watched_run_is_over_when_nothing_can_go_on_by_itself(home: Home) -> N
     assert have_ended([failed, shop], names), "the other waits for one that is paused"
     proxied = msgspec.structs.replace(shop, waits_for=("proxies",))
     assert not have_ended([failed, proxied], names), "proxies may come"
+    assert have_ended([failed, proxied], names, may_get_proxies=False)
     assert have_ended([msgspec.structs.replace(one, state="idle", waits_for=()) for one in (base, shop)], names)
 
 

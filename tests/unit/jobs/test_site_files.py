@@ -65,6 +65,7 @@ def test_rules_may_be_in_a_file_beside_it(tmp_path: Path) -> None:
         ({"schedule": "0 0 30 2 *"}, "ever fires"),
         ({"schedule": "often"}, "is no cron line"),
         ({"schedule": "@daily", "timezone": "Mars"}, "timezone: 'Mars'"),
+        ({"timezone": "Mars"}, "timezone: 'Mars'"),
         ({"depends_on": ["shop"]}, "cannot wait for itself"),
         ({"include": ["re:.*"]}, "use a glob"),
         ({"proxies": "list.txt"}, "proxies"),

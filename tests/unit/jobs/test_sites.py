@@ -11,7 +11,7 @@ import pytest
 
 from weft.engine.model import Standing, State
 from weft.errors import BadInput
-from weft.jobs.errors import LeaseLost
+from weft.jobs.errors import LeaseLost, SiteConflict
 from weft.jobs.model import STARTED, FinishReason, Lane, Progress, Task, TaskSpec, TaskState
 from weft.jobs.sites import model
 from weft.jobs.sites.changes import ChangeReport, Comparison, Learnt
@@ -131,6 +131,16 @@ def test_a_site_that_uses_proxies_waits_for_enough_of_them(world: World) -> None
     world.proxies = True
     world.turn()
     assert world.running() == ["direct", "proxied"]
+
+
+def test_where_the_service_has_no_proxies_a_site_that_uses_them_is_refused_at_once(world: World) -> None:
+    world.add("early", proxies=True)  # nothing is known of the service yet
+    world.store.sites.note_proxies(False)
+    for refused in (lambda: world.add("late", proxies=True), lambda: world.sites.run(["early"])):
+        with pytest.raises(SiteConflict, match=r"proxies: the service that runs here has none; start it with"):
+            refused()
+    world.now += DAY  # the service has ended: the next one may have some
+    world.add("late", proxies=True)
 
 
 def test_cycles_and_unknown_dependencies_are_refused(world: World) -> None:

@@ -143,7 +143,7 @@ class SiteRoutes:
             "/{name}/run", self.run, methods=["POST"], status_code=202, operation_id="run_site",
             summary="Run a site now, after those that it depends on",
             responses=answer(SiteState, 202, "It runs, or waits for others: `task_id`, `waits_for`.")
-            | problems(404, 429, body=True),
+            | problems(404, 409, 429, body=True),
         )  # fmt: skip
         router.add_api_route(
             "/{name}/stop", self.stop, methods=["POST"], status_code=202, operation_id="stop_site",

@@ -14,7 +14,7 @@ from weft.errors import BadInput
 from weft.jobs.documents import check_order
 from weft.jobs.sites.model import SiteFile, nearest
 from weft.jobs.webhooks.model import HookOrder, unsendable
-from weft.supervise.schedule import schedule_of
+from weft.supervise.schedule import check_zone, schedule_of
 
 LONGEST_FILE = 1 << 20  # bytes
 _FIELDS = SiteFile.__struct_fields__
@@ -83,6 +83,7 @@ def _checked(file: SiteFile, now: float) -> SiteFile:
     for pattern in (*file.include, *file.exclude):
         if pattern.startswith("re:"):
             raise BadInput(f"{pattern[:100]!r}: regular expressions are not accepted; use a glob")
+    check_zone(file.timezone)
     line = None if file.schedule is None else schedule_of(file.schedule, file.timezone, now).line
     if file.name in file.depends_on:
         raise BadInput(f"depends_on: {file.name} cannot wait for itself")

@@ -73,6 +73,7 @@ class SiteRegistry:
     def add(self, files: Sequence[SiteFile], owner: str | None = None) -> list[Site]:
         """Keeps sites, together: they may depend on each other. One of the same name is replaced, its past stays."""
         now = self._clock()
+        self._check_proxies(files)
 
         def step(ledger: SiteLedger) -> list[Site]:
             needs = {site.name: site.file.depends_on for site in _chosen(ledger.sites, None, owner)}
@@ -108,6 +109,7 @@ class SiteRegistry:
     def run(self, names: Sequence[str] | None = None, owner: str | None = None) -> dict[str, str]:
         """Asks for runs, of all sites where none are named; their tasks by name, empty for those that wait."""
         now = self._clock()
+        self._check_proxies([self._named(name, owner).file for name in names or ()])
 
         def step(ledger: SiteLedger) -> dict[str, str]:
             wanted = [site.name for site in _chosen(ledger.sites, names, owner)]
@@ -143,6 +145,11 @@ class SiteRegistry:
         """Whether there is a service that runs sites."""
         lease = self._jobs.holder()
         return lease is not None and lease.until > self._clock()
+
+    @property
+    def lacks_proxies(self) -> bool:
+        """Whether a service runs that has none, so that a site which uses them waits for ever."""
+        return self._jobs.sites.has_proxies() is False and self.is_served
 
     def names(self) -> list[str]:
         """Every site."""
@@ -192,6 +199,15 @@ class SiteRegistry:
         return self._jobs.sites.reports(name, limit)
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _check_proxies(self, files: Sequence[SiteFile]) -> None:
+        """SiteConflict for a site that the service which runs here could never run."""
+        proxied = [file.name for file in files if file.proxies]
+        if proxied and self.lacks_proxies:
+            raise SiteConflict(
+                f"{', '.join(proxied)}: proxies: the service that runs here has none; start it with proxies "
+                "(its setting `proxies: FILE`, or --proxies), or take `proxies: true` out of the site's file"
+            )
 
     def _named(self, name: str, owner: str | None = None) -> Site:
         return _chosen(self._jobs.sites.all(), [name], owner)[0]

@@ -142,6 +142,12 @@ class SiteStore(Protocol):
     def reports(self, site: str, limit: int) -> list[ChangeReport]:
         """The last ones of a site, newest first."""
 
+    def note_proxies(self, has_proxies: bool) -> None:
+        """Whether the service that runs them has proxies; it says so when it starts."""
+
+    def has_proxies(self) -> bool | None:
+        """What the service that was started last has said; None: there was none."""
+
 
 class ProgressStore(Protocol):
     """How far jobs are that are no tasks, by keys `KIND:JOB:NAME` with a time to live."""

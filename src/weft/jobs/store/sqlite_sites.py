@@ -5,6 +5,7 @@ of `SqliteJobStore`.
     site_visits    site, url → digest, when, ETag, Last-Modified: what the last runs have found there; of what was no
                    page the digest is empty
     site_reports   task → site, at, record (msgpack of `ChangeReport`); the last REPORTS_KEPT of each site
+    meta           site_proxies: whether the service has proxies, as it said when it started
 """
 
 from __future__ import annotations
@@ -77,6 +78,17 @@ class SqliteSites:
         sql = "SELECT record FROM site_reports WHERE site = ? ORDER BY at DESC LIMIT ?"
         found = self._file.read(lambda db: db.execute(sql, (site, limit)).fetchall())
         return [_report(record) for (record,) in found]
+
+    def note_proxies(self, has_proxies: bool) -> None:
+        """Whether the service that runs them has proxies."""
+        if has_proxies is not self.has_proxies():
+            sql = "INSERT OR REPLACE INTO meta VALUES ('site_proxies', ?)"
+            self._file.do(lambda db: db.execute(sql, (int(has_proxies),)))
+
+    def has_proxies(self) -> bool | None:
+        """What the service that was started last has said."""
+        row = self._file.read(lambda db: db.execute("SELECT value FROM meta WHERE name = 'site_proxies'").fetchone())
+        return None if row is None else bool(row[0])
 
 
 class SqliteLedger:
