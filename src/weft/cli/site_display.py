@@ -57,8 +57,8 @@ def notes(sites: Sequence[SiteStatus]) -> list[str]:
     """What there is to say besides: who waits for whom, what is wrong, what changed."""
     found = []
     for site in sites:
-        if site.waits_for:
-            found.append(f"{site.name}: waits for {', '.join(site.waits_for)}")
+        if site.waiting:
+            found.append(f"{site.name}: {site.waiting}")
         if site.health.message:
             found.append(f"{site.name}: {site.health.message}")
     return found

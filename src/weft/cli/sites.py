@@ -130,7 +130,7 @@ def run(
     with _registry(data_dir, config_file) as registry:
         tasks = registry.run(_chosen(names, is_all, "run"))
         if not registry.is_served and not quiet:
-            click.echo("weft: no service runs here, so they wait: `weft up` starts one", err=True)
+            click.echo("weft: no service runs here, so they wait: `weft up` or `weft serve` starts one", err=True)
         if not is_watched:
             _tell_started(tasks, registry, as_json, quiet)
             return 0
@@ -148,10 +148,9 @@ def _tell_started(tasks: dict[str, str], registry: SiteRegistry, as_json: bool, 
     if as_json:
         print_document({"runs": [{"site": name, "task_id": task or None} for name, task in tasks.items()]})
     elif not quiet:
-        waiting = {one.name: one.waits_for for one in registry.status(list(tasks))}
+        waiting = {one.name: one.waiting for one in registry.status(list(tasks))}
         for name, task in tasks.items():
-            said = task or f"waits for {', '.join(waiting[name]) or 'its turn'}"
-            click.echo(f"{name}: {said}")
+            click.echo(f"{name}: {task or waiting[name] or 'waits for its turn'}")
 
 
 def have_ended(found: list[SiteStatus], names: dict[str, str], *, may_get_proxies: bool = True) -> bool:
@@ -224,6 +223,8 @@ def changes(name: str, limit: int, data_dir: str | None, config_file: str | None
     if as_json:
         print_document({"site": name, "reports": [document(one) for one in found]})
         return 0
+    if not found and not quiet:
+        click.echo(f"weft: no run of {name} has ended yet; `weft sites run {name}` asks for one", err=True)
     for report in found:
         if not quiet:
             why = f"; every page was read: {report.why_full}" if report.why_full else ""

@@ -59,11 +59,14 @@ def test_sites_are_added_listed_run_stopped_and_removed(home: Home) -> None:
     assert "no service runs here" in home.err
     status = {one["name"]: one for one in home("status")["sites"]}
     assert (status["shop"]["state"], status["shop"]["waits_for"]) == ("waiting", ["base"])
-    assert status["base"]["state"] == "running" and status["shop"]["next_at"].endswith("Z")
+    assert (status["base"]["state"], status["base"]["waits_for"]) == ("waiting", ["service"])
+    assert "base: waits for a service: `weft up` or `weft serve` starts one" in home.said("status")
+    assert status["shop"]["next_at"].endswith("Z")
     assert home("stop", "--all") == {"schema": 1, "stopped": ["base"], "have_ended": False}
     assert "b depends" not in home.said("remove", "shop")
     assert "stop it first" in home.said("remove", "base", code=2)
     assert home("changes", "base") == {"schema": 1, "site": "base", "reports": []}
+    assert "no run of base has ended yet" in home.said("changes", "base")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +114,8 @@ def test_the_live_view_has_a_row_for_each_site_and_says_who_waits(home: Home) ->
     home("add", home.file("shop", depends_on=["base"]), home.file("base"))
     home("run", "--all")
     with SiteRegistry(home.data_dir) as sites:
-        found = sites.status()
+        base, shop = sites.status()
+    found = [msgspec.structs.replace(base, state="running", waits_for=()), shop]
     console = Console(file=StringIO(), width=120, force_terminal=True)
     display = Display(console)
     display(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,7 @@ def test_an_unhealthy_site_is_paused_said_so_and_tried_again_later(world: World)
         health = world.sites.health("dead")
         assert (health.state, health.breaker, health.is_healthy, health.failures) == ("paused", "open", False, failures)
         assert health.errors_by_class == {"connection": 3} and "paused, tried again in" in health.message
+        assert re.search(r"\(connection 3\): `weft jobs errors [0-9a-f]{32}` lists them", health.message)
         wait_s = min(model.RETRY_S * 2 ** (failures - 1), model.LONGEST_RETRY_S)
         world.now += wait_s - 1
         world.turn()
@@ -362,25 +364,22 @@ def test_a_comparison_names_what_changed_and_invents_nothing() -> None:
             row("ill", 503, error="http_5xx"), row("not-modified", 304, length=0), row("same-body", 304),
             row("unasked-304", 304, digest="of nothing", length=0), row("fresh"), row("back"),
             row("still-away", 404), row("never-was", 404), row("refused", 0, error="robots"),
-            row("never-read", 0, error="connect: refused"),
+            row("never-well", 500), row("never-read", 0, error="robots-unreachable: connect: refused"),
         ],
         lambda one: PastVisit(one.url, one.digest, one.fetched_at, "new"),
     )  # fmt: skip
     report = found.report(RUN, START)
     assert (report.new, report.changed, report.gone) == (("back", "fresh"), ("other",), ("away",))
     assert report.moved == (("elsewhere", "there"),)
-    assert report.counts == {"new": 2, "changed": 1, "gone": 1, "moved": 1, "unchanged": 3, "failed": 3, "refused": 1}
+    assert report.counts == {"new": 2, "changed": 1, "gone": 1, "moved": 1, "unchanged": 3, "failed": 3, "refused": 2}
+    assert found.causes() == {"http_5xx": 2, "robots": 1, "connection": 1}, "not blocked: why it could not be reached"
     learnt = found.learnt()
     assert {one.url: one.digest for one in learnt.known if one.digest} == {
         "same": "d", "same-body": "d", "other": "e", "fresh": "d", "back": "d",
     }, "what came in full has its new validators"  # fmt: skip
     assert {one.url for one in learnt.known if not one.digest} == {
-        "away",
-        "elsewhere",
-        "never-was",
-        "never-read",
-        "refused",
-    }
+        "away", "elsewhere", "never-was", "never-read", "never-well", "refused",
+    }  # fmt: skip
     assert learnt.forgotten == ("unlinked",), "a run that has followed all links has not met it"
 
 

@@ -58,7 +58,7 @@ class SiteState(BaseModel):
     schedule: str | None
     next_at: str | None
     depends_on: list[str]
-    waits_for: Annotated[list[str], Field(description="sites, or `proxies`")]
+    waits_for: Annotated[list[str], Field(description="sites, `proxies` or `service`")]
     last_state: str
     last_ended_at: str | None
     runs: int

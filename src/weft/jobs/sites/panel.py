@@ -28,7 +28,7 @@ class SitesPanel:
                 for name in ("new", "changed", "gone", "moved")
                 if site.changes.get(name)
             )
-            said = f"waits for {', '.join(site.waits_for)}" if site.waits_for else site.health.message
+            said = site.waiting or site.health.message
             rows.append(
                 (site.name, site.state, f"{site.pages:,}", f"{site.failed:,}", f"{site.queued:,}",
                  "" if rate is None else f"{rate:.0%}", changed, _at(site.next_at), said)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,11 +168,12 @@ class SiteRegistry:
         """The same, with their files."""
         sites, now = self._jobs.sites.all(), self._clock()
         chosen = _chosen(sites, names, owner)
+        # Who has given the store is the service.
+        status = partial(site_status, is_served=not self._is_ours or self.is_served)
         live = self._live([site.task for site in chosen if site.task])
         reports = {site.name: next(iter(self._jobs.sites.reports(site.name, 1)), None) for site in chosen}
         return [
-            SiteView(site_status(site, sites, live.get(site.task), reports[site.name], now), site.file)
-            for site in chosen
+            SiteView(status(site, sites, live.get(site.task), reports[site.name], now), site.file) for site in chosen
         ]
 
     def health(self, name: str) -> SiteHealth:

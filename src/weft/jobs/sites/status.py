@@ -10,6 +10,7 @@ from weft.jobs.sites.changes import ChangeReport
 from weft.jobs.sites.model import Site, SiteFile
 
 PROXIES = "proxies"  # what a site waits for that uses them, while there are too few
+SERVICE = "service"  # ... and one that is to run where no service does
 
 
 class SiteHealth(Struct, frozen=True, kw_only=True):
@@ -37,7 +38,7 @@ class SiteStatus(Struct, frozen=True, kw_only=True):
     schedule: str | None
     next_at: float | None
     depends_on: tuple[str, ...]
-    waits_for: tuple[str, ...]  # sites, or `proxies`
+    waits_for: tuple[str, ...]  # sites, `proxies` or `service`
     task: str  # of its run, or of its last one; empty: it has never run
     last_state: str
     last_ended_at: float | None
@@ -51,6 +52,13 @@ class SiteStatus(Struct, frozen=True, kw_only=True):
     pages_per_s: float
     changes: dict[str, int]  # of its last run: how many pages were new, changed, gone, moved
 
+    @property
+    def waiting(self) -> str:
+        """What it waits for, in words; empty if for nothing."""
+        if self.waits_for == (SERVICE,):
+            return "waits for a service: `weft up` or `weft serve` starts one"
+        return f"waits for {', '.join(self.waits_for)}" if self.waits_for else ""
+
 
 class SiteView(Struct, frozen=True):
     """A site at one moment, and its file."""
@@ -60,15 +68,19 @@ class SiteView(Struct, frozen=True):
 
 
 def site_status(
-    site: Site, sites: model.Sites, live: Status | None, report: ChangeReport | None, now: float
-) -> SiteStatus:
-    """A site among others. `live`: how its run stands; `report`: of its last one."""
+    site: Site, sites: model.Sites, live: Status | None, report: ChangeReport | None, now: float, *,
+    is_served: bool = True,
+) -> SiteStatus:  # fmt: skip
+    """A site among others. `live`: how its run stands; `report`: of its last one. `is_served`: a service runs them."""
     last = site.last
+    waits_for, state = _waits_for(site, sites, now), site.state(now)
+    if not is_served and not waits_for and state in ("running", "waiting"):
+        waits_for, state = (SERVICE,), "waiting"
     progress = live.progress if live is not None else None
     return SiteStatus(
-        name=site.name, state=site.state(now), health=_health(site, live, now), schedule=site.file.schedule,
+        name=site.name, state=state, health=_health(site, live, state, now), schedule=site.file.schedule,
         next_at=site.next_at, depends_on=site.file.depends_on,
-        waits_for=_waits_for(site, sites, now),
+        waits_for=waits_for,
         task=site.task or (last.task if last else ""), last_state=str(last.state) if last else "",
         last_ended_at=last.ended_at if last else None, runs=site.runs,
         pages=progress.completed if progress else (last.pages if last else 0),
@@ -87,7 +99,7 @@ def _waits_for(site: Site, sites: model.Sites, now: float) -> tuple[str, ...]:
     return (PROXIES,) if is_proxied else others
 
 
-def _health(site: Site, live: Status | None, now: float) -> SiteHealth:
+def _health(site: Site, live: Status | None, state: model.State, now: float) -> SiteHealth:
     last = site.last
     if live is not None and live.progress.ended:
         pages, rate, errors = live.progress.completed, live.progress.success_rate, live.errors_by_class
@@ -96,7 +108,7 @@ def _health(site: Site, live: Status | None, now: float) -> SiteHealth:
     else:
         pages, rate, errors = 0, None, {}
     return SiteHealth(
-        site=site.name, state=site.state(now), is_healthy=not site.failures, breaker=site.breaker, pages=pages,
+        site=site.name, state=state, is_healthy=not site.failures, breaker=site.breaker, pages=pages,
         success_rate=rate, errors_by_class=errors, failures=site.failures, last_success_at=site.last_success_at,
         paused_until=site.paused_until, message=_said(site, now),
     )  # fmt: skip
@@ -107,9 +119,12 @@ def _said(site: Site, now: float) -> str:
     if not site.failures or site.last is None:
         return ""
     last = site.last
-    errors = ", ".join(f"{kind} {count:,}" for kind, count in sorted(last.errors_by_class.items()))
+    kinds = last.causes or last.errors_by_class
+    errors = ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items()))
     why = last.message or errors or str(last.reason)
     said = f"its last run ended {last.state} ({why})"
+    if errors:
+        said += f": `weft jobs errors {last.task}` lists them"
     if site.failures > 1:
         said += f", as {site.failures - 1} before it"
     if site.paused_until is not None and now < site.paused_until:
