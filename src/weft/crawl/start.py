@@ -123,8 +123,8 @@ def _prepare(
         )
     check_email([*seeds, *first], config.fetch)
     extraction_of(config.extract)
-    if config.fetch.proxies is not None:
-        check_proxies(Path(config.fetch.proxies))
+    if config.fetch.proxies is not None and (unreadable := check_proxies(Path(config.fetch.proxies))):
+        complain(unreadable)
     if config.scope.exclude_file:
         read_domains(config.scope.exclude_file)
     check_nodes(loaded)

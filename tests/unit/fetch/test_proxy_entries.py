@@ -54,6 +54,13 @@ def test_a_list_has_each_once_and_tells_the_lines_that_are_rubbish() -> None:
     assert {proxy.tier for proxy in listed.proxies} == {2}
     assert (listed.duplicates, [line for line, _ in listed.rejected]) == (1, [7])
     assert "secret" not in repr(listed.rejected)
+    assert listed.unreadable == "1 line cannot be read: line 7 (its host is not a name or an address)"
+
+
+def test_of_many_lines_that_cannot_be_read_the_count_and_the_first_are_told() -> None:
+    said = parse_list(["a:1", *["x"] * 7]).unreadable
+    assert said.startswith("7 lines cannot be read: line 2 (it has no port), line 3 ")
+    assert said.endswith("line 6 (it has no port) and 2 more")
 
 
 WORD = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), max_size=20)

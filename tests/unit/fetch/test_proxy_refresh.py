@@ -65,7 +65,8 @@ def test_sources_are_files_urls_and_proxies_and_each_proxy_counts_once(tmp_path:
         ("http://10.0.0.1:80", 1, "FR"), ("http://10.0.0.2:80", 3, "FR"), ("socks5://u@10.0.0.3:1080", 0, ""),
     ]  # fmt: skip
     assert (found.duplicates, found.rejected) == (2, 1)
-    assert any("no/such/file" in problem for problem in found.problems)
+    first, second = found.problems
+    assert first.endswith("list.txt: 1 line cannot be read: line 3 (it has no port)") and "no/such/file" in second
 
 
 @pytest.mark.parametrize("text", ["list.txt#tier=x", "list.txt#scheme=ftp"])

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
 LONGEST_LINE = 2048
+FIRST_TOLD = 5  # of the lines that cannot be read
 _ALIASES = {"socks": "socks5", "ssl": "https"}
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})?")
 _PLACE = re.compile(r"(?:\[[^\]@]*\]|[^:@]*):[0-9]+")
@@ -74,6 +75,16 @@ class Listed(Struct):
     proxies: list[Proxy]
     duplicates: int = 0
     rejected: list[tuple[int, str]] = []  # line, what is wrong with it
+
+    @property
+    def unreadable(self) -> str:
+        """The lines that could not be read: how many, and the first of them; empty if all could."""
+        if not self.rejected:
+            return ""
+        count = len(self.rejected)
+        first = ", ".join(f"line {line} ({what})" for line, what in self.rejected[:FIRST_TOLD])
+        more = f" and {count - FIRST_TOLD:,} more" if count > FIRST_TOLD else ""
+        return f"{count:,} {'line' if count == 1 else 'lines'} cannot be read: {first}{more}"
 
 
 def parse(text: str, *, scheme: str = "http", tier: int = 0) -> Proxy:

@@ -37,18 +37,19 @@ def read_list(path: Path) -> Listed:
     except OSError as error:
         raise BadInput(f"proxies {path}: {error.strerror}; write one proxy a line into it") from None
     if not listed.proxies:
-        first = f" (line {listed.rejected[0][0]}: {listed.rejected[0][1]})" if listed.rejected else ""
-        raise BadInput(f"proxies {path}: there is no proxy in it{first}; write one a line, as http://HOST:PORT")
+        why = f" ({listed.unreadable})" if listed.unreadable else ""
+        raise BadInput(f"proxies {path}: there is no proxy in it{why}; write one a line, as http://HOST:PORT")
     return listed
 
 
-def check(path: Path) -> None:
-    """BadInput if there is nothing to use."""
+def check(path: Path) -> str:
+    """BadInput if there is nothing to use. What is to be told of a list that is not read as a whole; mostly nothing."""
     if live_file.is_live_file(path):
         if live_file.read(path) is None:
             raise BadInput(f"proxies {path}: No such file; `weft proxies refresh` writes it")
-    else:
-        read_list(path)
+        return ""
+    unreadable = read_list(path).unreadable
+    return unreadable and f"proxies {path}: {unreadable}"
 
 
 class ProxyPool:
@@ -118,18 +119,22 @@ class ProxyPool:
         written = None if source is None else written_at(source)
         if source is None or written is None or self._read_from == (source, written):
             return
+        unreadable = ""
         try:
             if live_file.is_live_file(source):
                 found = live_file.read(source)
                 rows = [(one.proxy, one.latency_s) for one in found.proxies] if found is not None else []
             else:
-                rows = [(proxy, _NEW_LATENCY_S) for proxy in read_list(source).proxies]
+                listed = read_list(source)
+                rows, unreadable = [(proxy, _NEW_LATENCY_S) for proxy in listed.proxies], listed.unreadable
         except BadInput as error:
             log.warning("proxies cannot be read", why=error)
             return
         self._read_from = source, written
         self.rotation.replace(rows)
         log.info("proxies", count=len(rows), file=source)
+        if unreadable:
+            log.warning("proxies are left out", file=source, why=unreadable)
 
     def _source(self) -> Path | None:
         """What is read: of a list that is tested, what has passed since it was written; None if that is to come."""

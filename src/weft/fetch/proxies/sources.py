@@ -44,7 +44,7 @@ class Collected(Struct):
     proxies: list[Proxy]
     duplicates: int = 0
     rejected: int = 0
-    problems: list[str] = []  # sources that gave nothing, and first lines that could not be read
+    problems: list[str] = []  # sources that gave nothing, or have lines that could not be read
 
 
 def source_of(text: str) -> Source:
@@ -71,8 +71,8 @@ def collect(sources: Sequence[str], get: Get) -> Collected:
         listed = _listed(source, answers.get(source.place), found.problems)
         found.rejected += len(listed.rejected)
         found.duplicates += listed.duplicates
-        for line, what in listed.rejected[:3]:
-            found.problems.append(f"{_shown(source)}: line {line}: {what}")
+        if listed.unreadable:
+            found.problems.append(f"{_shown(source)}: {listed.unreadable}")
         for proxy in listed.proxies:
             if proxy.url in known:
                 found.duplicates += 1
