@@ -114,7 +114,10 @@ class FetchSection(Section, frozen=True, kw_only=True):
         Annotated[float, Meta(ge=0.25, le=60)], Tuning("seconds for a name server to answer the first of three tries")
     ] = field(default=2.0, name="dns_timeout")
     allow_private: Annotated[bool, Help("crawl loopback and private addresses, too")] = False
-    proxies: Annotated[str | None, Help("file of proxies, which all requests go through")] = None
+    proxies: Annotated[
+        str | None,
+        Help("file of proxies: a crawl asks through them alone, the service for orders with `proxies: true`"),
+    ] = None
     proxy_sticky: Annotated[bool, Tuning("keep one proxy for a site, for as long as it works")] = False
     proxy_apart: Annotated[bool, Tuning("never use one proxy for two sites")] = False
     direct_fallback: Annotated[bool, Tuning("ask sites directly while no proxy is free, instead of waiting")] = False
