@@ -92,7 +92,7 @@ def test_a_crawl_goes_through_its_proxies_alone_and_leaves_out_those_that_fail_o
 
 def test_a_crawl_without_a_usable_proxy_waits_asks_nobody_and_says_why(tmp_path: Path, site: EchoSite) -> None:
     listed, before = tmp_path / "list.txt", len(site.asked)
-    listed.write_text(f"127.0.0.1:{free_port()}\n")
+    listed.write_text(f"127.0.0.1:{free_port()}\nrubbish\n")
     seeds = [f"http://{_hosts(site)[0]}/page/{number}" for number in range(PAGES)]
     crawler = Crawler(seeds, tmp_path, "--proxies", listed, "--proxy-rest-seconds", patience(600))
     with crawler.running() as running:
@@ -101,6 +101,7 @@ def test_a_crawl_without_a_usable_proxy_waits_asks_nobody_and_says_why(tmp_path:
                 ("explain", str(crawler.data_dir), seeds[0]))]  # fmt: skip
         running.send_signal(signal.SIGINT)
         assert running.wait(patience(30)) == 130
+    assert f"proxies {listed}: 1 line cannot be read: line 2 (it has no port)" in crawler.said
     assert why.startswith(f"no proxy of {listed} is usable")
     assert all(f"no proxy of {listed} is usable" in one and "--direct-fallback" in one for one in said), said
     assert len(site.asked) == before
@@ -200,8 +201,13 @@ def test_proxies_are_refreshed_listed_and_tried_without_their_passwords(
     (one,) = json.loads(shown.stdout)["proxies"]
     assert one["proxy"] == f"http://user@127.0.0.1:{running.port}"
     plain = weft("proxies", "list", *folder)
-    tried = weft("proxies", "test", site.url, "--json", "--allow-private", "--proxies", str(listed))
-    assert [result["works"] for result in json.loads(tried.stdout)["results"]] == [True, False]
+    tried = weft("proxies", "test", site.url, "--allow-private", "--proxies", str(listed))
+    works, failed = tried.stdout.splitlines()
+    assert f"http://user@127.0.0.1:{running.port}" in works and "HTTP 200" in works and "anonymity: " in works
+    assert f"http://other@127.0.0.1:{port}" in failed and failed.endswith("it accepts no connection")
+    assert f"1 failed: it accepts no connection (http://other@127.0.0.1:{port})" in few.stdout
+    refused = weft("proxies", "test", site.url, "--proxies", str(listed), exit_code=2)
+    assert refused.stderr.startswith(f"weft: argument URL {site.url}: address: 127.0.0.1: loopback; --allow-private ")
     for said in (few, enough, shown, plain, tried):
         assert "secret" not in said.stdout + said.stderr
 
@@ -216,6 +222,7 @@ def test_proxies_are_refreshed_listed_and_tried_without_their_passwords(
         (("proxies", "refresh", "--proxy-test-url", "http://a:secret@x/"), "every proxy would be shown"),
         (("proxies", "refresh", "--proxy-test-url", "http://127.0.0.1:1/"), "--proxy-sources"),
         (("proxies", "test", "http://127.0.0.1:1/"), "weft proxies refresh"),
+        (("proxies", "test", "nonsense"), "argument URL: 'nonsense'"),
     ],
 )
 def test_bad_input_is_one_message(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:

@@ -71,10 +71,13 @@ def refresh(config_file: str | None, as_json: bool, quiet: bool, **values: Any) 
         print_document({**_fields(done), **found})
         return 0 if enough else 3
     if not quiet:
-        for problem in done.problems[:10]:
+        for problem in done.problems:
             click.echo(f"weft: {shown(problem, err=True)}", err=True)
+        if done.duplicates:
+            click.echo(f"weft: {done.duplicates:,} of the proxies are listed twice, and are tested once", err=True)
         for why, count in done.failures.items():
-            click.echo(f"  {count:6,} failed: {shown(why)}")
+            first = "" if count == 1 else "first: "
+            click.echo(f"  {count:6,} failed: {shown(why)} ({first}{shown(done.examples[why])})")
     click.echo(f"{done.passed:,} of {done.tested:,} proxies work ({done.seconds:.1f} s)")
     if not enough:
         click.echo(f"weft: {config.proxy.least:,} are needed (`min_proxies`)", err=True)
@@ -123,24 +126,28 @@ def test(url: str, config_file: str | None, as_json: bool, quiet: bool, **values
     """
     from msgspec.structs import replace
 
+    from weft.config.contradictions import wrong_test_url
     from weft.engine.ways import refusal_of
     from weft.errors import BadInput
     from weft.fetch.proxies.pool import usable_in
     from weft.fetch.proxies.probe import Probe
 
+    if why := wrong_test_url(url):
+        raise BadInput(f"argument URL: {why}")
     config = _loaded(config_file, {**values, "proxy_test_url": url})
     section = replace(config.proxy, tls_url=None)
     found = usable_in(config.fetch.proxies, Path(config.server.data_dir))
     if not found:
         raise BadInput("there are no proxies to test: give a list, `proxies=FILE`, or run `weft proxies refresh`")
-    probe = Probe(section, config.fetch, refusal_of(config.fetch))
+    probe = Probe(section, config.fetch, refusal_of(config.fetch), "argument URL")
     verdicts = sorted(probe.run(found, probe.expect()), key=lambda one: (bool(one.why), one.latency_s))
     works = any(not one.why for one in verdicts)
     if as_json:
         print_document({"url": url, "results": [_judged(one) for one in verdicts]})
         return 0 if works else 1
     for one in verdicts:
-        told = one.why.removeprefix(f"{one.proxy.name}: ") or f"{one.latency_s * 1000:.0f} ms, {one.anonymity}"
+        told = one.why.removeprefix(f"{one.proxy.name}: ")
+        told = told or f"HTTP {one.status}, {one.latency_s * 1000:.0f} ms, anonymity: {one.anonymity}"
         if not (quiet and one.why):
             click.echo(f"{'failed' if one.why else 'works':6}  {shown(one.proxy.name):48}  {shown(told)}")
     return 0 if works else 1
@@ -179,6 +186,7 @@ def _judged(one: Verdict) -> dict[str, Any]:
     return {
         "proxy": one.proxy.name,
         "works": not one.why,
+        "status": one.status or None,
         "latency_s": None if one.why else round(one.latency_s, 4),
         "anonymity": one.anonymity,
         "error": one.why or None,

@@ -62,11 +62,18 @@ def _proxy_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]
     if values["proxy_sources"] and values["proxy_test_url"] is None:
         yield "proxy_sources", "are collected and tested: give the page to test them with, `proxy_test_url=URL`"
     for name in ("proxy_test_url", "proxy_test_tls_url"):
-        schemes = "https" if name == "proxy_test_tls_url" else "https?"
-        if values[name] is not None and not re.match(schemes + r"://[^/\s]", values[name]):
-            yield name, f"{values[name]!r} is no URL that begins with {schemes.replace('?', ':// or http')}://"
-        elif values[name] is not None and "@" in values[name].split("/", 3)[2]:
-            yield name, "has a login, which every proxy would be shown: give a page that needs none"
+        if values[name] is not None and (why := wrong_test_url(values[name], needs_tls="tls" in name)):
+            yield name, why
+
+
+def wrong_test_url(url: str, *, needs_tls: bool = False) -> str:
+    """Why proxies cannot be tested with a page; empty if they can."""
+    schemes = "https" if needs_tls else "https?"
+    if not re.match(schemes + r"://[^/\s]", url):
+        return f"{url!r} is no URL that begins with {schemes.replace('?', ':// or http')}://"
+    if "@" in url.split("/", 3)[2]:
+        return "has a login, which every proxy would be shown: give a page that needs none"
+    return ""
 
 
 def _name_server_contradictions(servers: tuple[str, ...]) -> Iterator[tuple[str, str]]:

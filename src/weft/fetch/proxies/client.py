@@ -221,6 +221,9 @@ class ProxyClient(Client):
 
     def _fail(self, transfer: Transfer, code: int, message: str) -> None:
         """As usual, but that nothing is read leniently: that would need a connection of our own."""
+        assert isinstance(transfer, ProxiedTransfer)
+        if transfer.proxy is not None and code == pycurl.E_COULDNT_CONNECT:
+            message = "it accepts no connection"  # libcurl names the site, and the proxy without its port
         if transfer.not_sent is None and not transfer.is_full:
             self._end(transfer, kind(code, message), message)
         else:

@@ -47,6 +47,7 @@ class Verdict(Struct, frozen=True):
 
     proxy: Proxy
     why: str = ""
+    status: int = 0  # of the page, where it has passed
     latency_s: float = 0.0
     anonymity: str = "unknown"
     tls: bool | None = None
@@ -92,7 +93,10 @@ class _Test:
 class Probe:
     """Tests proxies with the settings' URLs. `fetch` tells who asks, `refusal` which addresses may be asked."""
 
-    def __init__(self, section: ProxySection, fetch: FetchSection, refusal: Refusal) -> None:
+    def __init__(
+        self, section: ProxySection, fetch: FetchSection, refusal: Refusal, named: str = "`proxy_test_url`"
+    ) -> None:
+        """`named`: what a person has given the test URL as."""
         if section.test_url is None:
             raise BadInput(
                 "proxies cannot be tested without a page to ask for: set `proxy_test_url`, best to one of yours that "
@@ -104,7 +108,7 @@ class Probe:
             fetch, connect_timeout_s=limit_s, first_connect_s=limit_s, read_timeout_s=limit_s, total_timeout_s=limit_s,
             max_body_bytes=ECHO_BYTES, accept=("*/*",), headers=dict(fetch.headers), auth={},
         )  # fmt: skip
-        self._refusal = refusal
+        self._refusal, self._named = refusal, named
         self._mark = secrets.token_hex(8)
 
     def expect(self) -> Expected:
@@ -115,7 +119,10 @@ class Probe:
         finally:
             client.close()
         if result.error in ("address", "dns", "other"):
-            raise BadInput(f"proxy_test_url {self._url}: {result.error}: {result.detail}")
+            # What is refused for want of `email` says so itself.
+            is_private = result.error == "address" and "`email`" not in result.detail
+            helps = "; `allow_private=True` lets such addresses in" if is_private else ""
+            raise BadInput(f"{self._named} {self._url}: {result.error}: {result.detail}{helps}")
         if not result.status:
             return Expected(200, answers=False)  # perhaps it can be reached by proxies alone
         body = _body(result)
@@ -160,7 +167,8 @@ class Probe:
         if why := self._wrong(result, expected):
             return Verdict(proxy, why)
         verdict = Verdict(
-            proxy, latency_s=result.ended - result.started, anonymity=_anonymity(_body(result), expected),
+            proxy, status=result.status, latency_s=result.ended - result.started,
+            anonymity=_anonymity(_body(result), expected),
             tls=True if self._url.startswith("https:") else None,
         )  # fmt: skip
         if self._tls_url is None or verdict.tls:

@@ -26,6 +26,7 @@ from weft.errors import BadInput, Busy, WeftError
 from weft.fetch.client import Client, Refusal
 from weft.fetch.proxies import live as live_file
 from weft.fetch.proxies.counts import ProxyCounts
+from weft.fetch.proxies.entry import Proxy
 from weft.fetch.proxies.live import FILE, LiveFile, replace_file
 from weft.fetch.proxies.probe import Probe, Verdict, get
 from weft.fetch.proxies.sources import Collected, collect
@@ -35,6 +36,7 @@ from weft.telemetry import Log
 KIND = "proxy_refresh"
 UNDER_WAY = ("DISPATCHED", "PROCESSING")
 LOCK_TRIES, LOCK_PAUSE_S = 10, 0.02  # `is_under_way` holds the lock for a moment
+MOST_REASONS = 20  # why proxies failed
 LIST_SECONDS = 30.0  # for a list that is asked for
 log = Log("weft.fetch.proxies")
 
@@ -71,6 +73,7 @@ class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
     rejected: int
     problems: list[str]
     failures: dict[str, int]  # how many failed, by what
+    examples: dict[str, str]  # the first proxy that failed so
     seconds: float
 
 
@@ -115,7 +118,7 @@ class Refresh:
         if not found.proxies:
             raise BadInput(f"no proxy was found: {'; '.join(found.problems[:3]) or 'the sources are empty'}")
         expected = probe.expect()
-        passed, failures = self._test(probe.run(found.proxies, expected), found, job)
+        passed, failed = self._test(probe.run(found.proxies, expected), found, job)
         if not passed and not expected.answers:
             raise WeftError(f"{self._section.test_url}: answers nobody, directly or by a proxy; the old list stays")
         now = datetime.now(UTC)
@@ -127,29 +130,36 @@ class Refresh:
         took_s = (now - began).total_seconds()
         self.counts.refreshed("COMPLETE", took_s, len(passed), len(found.proxies) - len(passed))
         log.info("proxies tested", tested=len(found.proxies), passed=len(passed), rejected=found.rejected)
+        failed = dict(sorted(failed.items(), key=lambda one: -len(one[1]))[:MOST_REASONS])
         return Refreshed(
             job_id=job.job.job_id, tested=len(found.proxies), passed=len(passed), duplicates=found.duplicates,
-            rejected=found.rejected, problems=found.problems, failures=dict(failures.most_common(20)),
-            seconds=round(took_s, 3),
+            rejected=found.rejected, problems=found.problems,
+            failures={why: len(some) for why, some in failed.items()},
+            examples={why: some[0].name for why, some in failed.items()}, seconds=round(took_s, 3),
         )  # fmt: skip
 
-    def _test(self, verdicts: Iterator[Verdict], found: Collected, job: _Told) -> tuple[list[Verdict], Counter[str]]:
-        """All of them; the fastest first. A chunk is complete when each of its proxies has a verdict."""
+    def _test(
+        self, verdicts: Iterator[Verdict], found: Collected, job: _Told
+    ) -> tuple[list[Verdict], dict[str, list[Proxy]]]:
+        """Those that have passed, the fastest first, and the others by what they failed with.
+
+        A chunk is complete when each of its proxies has a verdict.
+        """
         size = self._section.chunk
         chunk_of = {proxy.url: number // size for number, proxy in enumerate(found.proxies)}
         left = Counter(chunk_of.values())
         job.tell(status="PROCESSING", total_chunks=len(left))
-        passed, failures = list[Verdict](), Counter[str]()
+        passed, failed = list[Verdict](), dict[str, list[Proxy]]()
         for verdict in verdicts:
             if verdict.why:
-                failures[reason_of(verdict)] += 1
+                failed.setdefault(reason_of(verdict), []).append(verdict.proxy)
             else:
                 passed.append(verdict)
             chunk = chunk_of[verdict.proxy.url]
             left[chunk] -= 1
             if not left[chunk]:
                 job.tell(completed_chunks=job.job.completed_chunks + 1, result_count=len(passed))
-        return sorted(passed, key=lambda verdict: verdict.latency_s), failures
+        return sorted(passed, key=lambda verdict: verdict.latency_s), failed
 
     def _get(self, urls: Sequence[str]) -> list[FetchResult]:
         limits = msgspec.structs.replace(
