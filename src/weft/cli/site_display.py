@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from weft.jobs.sites.status import SiteStatus
 
 Watch = Callable[[Sequence["SiteStatus"]], None]
-COLUMNS = ("site", "state", "pages", "failed", "queued", "memory", "pages/s", "success", "next run")
+COLUMNS = ("site", "state", "pages", "failed", "queued", "memory", "pages/s", "success", "next run (UTC)")
 _STYLES = {"running": "green", "waiting": "yellow", "stopping": "yellow", "paused": "bold red", "idle": "dim"}
 
 
@@ -45,7 +45,7 @@ def cells(site: SiteStatus) -> tuple[str, ...]:
         site.name, site.state, f"{site.pages:,}", f"{site.failed:,}", f"{site.queued:,}",
         f"{_mib(site.memory_bytes)}/{_mib(site.max_memory_bytes)}M" if site.memory_bytes else "-",
         f"{site.pages_per_s:.1f}" if site.pages_per_s else "-", "-" if rate is None else f"{rate:.0%}",
-        time.strftime("%m-%d %H:%M", time.localtime(site.next_at)) if site.next_at else "-",
+        time.strftime("%m-%d %H:%M", time.gmtime(site.next_at)) if site.next_at else "-",
     )  # fmt: skip
 
 

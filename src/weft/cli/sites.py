@@ -82,13 +82,16 @@ def add(files: tuple[str, ...], data_dir: str | None, config_file: str | None, a
     if twice := {one.name for one in found if sum(one.name == other.name for other in found) > 1}:
         raise BadInput(f"name: {', '.join(sorted(twice))} is in two of these files")
     with _registry(data_dir, config_file) as registry:
+        before = registry.names()
         added = registry.add(found)
     if as_json:
-        print_document({"added": [site.name for site in added]})
+        replaced = [site.name for site in added if site.name in before]
+        print_document({"added": [site.name for site in added], "replaced": replaced})
     elif not quiet:
         for site in added:
             when = f"; next run {_at(site.next_at)}" if site.next_at else ""
-            click.echo(f"weft: {site.name} is added{when}", err=True)
+            what = "replaced; what is known of its pages stays" if site.name in before else "added"
+            click.echo(f"weft: {site.name} is {what}{when}", err=True)
     return 0
 
 
@@ -200,12 +203,17 @@ def stop(
 ) -> int:
     """End the runs of sites; what they have is kept, and their schedules go on."""
     with _registry(data_dir, config_file) as registry:
-        stopped = registry.stop(_chosen(names, is_all, "stop"))
+        chosen = _chosen(names, is_all, "stop")
+        asked_for = [site.name for site in registry.status(chosen) if site.state in ("waiting", "paused")]
+        stopped = registry.stop(chosen)
+        unasked = [name for name in asked_for if name not in stopped]
         have_ended = registry.wait_stopped(stopped, STOP_S)
     if as_json:
-        print_document({"stopped": stopped, "have_ended": have_ended})
+        print_document({"stopped": stopped, "unasked": unasked, "have_ended": have_ended})
     elif not quiet:
         said = f"stopped {', '.join(stopped)}" if stopped else "none of them ran"
+        if unasked:
+            said += f"; no longer asked for: {', '.join(unasked)}"
         click.echo(f"weft: {said}{'' if have_ended else '; they end as soon as a service runs here'}", err=True)
     return 0
 
@@ -250,4 +258,4 @@ def _tell(found: list[SiteStatus], as_json: bool, only: dict[str, str] | None = 
 
 
 def _at(moment: float | None) -> str:
-    return "-" if moment is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
+    return "-" if moment is None else time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(moment))

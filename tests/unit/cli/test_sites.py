@@ -14,6 +14,7 @@ from rich.console import Console
 from weft.cli.main import run
 from weft.cli.site_display import Display, table
 from weft.cli.sites import have_ended
+from weft.jobs.sites.files import site_of
 from weft.jobs.sites.registry import SiteRegistry
 
 
@@ -62,7 +63,7 @@ def test_sites_are_added_listed_run_stopped_and_removed(home: Home) -> None:
     assert (status["base"]["state"], status["base"]["waits_for"]) == ("waiting", ["service"])
     assert "base: waits for a service: `weft up` or `weft serve` starts one" in home.said("status")
     assert status["shop"]["next_at"].endswith("Z")
-    assert home("stop", "--all") == {"schema": 1, "stopped": ["base"], "have_ended": False}
+    assert home("stop", "--all") == {"schema": 1, "stopped": ["base"], "unasked": ["shop"], "have_ended": False}
     assert "b depends" not in home.said("remove", "shop")
     assert "stop it first" in home.said("remove", "base", code=2)
     assert home("changes", "base") == {"schema": 1, "site": "base", "reports": []}
@@ -87,6 +88,19 @@ def test_files_that_cannot_be_together_add_nothing(home: Home) -> None:
     assert "wait for each other" in home.said("add", a, b, code=2)
     assert "is in two of these files" in home.said("add", home.file("c"), home.file("c"), code=2)
     assert home("list")["sites"] == []
+
+
+def test_what_is_replaced_is_said_and_a_keys_site_is_not(home: Home) -> None:
+    assert "a is added" in home.said("add", home.file("a", schedule="@daily"))
+    said = home.said("add", home.file("a", schedule="@daily"))
+    assert "a is replaced; what is known of its pages stays; next run " in said and said.endswith(" UTC\n")
+    home("run", "a")
+    home("add", home.file("b", depends_on=["a"]))
+    home("run", "b")
+    assert "stopped a; no longer asked for: b" in home.said("stop", "--all")
+    with SiteRegistry(home.data_dir) as sites:
+        sites.add([site_of({"name": "keyed", "start_urls": ["https://k.example/"]}, 0.0)], "k1")
+    assert "keyed belongs to the API key k1; choose another name" in home.said("add", home.file("keyed"), code=2)
 
 
 def test_a_watched_run_is_over_when_nothing_can_go_on_by_itself(home: Home) -> None:

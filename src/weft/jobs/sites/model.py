@@ -161,7 +161,8 @@ def check_dependencies(sites: Mapping[str, Iterable[str]]) -> None:
     for name, needs in sites.items():
         for other in needs:
             if other not in sites:
-                raise BadInput(f"depends_on of {name}: there is no site {other!r}{nearest(other, sites)}")
+                others = [one for one in sites if one != name]
+                raise BadInput(f"depends_on: {name}: there is no site {other!r}{nearest(other, others)}")
     try:
         TopologicalSorter({name: tuple(needs) for name, needs in sites.items()}).prepare()
     except CycleError as error:

@@ -86,6 +86,11 @@ class SiteRegistry:
                 site = ledger.sites.get(file.name) or Site(file=file, added_at=now, owner=owner or "")
                 if owner is not None and site.owner != owner:
                     raise SiteConflict(f"name: {file.name} is taken; choose another")
+                if owner is None and site.owner:
+                    raise SiteConflict(
+                        f"name: {file.name} belongs to the API key {site.owner}; choose another name, replace it with "
+                        f"that key over HTTP, or remove it first: `weft sites remove {file.name}`"
+                    )
                 site = model.moved_on(msgspec.structs.replace(site, file=file), now)
                 ledger.put(site)
                 added.append(site)

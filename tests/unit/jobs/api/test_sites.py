@@ -82,7 +82,7 @@ def test_a_site_is_added_run_stopped_looked_at_and_removed(tmp_path: Path) -> No
         ({"proxies": True}, "proxies", "this service has none"),
         ({"schedule": "0 0 31 2 *"}, "schedule", ""),
         ({"timezone": "Mars/Olympus", "schedule": "@daily"}, "timezone", ""),
-        ({"depends_on": ["nobody"]}, "", "there is no site 'nobody'"),
+        ({"depends_on": ["nobody"]}, "depends_on", "there is no site 'nobody'"),
         ({"depends_on": ["shop"]}, "depends_on", "shop cannot wait for itself"),
         ({"max_pagess": 3}, "", "there is no field 'max_pagess'; did you mean 'max_pages'?"),
     ],
