@@ -40,10 +40,19 @@ FOREIGN: dict[str, tuple[str | None, str]] = {
     "closespider_pagecount": ("max_pages", ""),
     "closespider_timeout": ("max_duration", ""),
     "robotstxt_obey": (None, "robots.txt is always obeyed: leave it out"),
+    # Other names of the delay, which the nearest name would answer with another setting
+    "delay": ("politeness_delay_seconds", ""),
+    "delay_seconds": ("politeness_delay_seconds", ""),
+    "politeness_delay": ("politeness_delay_seconds", ""),
+    "crawl_delay": ("politeness_delay_seconds", ""),
+    "request_delay": ("politeness_delay_seconds", ""),
+    "wait": ("politeness_delay_seconds", ""),
     # What is no key here, and may be looked for
     "config": (None, "give the file as `config=FILE`"),
     "render": (None, "this Weft does not load pages in a browser yet"),
 }
+# A crawl's key -> the service's with that meaning.
+_OF_SERVICE = {"politeness_delay_seconds": "job_delay_seconds"}
 _OVERRIDE = "override_"
 
 
@@ -53,11 +62,15 @@ def answer(name: str, names: Mapping[str, str], spell: Callable[[str], str]) -> 
     `names` maps every valid name to its key; `spell` writes a valid name in the form of its source.
     """
     own = name.removeprefix(_OVERRIDE)
-    if own in FOREIGN:
-        key, more = FOREIGN[own]
-        return "; " + "; ".join(filter(None, [f"here it is {spell(key)!r}" if key else "", more]))
     if own in names:
         return f"; {'the key is' if own == name else 'here it is'} {spell(own)!r}"
+    if own in FOREIGN:
+        key, more = FOREIGN[own]
+        if key is None:
+            return f"; {more}"
+        key = key if key in names else _OF_SERVICE.get(key, key)
+        if key in names:  # else it is a setting of another product
+            return "; " + "; ".join(filter(None, [f"here it is {spell(key)!r}", more]))
     from difflib import get_close_matches  # for mistakes alone
 
     near = get_close_matches(name, names, n=1, cutoff=0.5)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from weft.config import keys, load
+from weft.config import SERVICE, keys, load, own_names
 from weft.errors import BadConfig
+from weft.names import answer
 
 REDIS = [f"redis://localhost:{6379 + pod}" for pod in range(4)]
 
@@ -50,6 +51,12 @@ def test_every_flags_name_is_a_variable_and_a_keyword() -> None:
                 load(environment=environment, flags=flags)
             except BadConfig as refused:
                 assert str(refused).startswith((f"`{name}`: ", f"WEFT_{name.upper()}: ")), key  # noqa: PT017
+
+
+@pytest.mark.parametrize("name", ["delay_seconds", "crawl_delay", "download_delay"])
+def test_another_name_of_the_delay_leads_to_it(name: str) -> None:
+    assert refusal({name: 1}) == f"no setting '{name}'; here it is 'politeness_delay_seconds'"
+    assert answer(name, own_names(keys(SERVICE)), str) == "; here it is 'job_delay_seconds'"
 
 
 def test_one_setting_under_two_names_is_an_error() -> None:

@@ -46,7 +46,10 @@ def create(name: str, scopes: tuple[str, ...], data_dir: str, as_json: bool, qui
         return 0
     click.echo(text)
     if not quiet:
-        click.echo("Keep it: it is shown once. Send it as `Authorization: Bearer KEY`.", err=True)
+        click.echo(
+            "Keep it: it is shown once. Commands take it from WEFT_API_KEY or --key-file FILE, HTTP as `Authorization: Bearer KEY`.",
+            err=True,
+        )
     return 0
 
 

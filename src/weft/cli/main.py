@@ -118,7 +118,7 @@ def run(args: list[str]) -> int:
         _complain(f"{error}\nweft crawl URL --data-dir {shlex.quote(str(error.home))}")
         return error.exit_code
     except WeftError as error:
-        _complain(str(error))
+        _complain(_for_a_key(error) or str(error))
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return 130
@@ -131,6 +131,21 @@ def run(args: list[str]) -> int:
             raise
         _complain(f"internal error: {type(error).__name__}: {error} (WEFT_DEBUG=1 shows where)")
         return 1
+
+
+def _for_a_key(error: WeftError) -> str:
+    """What the service says of a missing or wrong key is for programs that speak HTTP: here a command wants it."""
+    if getattr(error, "status", None) != 401:
+        return ""
+    from weft.client.errors import Refused
+
+    if not isinstance(error, Refused):
+        return ""
+    said = error.detail.partition(":")[0]
+    return (
+        f"{said}: put one into WEFT_API_KEY, or into a file that --key-file names; `weft keys create NAME` makes one, "
+        "in the data dir of the service"
+    )
 
 
 def _usage(error: click.ClickException) -> str:

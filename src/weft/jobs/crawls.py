@@ -13,6 +13,7 @@ from weft.errors import BadInput
 from weft.fetch.proxies import live
 from weft.fetch.proxies.pool import live_of, sources_of
 from weft.jobs.model import (
+    NO_PROXIES,
     ErrorClass,
     FinishReason,
     Outcome,
@@ -89,7 +90,7 @@ def has_proxies(config: ServiceConfig) -> bool:
 def check_proxies(spec: TaskSpec, proxies: str) -> None:
     """BadInput for an order that wants proxies where there are none: it must not go out directly."""
     if spec.proxies and not proxies:
-        raise BadInput("proxies: this service has none; leave the field out, or start the service with `proxies=FILE`")
+        raise BadInput(f"proxies: {NO_PROXIES}")
 
 
 def crawl_settings(task: Task, jobs: JobsSection, proxies: str = "") -> dict[str, Any]:

@@ -19,6 +19,7 @@ from msgspec import Struct
 from weft.records import Reason
 
 Scope = Literal["any", "domain", "host", "prefix"]
+NO_PROXIES = "this service has none; leave the field out, or start it with `--proxies FILE`"
 
 
 class TaskState(StrEnum):

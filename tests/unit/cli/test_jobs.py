@@ -127,7 +127,10 @@ def test_a_task_is_paused_resumed_and_cancelled(weft: Weft) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("submit", SITE, "--proxies"), "proxies: this service has none; leave the field out"),
+        (
+            ("submit", SITE, "--proxies"),
+            "proxies: this service has none; leave the field out, or start it with `--proxies FILE`",
+        ),
         (("submit", "ftp://example.com/"), "url: 'ftp://example.com/' is not accepted; use a URL of http or https"),
         (("submit", SITE, "--timeout-minutes", "4"), "timeout_minutes: 4 is not accepted; use a whole number from 5"),
         (("submit", SITE, "--max-depth", "x"), "--max-depth: 'x' is not accepted; use a whole number"),
@@ -179,6 +182,12 @@ def test_keys_are_made_listed_and_revoked(
         assert "lacks the scope 'submit'" in capfd.readouterr().err
         (tmp_path / "key").write_text("weft_nonsense\n")
         assert run(["jobs", "list", "--key-file", str(tmp_path / "key")]) == 2
+        assert "weft: this API key is not valid: put one into WEFT_API_KEY" in capfd.readouterr().err
+        monkeypatch.delenv("WEFT_API_KEY")
+        assert run(["jobs", "list"]) == 2
+        said = capfd.readouterr().err
+        assert said.startswith("weft: an API key is needed: put one into WEFT_API_KEY, or into a file that --key-file")
+        assert "Bearer" not in said
     assert run(["keys", "revoke", "ci", "--json", *folder]) == 0
     assert json.loads(capfd.readouterr().out)["revoked_at"].endswith("Z")
     for words in (["revoke", "ci"], ["create", "a\nb"], ["create", "x", "--scope", "nonsense"]):

@@ -21,6 +21,7 @@ from weft.jobs.api.rates import Rate
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.targets import check_target
 from weft.jobs.errors import SiteConflict
+from weft.jobs.model import NO_PROXIES
 from weft.jobs.service import JobService
 from weft.jobs.sites.documents import document, file_document
 from weft.jobs.sites.model import SiteFile
@@ -221,7 +222,7 @@ class SiteRoutes:
             except BadUrl as error:
                 raise Refusal.of_field("start_urls", str(error)) from None
         if given.get("proxies") is True and not self._settings.has_proxies:
-            raise Refusal.of_field("proxies", "this service has none; leave the field out")
+            raise Refusal.of_field("proxies", NO_PROXIES)
         if "webhook" not in given:
             return given
         try:

@@ -27,7 +27,7 @@ from weft.jobs.api.rates import Rate
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import EventStream, Places
 from weft.jobs.api.targets import check_target
-from weft.jobs.model import Task, TaskSpec
+from weft.jobs.model import NO_PROXIES, Task, TaskSpec
 from weft.jobs.service import JobService, Submission
 from weft.jobs.store.contract import Idempotency
 
@@ -238,7 +238,7 @@ def spec_of(order: schemas.AsyncScrapeRequest, settings: ApiSettings) -> tuple[s
         raise Refusal.of_field("url", str(error)) from None
     check_rules(order)
     if order.proxies and not settings.has_proxies:
-        raise Refusal.of_field("proxies", "this service has none; leave the field out")
+        raise Refusal.of_field("proxies", NO_PROXIES)
     articles = order.max_concurrent_articles or settings.max_articles
     return url, TaskSpec(
         max_depth=order.max_depth, timeout_s=order.timeout_minutes * 60.0,
