@@ -47,7 +47,8 @@ def create(name: str, scopes: tuple[str, ...], data_dir: str, as_json: bool, qui
     click.echo(text)
     if not quiet:
         click.echo(
-            "Keep it: it is shown once. Commands take it from WEFT_API_KEY or --key-file FILE, HTTP as `Authorization: Bearer KEY`.",
+            "Keep it: it is shown once. Commands take it from WEFT_API_KEY or --key-file FILE, HTTP requests from "
+            "`Authorization: Bearer KEY`.",
             err=True,
         )
     return 0
