@@ -21,6 +21,7 @@ from served import served
 from served_http import Service, service_in
 
 from weft.jobs.api.keys import Keyring, KeyScope
+from weft.records import Table
 
 PHONE = {"viewport": {"width": 360, "height": 740}}
 HOSTILE = {
@@ -254,3 +255,33 @@ def test_sign_in_and_out_where_there_are_keys(tmp_path: Path, open_page: Open) -
         page.wait_for_url(f"{server.url}/sign-in")
         page.goto(server.url)
         expect(page.get_by_label("API key")).to_be_visible()
+
+
+class Wide:
+    """As wide as the panel of sites, whose last column says why one is paused."""
+
+    title = "Wide"
+
+    def look(self) -> Table:
+        row = (
+            "shop",
+            "paused",
+            "1,204",
+            "7",
+            "12",
+            "98%",
+            "3 new, 4 changed",
+            "",
+            "paused: 5 runs in a row have failed",
+        )
+        return Table(("Site", "State", "Pages", "Failed", "Queued", "Success", "Changes", "Next run", "Said"), (row,))
+
+
+def test_the_last_column_of_a_panel_is_seen_at_phone_width(tmp_path: Path, open_page: Open) -> None:
+    with served(ScriptedService(), tmp_path, panels=(Wide(),)) as server:
+        page = open_page(viewport={"width": 390, "height": 800})
+        page.goto(f"{server.url}/service")
+        box = page.get_by_text("5 runs in a row have failed").bounding_box()
+        assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 390
+        assert page.locator(".scroll:has(.panel)").evaluate("it => it.scrollWidth <= it.clientWidth")
+        expect(page.locator(".panel td.blank")).to_be_hidden()

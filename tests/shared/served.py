@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from scripted_service import ScriptedService
 from weft.jobs.api.app import create_app
 from weft.jobs.api.server import listen, server_of
 from weft.jobs.api.settings import ApiSettings
+from weft.jobs.dashboard.panels import Panel
 
 T = TypeVar("T")
 
@@ -22,9 +23,11 @@ T = TypeVar("T")
 class Server:
     """The server, as a test sees it."""
 
-    def __init__(self, service: ScriptedService, folder: Path, port: int, **settings: Any) -> None:
+    def __init__(
+        self, service: ScriptedService, folder: Path, port: int, panels: Sequence[Panel] = (), **settings: Any
+    ) -> None:
         self.service = service
-        self._app = create_app(service, ApiSettings(data_dir=folder, **settings))
+        self._app = create_app(service, ApiSettings(data_dir=folder, **settings), panels)
         self._socket = listen("127.0.0.1", port)
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
