@@ -26,15 +26,16 @@ def parsed(text: str) -> Any:
 
 
 def entries(
-    path: Path, unknown: Callable[[str], str | None], environment: Mapping[str, str], problems: list[str]
+    path: Path, unknown: Callable[[str], str | None], environment: Mapping[str, str] | None, problems: list[str]
 ) -> Iterator[tuple[str, Any, str, bool]]:
-    """Every key with its value, its place, and whether a variable was put into it; `unknown` answers for other keys."""
+    """Every key with its value, its place, and whether a variable was put into it; `unknown` answers for other keys.
+    Without an `environment` `${VAR}` is a text like any other."""
     for name_node, node in _mapping(path, problems):
         name, place = str(name_node.value), f"{path}:{name_node.start_mark.line + 1}"
         if (answer := unknown(name)) is not None:
             problems.append(f"{place}: {answer}")
             continue
-        lax = _fill_in(node, path, environment, problems)
+        lax = False if environment is None else _fill_in(node, path, environment, problems)
         if lax is None:
             continue
         loader = yaml.SafeLoader("")

@@ -6,6 +6,7 @@ WeftError
     ├── NoWebhook        the task was ordered without one: 404
     ├── SiteUnknown      no such site, or another key's (a BadInput, too): 404
     ├── SiteConflict     the site's name is taken, or it is in use (a BadInput, too): 409
+    ├── BadSite          what a site's file says cannot be (a BadInput, too): 422
     ├── TaskFinished     the task has ended, or is in a state that does not allow this: 409
     ├── KeyReused        the idempotency key stands for another request: 409
     ├── QueueFull        as many tasks wait as may: 429, again after `retry_after_s`
@@ -14,6 +15,8 @@ WeftError
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from weft.errors import BadInput, WeftError
 
@@ -48,6 +51,14 @@ class SiteUnknown(JobError, BadInput):
 
 class SiteConflict(JobError, BadInput):
     """What a site is now does not allow what was asked."""
+
+
+class BadSite(JobError, BadInput):
+    """What a site's file says cannot be: `problems` has fields, and what is wrong with each."""
+
+    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
+        super().__init__("; ".join(f"{field}: {what}" for field, what in problems))
+        self.problems = tuple(problems)
 
 
 class TaskFinished(JobError):

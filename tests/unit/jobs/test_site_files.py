@@ -50,14 +50,14 @@ def test_rules_may_be_in_a_file_beside_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"start_urls": []}, "start_urls: expected `array` of length >= 1"),
-        ({"start_urls": ["shop"], "extra": 1}, "there is no field 'extra'"),
+        ({"start_urls": []}, r"start_urls: \[\] is not accepted; use a list of 1 to 1,000 URLs"),
+        ({"start_urls": ["shop"], "extra": 1}, "extra: there is no such field"),
         ({"max_page": 5}, "did you mean 'max_pages'"),
-        ({"name": "Shop!"}, "name: expected `str` matching regex"),
-        ({"max_pages": "many"}, "max_pages: expected"),
-        ({"max_depth": -1}, "max_depth: expected `int` >= 0"),
-        ({"max_memory_bytes": 4096}, "max_memory_bytes: expected `int` >= 4194304"),
-        ({"scope": "planet"}, "scope: invalid enum value 'planet'"),
+        ({"name": "Shop!"}, 'name: "Shop!" is not accepted; use small letters'),
+        ({"max_pages": "many"}, 'max_pages: "many" is not accepted; use a whole number from 1 to 1,000,000$'),
+        ({"max_depth": -1}, "max_depth: -1 is not accepted; use a whole number from 0 to 1,000"),
+        ({"max_memory_bytes": 4096}, "max_memory_bytes: 4096 is not accepted; use a whole number from 4,194,304"),
+        ({"scope": "planet"}, 'scope: "planet" is not accepted; use one of .*domain.*host'),
         ({"start_urls": ["ftp://shop.example/"]}, "ftp://shop.example/"),
         ({"extract": {"price": {"css": "..price["}}}, "extract.price"),
         ({"extract": "nowhere.yaml"}, "extract: .*nowhere.yaml"),
@@ -78,23 +78,23 @@ def test_what_is_wrong_is_named(tmp_path: Path, more: dict[str, Any], said: str)
     path = written(tmp_path, LEAST | more)
     with pytest.raises(BadInput, match=said) as caught:
         read_site(path, 0.0)
-    assert str(caught.value).startswith(f"{path}: ")
+    assert str(caught.value).startswith(f"{path}:")
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (b"", "holds no site"),
-        (b"- a\n", "holds no site"),
+        (b"", "name: is missing"),
+        (b"- a\n", "site.yaml:1: holds a list; write `key: value` lines"),
         (b"name: shop\n", "start_urls: is missing"),
-        (b"{]", "neither YAML nor JSON"),
-        (b"a: [\n", "neither YAML nor JSON"),
+        (b"{]", "is not JSON"),
+        (b"name: a\na: [\n", "site.yaml:3: is not YAML"),
         (b"\xff\xfe", "not UTF-8"),
         (b"x" * (2 << 20), "longer than"),
-        (b"[" * 100_000, "neither YAML nor JSON"),
+        (b"[" * 100_000, "nested too deeply"),
         (
-            b"a: &a [x, x, x, x]\n"
-            + b"".join(b"%c: &%c [*%c, *%c, *%c, *%c]\n" % (n, n, *[n - 1] * 4) for n in range(98, 120)),
+            b"extract:\n  a: &a [x, x, x, x]\n"
+            + b"".join(b"  %c: &%c [*%c, *%c, *%c, *%c]\n" % (n, n, *[n - 1] * 4) for n in range(98, 120)),
             "too many parts",
         ),
     ],
@@ -114,3 +114,21 @@ def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
 def test_start_urls_are_canonical_and_each_once() -> None:
     given = LEAST | {"start_urls": ["HTTPS://Shop.Example", "https://shop.example/"]}
     assert site_of(given, 0.0).start_urls == ("https://shop.example/",)
+
+
+def test_all_that_is_wrong_is_told_with_its_lines(tmp_path: Path) -> None:
+    path = tmp_path / "site.yaml"
+    path.write_text("name: shop\nstart_urls: [a b]\nmax_pages: many\nscope: site\nname: other\nmax_page: 1\n")
+    with pytest.raises(BadInput) as caught:
+        read_site(path, 0.0)
+    lines = str(caught.value).replace(str(path), "F").splitlines()
+    assert [line.partition(": ")[0] for line in lines] == ["F:5", "F:6", "F:3", "F:4"]
+    assert "key 'name' stands here again; it is on line 1" in lines[0] and "'max_pages'?" in lines[1]
+    path.write_text("name: shop\nstart_urls: [a b]\ntimezone: Mars\nformats: [pdf]\n")
+    with pytest.raises(BadInput) as caught:
+        read_site(path, 0.0)
+    lines = str(caught.value).replace(str(path), "F").splitlines()
+    assert [line.split(": ")[:2] for line in lines] == [["F:3", "timezone"], ["F:4", "formats"], ["F:2", "start_urls"]]
+    path.write_text('{"name": "shop", "name": "b", "start_urls": ["https://a.example/"]}')
+    with pytest.raises(BadInput, match="key 'name' is there twice"):
+        read_site(path, 0.0)

@@ -20,7 +20,7 @@ from weft.jobs.api.problems import Refusal, invalid_fields
 from weft.jobs.api.rates import Rate
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.targets import check_target
-from weft.jobs.errors import SiteConflict
+from weft.jobs.errors import BadSite, SiteConflict
 from weft.jobs.model import NO_PROXIES
 from weft.jobs.service import JobService
 from weft.jobs.sites.documents import document, file_document
@@ -28,6 +28,7 @@ from weft.jobs.sites.model import SiteFile
 from weft.jobs.sites.status import SiteView
 
 SiteName = Annotated[str, Path(description="the site's `name`", min_length=1, max_length=100)]
+MOST_ERRORS = 100
 _FIELDS = SiteFile.__struct_fields__
 _HOOK: TypeAdapter[Any] = TypeAdapter(schemas.Hooked | None)
 
@@ -172,6 +173,8 @@ class SiteRoutes:
             return answers.json_answer(_shown(await self._sites.add(given, caller.owner)), 201)
         except SiteConflict:
             raise
+        except BadSite as error:
+            raise Refusal(422, str(error), errors=error.problems[:MOST_ERRORS]) from None
         except BadInput as error:
             raise _of_field(str(error)) from None
 

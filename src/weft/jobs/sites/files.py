@@ -1,95 +1,165 @@
-"""Site files: YAML or JSON, read strictly. What is wrong is said with the file's name and the field's."""
+"""Site files: YAML or JSON, read strictly. All that is wrong is said at once, with the file's name, the line and the
+field's name."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
 from weft import urls as url_rules
+from weft.config.keys import accepted
 from weft.config.values import bounded, rules_file
-from weft.errors import BadInput
+from weft.errors import BadConfig, BadInput
 from weft.jobs.documents import check_order
+from weft.jobs.errors import BadSite
 from weft.jobs.sites.model import SiteFile, nearest
 from weft.jobs.webhooks.model import HookOrder, unsendable
 from weft.supervise.schedule import check_zone, schedule_of
 
 LONGEST_FILE = 1 << 20  # bytes
 _FIELDS = SiteFile.__struct_fields__
+_TYPES = get_type_hints(SiteFile, include_extras=True)
+_SCHEMAS: dict[str, Any] = msgspec.json.schema_components([SiteFile])[1]["SiteFile"]["properties"]
+_NONE = "there is no such field"
+_WORDS = {  # what a field takes, where its type says too little
+    "name": "small letters, digits, - and _, at most 63 of them",
+    "start_urls": "a list of 1 to 1,000 URLs",
+    "include": "a list of at most 100 globs",
+    "exclude": "a list of at most 100 globs",
+    "depends_on": "a list of names of sites",
+    "extract": "rules by field",
+    "webhook": "a URL, or a mapping with `url`",
+}
 
 
 def read_site(path: Path, now: float) -> SiteFile:
-    """The site in a file; BadInput names what is wrong with it."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(LONGEST_FILE + 1)
-        if len(raw) > LONGEST_FILE:
-            raise BadInput(f"{path}: is longer than {LONGEST_FILE >> 20} MiB: it is no site file")
-        found = _parsed(raw.decode())
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{path}: is not UTF-8 text") from None
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: is neither YAML nor JSON: {error}") from None
+    """The site in a file; BadInput names all that is wrong with it, a line each."""
+    found, places = _json(path) or _yaml(path)
     try:
         bounded(found, "it")
     except ValueError:
         raise BadInput(f"{path}: has too many parts for a site file") from None
     try:
         return site_of(found, now, path.parent)
+    except BadSite as error:
+        said = [f"{places.get(field.partition('.')[0], path)}: {field}: {what}" for field, what in error.problems]
+        raise BadConfig(said) from None
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
 
 
-def _parsed(text: str) -> Any:
+def _json(path: Path) -> tuple[Any, dict[str, str]] | None:
+    """What a file of JSON holds; None if it is none."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(LONGEST_FILE + 1)
+        if len(raw) > LONGEST_FILE:
+            raise BadInput(f"{path}: is longer than {LONGEST_FILE >> 20} MiB: it is no site file")
+        text = raw.decode()
+        return (json.loads(text, object_pairs_hook=_once), {}) if text.lstrip().startswith("{") else None
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{path}: is not UTF-8 text") from None
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: is not JSON, though it begins with a brace: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"key {next(name for name in names if names.count(name) > 1)[:100]!r} is there twice")
+    return found
+
+
+def _yaml(path: Path) -> tuple[Any, dict[str, str]]:
+    """What a file of YAML holds, and where each field stands."""
     from weft.config import yaml_file
 
-    return json.loads(text) if text.lstrip().startswith("{") else yaml_file.parsed(text)
+    problems: list[str] = []
+    found: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    for name, value, place, _ in yaml_file.entries(path, _unknown, None, problems):
+        found[name], places[name] = value, place
+    if problems:
+        more = (*_missing(found), *_unfit(found))
+        raise BadConfig([*problems, *(f"{places.get(name, path)}: {name}: {what}" for name, what in more)])
+    return found, places
 
 
 def site_of(given: Any, now: float, folder: Path | None = None) -> SiteFile:
     """A site of what a file holds, checked; `folder` is that of files that it names. None: it may name none."""
     if not isinstance(given, dict):
         raise BadInput("holds no site: `name` and `start_urls` are expected")
-    _check_names(given)
-    given = dict(given)
+    given, problems = dict(given), list[tuple[str, str]]()
+    problems += ((str(name)[:100], _NONE + nearest(str(name), _FIELDS)) for name in given if name not in _FIELDS)
+    problems += _missing(given)
     if folder is not None and isinstance(given.get("extract"), str):
         try:
             given["extract"] = rules_file(str(folder / given["extract"]))
         except ValueError as error:
-            raise BadInput(f"extract: {error}") from None
+            problems.append(("extract", str(error)))
+            del given["extract"]
     if isinstance(given.get("webhook"), str):
         given["webhook"] = {"url": given["webhook"]}
-    try:
-        file = msgspec.convert(given, SiteFile)
-    except msgspec.ValidationError as error:
-        raise BadInput(_said(error)) from None
-    return _checked(file, now)
+    problems += _unfit(given)
+    if problems:
+        raise BadSite(problems)
+    return _checked(msgspec.convert(given, SiteFile), now)
 
 
-def _check_names(given: dict[Any, Any]) -> None:
-    for name in given:
-        if name not in _FIELDS:
-            raise BadInput(f"there is no field {str(name)[:100]!r}{nearest(str(name), _FIELDS)}")
-    for name in ("name", "start_urls"):
-        if name not in given:
-            raise BadInput(f"{name}: is missing")
+def _unknown(name: str) -> str | None:
+    """What is wrong with a field's name; None if it is one."""
+    return None if name in _FIELDS else f"{name[:100]}: {_NONE}{nearest(name, _FIELDS)}"
+
+
+def _missing(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield from ((name, "is missing") for name in ("name", "start_urls") if name not in given)
+
+
+def _unfit(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Values that their fields do not take."""
+    for name, value in given.items():
+        if name in _FIELDS:
+            try:
+                msgspec.convert(value, _TYPES[name])
+            except msgspec.ValidationError:
+                use = _WORDS.get(name) or accepted(_SCHEMAS[name]).removesuffix(" or nothing")
+                shown = json.dumps(value, ensure_ascii=False, default=str)
+                shown = shown if len(shown) <= 60 else shown[:50] + "…"
+                yield name, f"{shown} is not accepted; use {use}"
 
 
 def _checked(file: SiteFile, now: float) -> SiteFile:
-    for pattern in (*file.include, *file.exclude):
-        if pattern.startswith("re:"):
-            raise BadInput(f"{pattern[:100]!r}: regular expressions are not accepted; use a glob")
-    check_zone(file.timezone)
-    line = None if file.schedule is None else schedule_of(file.schedule, file.timezone, now).line
+    """What its values mean, each for itself: all that is wrong is told together."""
+    problems: list[tuple[str, str]] = []
+
+    def tried(field: str, check: Callable[[], Any]) -> Any:
+        try:
+            return check()
+        except BadInput as error:
+            place, _, what = str(error).partition(": ")
+            is_named = place.partition(".")[0].partition("[")[0] in _FIELDS  # the message begins with the field's name
+            problems.append((place, what) if is_named else (field, str(error)))
+
+    for name in ("include", "exclude"):
+        if regular := [pattern for pattern in getattr(file, name) if pattern.startswith("re:")]:
+            problems.append((name, f"{regular[0][:100]!r}: regular expressions are not accepted; use a glob"))
     if file.name in file.depends_on:
-        raise BadInput(f"depends_on: {file.name} cannot wait for itself")
-    check_order(file.spec)
-    webhook = None if file.webhook is None else _webhook(file.webhook)
-    starts = tuple(dict.fromkeys(map(url_rules.seed, file.start_urls)))
+        problems.append(("depends_on", f"{file.name} cannot wait for itself"))
+    tried("timezone", lambda: check_zone(file.timezone))
+    cron, hook = file.schedule, file.webhook
+    line = None if cron is None else tried("schedule", lambda: schedule_of(cron, now=now).line)
+    tried("formats", lambda: check_order(file.spec))
+    webhook = None if hook is None else tried("webhook", lambda: _webhook(hook))
+    starts = tried("start_urls", lambda: tuple(dict.fromkeys(map(url_rules.seed, file.start_urls))))
+    if problems:
+        raise BadSite(problems)
     return msgspec.structs.replace(file, start_urls=starts, webhook=webhook, schedule=line)
 
 
@@ -97,7 +167,7 @@ def _webhook(given: dict[str, Any]) -> dict[str, Any]:
     known = ("url", "events", "headers", "metadata")
     for name in given:
         if name not in known:
-            raise BadInput(f"webhook: there is no field {str(name)[:100]!r}{nearest(str(name), known)}")
+            raise BadInput(f"webhook.{str(name)[:100]}: {_NONE}{nearest(str(name), known)}")
     try:
         order = msgspec.convert(given, HookOrder)
     except msgspec.ValidationError as error:

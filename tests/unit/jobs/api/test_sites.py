@@ -71,11 +71,11 @@ def test_a_site_is_added_run_stopped_looked_at_and_removed(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("change", "field", "said"),
     [
-        ({"name": "Shop!"}, "name", "expected `str` matching regex"),
-        ({"start_urls": []}, "start_urls", "expected `array` of length >= 1"),
+        ({"name": "Shop!"}, "name", "is not accepted; use small letters, digits"),
+        ({"start_urls": []}, "start_urls", "[] is not accepted; use a list of 1 to 1,000 URLs"),
         ({"start_urls": ["http://10.0.0.1/"]}, "start_urls", "leads to a private address"),
         ({"start_urls": ["http://169.254.169.254/"]}, "start_urls", "leads to a cloud metadata address"),
-        ({"extract": "/etc/passwd"}, "extract", "expected `object`, got `str`"),
+        ({"extract": "/etc/passwd"}, "extract", "is not accepted; use rules by field"),
         ({"extract": {"price": "div["}}, "extract", "is not understood"),
         ({"webhook": "http://10.0.0.1/"}, "webhook", "where webhooks may not go"),
         ({"webhook": {"url": "https://h.example/", "secret": 1}}, "webhook.secret", "there is no such field"),
@@ -84,7 +84,7 @@ def test_a_site_is_added_run_stopped_looked_at_and_removed(tmp_path: Path) -> No
         ({"timezone": "Mars/Olympus", "schedule": "@daily"}, "timezone", ""),
         ({"depends_on": ["nobody"]}, "depends_on", "there is no site 'nobody'"),
         ({"depends_on": ["shop"]}, "depends_on", "shop cannot wait for itself"),
-        ({"max_pagess": 3}, "", "there is no field 'max_pagess'; did you mean 'max_pages'?"),
+        ({"max_pagess": 3}, "max_pagess", "max_pagess: there is no such field; did you mean 'max_pages'?"),
     ],
 )
 def test_what_is_wrong_with_a_site_is_named(tmp_path: Path, change: dict[str, Any], field: str, said: str) -> None:
