@@ -138,7 +138,7 @@ def test_where_the_service_has_no_proxies_a_site_that_uses_them_is_refused_at_on
     world.add("early", proxies=True)  # nothing is known of the service yet
     world.store.sites.note_proxies(False)
     for refused in (lambda: world.add("late", proxies=True), lambda: world.sites.run(["early"])):
-        with pytest.raises(SiteConflict, match=r"proxies: the service that runs here has none; start it with"):
+        with pytest.raises(SiteConflict, match=r"proxies: the service that runs here has none; leave the field out"):
             refused()
     world.now += DAY  # the service has ended: the next one may have some
     world.add("late", proxies=True)

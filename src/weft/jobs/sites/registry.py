@@ -212,8 +212,8 @@ class SiteRegistry:
         proxied = [file.name for file in files if file.proxies]
         if proxied and self.lacks_proxies:
             raise SiteConflict(
-                f"{', '.join(proxied)}: proxies: the service that runs here has none; start it with proxies "
-                "(its setting `proxies: FILE`, or --proxies), or take `proxies: true` out of the site's file"
+                f"{', '.join(proxied)}: proxies: the service that runs here has none; "
+                "leave the field out, or start it with `--proxies FILE`"
             )
 
     def _named(self, name: str, owner: str | None = None) -> Site:
