@@ -18,7 +18,7 @@ from engines import ended, host, kill, nothing, shared, until
 from pace import patience
 
 import weft
-from weft.engine import core, handle, settings
+from weft.engine import core, handle, seeding, settings
 from weft.engine.channel import Connection, socket_path
 from weft.engine.model import EndReason, State
 from weft.errors import BadInput
@@ -133,7 +133,7 @@ def test_a_crawl_that_ends_while_its_seeds_are_sent_needs_no_more(
 def test_seeds_that_never_come_are_not_waited_for_without_end(
     web: SyntheticWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core, "EXPECT_S", 1.0)
+    monkeypatch.setattr(seeding, "EXPECT_S", 1.0)
     engines: list[core.Core] = []
 
     def serve() -> None:
@@ -151,7 +151,7 @@ def test_seeds_that_never_come_are_not_waited_for_without_end(
         began = time.monotonic()
         connection.call("open", name="left", seeds=urls, settings={"seeded_urls_only": True}, more=True)
         until(lambda: connection.call("standing", name="left")["state"] == "ended")
-        assert time.monotonic() - began >= core.EXPECT_S
+        assert time.monotonic() - began >= seeding.EXPECT_S
         assert connection.call("standing", name="left")["reason"] == "done"
     finally:
         connection.close()

@@ -22,7 +22,6 @@ from typing import Any
 
 import msgspec
 
-from weft import urls
 from weft.config import Config
 from weft.engine import settings as crawl_settings
 from weft.engine.arguments import canonical_seeds, check_in_flight, opened_with, past_visits
@@ -39,21 +38,18 @@ from weft.engine.memory import check_memory, flight_within
 from weft.engine.model import Blocked, EndReason, Seeded, Standing, State, check_name
 from weft.engine.notices import Notices
 from weft.engine.recovery import found_of, pages_by_site, read_links_again
+from weft.engine.seeding import Seeding
 from weft.engine.tenant import Record, Tenant
-from weft.errors import BadInput, DiskFull
+from weft.errors import BadInput
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.records import Found, PastVisit
-from weft.store.errors import StoreError
 from weft.store.index import Change
 from weft.supervise.process import return_free_memory
 from weft.telemetry import Log, Slot
 
 LOOK_EVERY_S = 0.5
 RECORD_EVERY_S = 2.0  # between two writes of running times and counts, which no commit waits for
-EXPECT_S = 60.0  # for so long after the last seeds a crawl waits for those that were announced
 FORGET_ROWS = 500  # deleted in one turn
 FORGET_EVERY_S = 0.02
-LISTED_REFUSALS = 1000
 SLOT = Slot(0, "engine")
 log = Log("weft.engine.core")
 
@@ -82,6 +78,9 @@ class Core:
         self._closing: list[int] = []  # closed in the frontier's memory; their end is not committed to the index yet
         self._to_forget: list[int] = []  # deleted once the index has committed that they are forgotten
         self._deadlines = Deadlines(self._crawls)
+        self._seeding = Seeding(
+            self._frontier, self._store, self._deadlines, touch=lambda n: self._loop.touched.add(n), start=self._start
+        )
         self._notices = Notices(
             self._names.get, self._store.last_number, lambda n: msgspec.to_builtins(self._standing(n))
         )
@@ -191,7 +190,7 @@ class Core:
         elif record.state is State.RUNNING:
             tenant.clock_starts()
         if record.expects_more:
-            self._expect(tenant, True)
+            self._seeding.expect(tenant, True)
         self._deadlines.watch(tenant)
 
     def _tenant(self, number: int, name: str, record: Record) -> Tenant:
@@ -415,8 +414,8 @@ class Core:
         self._put(number, name, record, State.OPEN)
         self._changed.add(number)
         self._is_ahead = True
-        self._revisit(tenant, known)
-        seeded = self._admit(tenant, canonical, refused, more)
+        self._seeding.revisit(tenant, known)
+        seeded = self._seeding.admit(tenant, canonical, refused, more)
         self._deadlines.watch(tenant)
         return self._standing(number), seeded
 
@@ -426,62 +425,8 @@ class Core:
         tenant, more = self._live(name), bool(more)
         canonical, refused = canonical_seeds(seeds)
         check_email(canonical, tenant.fetch)
-        self._revisit(tenant, past_visits(visits))
-        return self._admit(tenant, canonical, refused, more)
-
-    def _revisit(self, tenant: Tenant, visits: Sequence[PastVisit]) -> None:
-        """Keeps what was found at URLs before; where that cannot be written they are asked for as if it were new."""
-        if not visits:
-            return
-        try:
-            self._store.keep_visited(tenant.number, visits)
-        except (StoreError, DiskFull) as error:
-            log.warning("earlier visits are not kept", crawl=tenant.name, error=error)
-            return
-        if tenant.revisits is None:
-            tenant.record.revisits = True
-            tenant.revisits = Revisits(GivenVisits(self._store))
-            self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
-
-    def _expect(self, tenant: Tenant, more: bool) -> None:
-        """Seeds that were announced keep a crawl from its end, but not for ever: their sender may have died."""
-        tenant.record.expects_more = more
-        if more:
-            tenant.expects_until = time.monotonic() + EXPECT_S
-            self._deadlines.expect_seeds(tenant)
-
-    def _admit(self, tenant: Tenant, seeds: Sequence[str], refused: dict[str, str], more: bool) -> Seeded:
-        found, roots = [], dict.fromkeys(tenant.record.roots)
-        for seed in seeds:
-            url = tenant.rules.rewritten(seed)
-            root = url.partition("?")[0].rpartition("/")[0] + "/" if tenant.scope.scope == "prefix" else None
-            root = root or urls.origin_of(url) + "/"
-            if root not in roots:
-                roots[root] = None
-                tenant.rules.extend(url)
-                tenant.add_seed_origin(url)
-            reason = tenant.rules.refusal(url, 0, is_link=False, included=True)
-            if reason is None:
-                found.append(Found(url, 0))
-            else:
-                tenant.progress.refused[reason] += 1
-                refused[seed] = str(reason)
-        tenant.ask_robots_again(found, time.time())
-        admission = self._frontier.admit(tenant.number, found)
-        record = tenant.record
-        is_to_be_kept = len(roots) > len(record.roots) or record.expects_more is not more
-        is_to_be_kept = tenant.refuse_seeds(refused) or is_to_be_kept
-        record.roots = list(roots)
-        self._expect(tenant, more)
-        self._loop.touched.add(tenant.number)
-        if record.state is State.OPEN and seeds:
-            self._change_state(tenant, State.RUNNING)
-            tenant.clock_starts()
-            self._deadlines.watch(tenant)
-        elif is_to_be_kept:  # with the seeds: their scope depends on it
-            self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
-        few = dict(list(refused.items())[:LISTED_REFUSALS])
-        return Seeded(admission.new, admission.duplicates, few)
+        self._seeding.revisit(tenant, past_visits(visits))
+        return self._seeding.admit(tenant, canonical, refused, more)
 
     def edit(
         self,
@@ -597,6 +542,12 @@ class Core:
         self._put(tenant.number, tenant.name, tenant.record, state)
         self._changed.add(tenant.number)
         self._is_ahead = True
+
+    def _start(self, tenant: Tenant) -> None:
+        """Its first seeds have come."""
+        self._change_state(tenant, State.RUNNING)
+        tenant.clock_starts()
+        self._deadlines.watch(tenant)
 
     def _put(self, number: int, name: str, record: Record, state: State) -> None:
         """Has the next commit write a new state, with the crawl's next number."""

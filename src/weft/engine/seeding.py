@@ -1,0 +1,109 @@
+"""Seeds of an engine's crawls: held against the crawl's rules, admitted, and with what was found at them before.
+
+Called by `core` on the loop's own thread. What follows for the crawl's record is committed with the seeds, because
+their scope depends on it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from weft import urls
+from weft.engine.deadlines import Deadlines
+from weft.engine.loop.revisits import GivenVisits, Revisits
+from weft.engine.model import Seeded, State
+from weft.engine.tenant import Tenant
+from weft.errors import DiskFull
+from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.records import Found, PastVisit
+from weft.store.errors import StoreError
+from weft.store.index import Change
+from weft.store.pages import PageStore
+from weft.telemetry import Log
+
+EXPECT_S = 60.0  # for so long after the last seeds a crawl waits for those that were announced
+LISTED_REFUSALS = 1000
+log = Log("weft.engine.seeding")
+
+
+class Seeding:
+    """Of all crawls of one engine."""
+
+    def __init__(
+        self,
+        frontier: EmbeddedFrontier,
+        store: PageStore,
+        deadlines: Deadlines,
+        *,
+        touch: Callable[[int], None],
+        start: Callable[[Tenant], None],
+    ) -> None:
+        """`touch`: the crawl has new work. `start`: its first seeds have come, and its state is to change."""
+        self._frontier = frontier
+        self._store = store
+        self._deadlines = deadlines
+        self._touch = touch
+        self._start = start
+
+    def revisit(self, tenant: Tenant, visits: Sequence[PastVisit]) -> None:
+        """Keeps what was found at URLs before; where that cannot be written they are asked for as if it were new."""
+        if not visits:
+            return
+        try:
+            self._store.keep_visited(tenant.number, visits)
+        except (StoreError, DiskFull) as error:
+            log.warning("earlier visits are not kept", crawl=tenant.name, error=error)
+            return
+        if tenant.revisits is None:
+            tenant.record.revisits = True
+            tenant.revisits = Revisits(GivenVisits(self._store))
+            self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
+
+    def expect(self, tenant: Tenant, more: bool) -> None:
+        """Seeds that were announced keep a crawl from its end, but not for ever: their sender may have died."""
+        tenant.record.expects_more = more
+        if more:
+            tenant.expects_until = time.monotonic() + EXPECT_S
+            self._deadlines.expect_seeds(tenant)
+
+    def admit(self, tenant: Tenant, seeds: Sequence[str], refused: dict[str, str], more: bool) -> Seeded:
+        """Adds canonical seeds to a crawl; `refused`: those that were no URLs, to which others are added."""
+        roots = dict.fromkeys(tenant.record.roots)
+        found = self._within_rules(tenant, seeds, roots, refused)
+        tenant.ask_robots_again(found, time.time())
+        admission = self._frontier.admit(tenant.number, found)
+        record = tenant.record
+        is_to_be_kept = len(roots) > len(record.roots) or record.expects_more is not more
+        is_to_be_kept = tenant.refuse_seeds(refused) or is_to_be_kept
+        record.roots = list(roots)
+        self.expect(tenant, more)
+        self._touch(tenant.number)
+        if record.state is State.OPEN and seeds:
+            self._start(tenant)
+        elif is_to_be_kept:  # with the seeds: their scope depends on it
+            self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
+        few = dict(list(refused.items())[:LISTED_REFUSALS])
+        return Seeded(admission.new, admission.duplicates, few)
+
+    @staticmethod
+    def _within_rules(
+        tenant: Tenant, seeds: Sequence[str], roots: dict[str, None], refused: dict[str, str]
+    ) -> list[Found]:
+        """Those that the crawl's rules let in; new roots and refusals are added to what is given."""
+        found = []
+        for seed in seeds:
+            url = tenant.rules.rewritten(seed)
+            root = url.partition("?")[0].rpartition("/")[0] + "/" if tenant.scope.scope == "prefix" else None
+            root = root or urls.origin_of(url) + "/"
+            if root not in roots:
+                roots[root] = None
+                tenant.rules.extend(url)
+                tenant.add_seed_origin(url)
+            reason = tenant.rules.refusal(url, 0, is_link=False, included=True)
+            if reason is None:
+                found.append(Found(url, 0))
+            else:
+                tenant.progress.refused[reason] += 1
+                refused[seed] = str(reason)
+        return found
