@@ -74,7 +74,7 @@ def refresh(config_file: str | None, as_json: bool, quiet: bool, **values: Any) 
         for problem in done.problems:
             click.echo(f"weft: {shown(problem, err=True)}", err=True)
         if done.duplicates:
-            click.echo(f"weft: {done.duplicates:,} of the proxies are listed twice, and are tested once", err=True)
+            click.echo(f"weft: duplicates left out: {done.duplicates:,}", err=True)
         for why, count in done.failures.items():
             first = "" if count == 1 else "first: "
             click.echo(f"  {count:6,} failed: {shown(why)} ({first}{shown(done.examples[why])})")

@@ -51,6 +51,12 @@ def test_what_a_pods_processes_share_counts_once_by_who_told_it_last(folder: Cra
     assert [(pod.pod, pod.pages, pod.queued) for pod in status.pods] == [(0, 30, 2), (1, 4, 1)]
 
 
+def test_what_holds_one_process_up_is_told_of_the_crawl(folder: CrawlFolder) -> None:
+    idle, held_up = CrawlStatus(state="running"), CrawlStatus(state="running", note="no proxy is usable")
+    status = standing(folder, {(0, "fetcher", 0): idle, (1, "fetcher", 0): held_up}).update()
+    assert (status.state, status.note) == ("running", "no proxy is usable")
+
+
 def test_at_the_end_the_pods_themselves_have_the_last_word(folder: CrawlFolder) -> None:
     stale = CrawlStatus(state="running", queued=9, seen=50, admitted=50, finished=40, in_flight=3, pages=5)
     whole = standing(folder, {(0, "fetcher", 0): stale, (1, "fetcher", 0): stale})
