@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -311,8 +311,11 @@ class Killed:
     expectation: Expectation
     refetches: Counter[str] = field(default_factory=Counter)
     in_flight: Counter[str] = field(default_factory=Counter)
+    _by_url: dict[str, list[Arrival]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
+        for arrival in sorted(self.arrivals, key=lambda one: one.t):
+            self._by_url[arrival.url].append(arrival)
         counts = Counter(arrival.url for arrival in self.arrivals)
         for url, count in counts.items():
             if count > (allowed := self.expectation.requests.get(url, 1)):
@@ -329,6 +332,14 @@ class Killed:
         """Whether the answer was not processed."""
         flight = self.flights.of(arrival)
         return flight is not None and (flight.failed or self.is_hit(flight, UNREAD_S))
+
+    def as_sent(self, arrival: Arrival) -> Arrival:
+        """An arrival that a busy server read when its sender was dead: it was sent before, and nobody had the answer."""
+        flight = self.flights.in_order(arrival, self._by_url[arrival.url])
+        for kill in self.kills if flight is not None else ():
+            if kill.what in ("process", "all") and kill.hit(flight, 0.0) and arrival.t > kill.after:
+                return msgspec.structs.replace(arrival, t=kill.after, end=kill.after)
+        return arrival
 
     def check(self) -> None:
         """Only what was in flight was requested again."""
@@ -464,8 +475,9 @@ def judged_with_kills(
     killed.check()
     last = {arrival.url: arrival.t for arrival in arrivals}
     known = [
-        _unread(arrival, expectation) if arrival.t < last[arrival.url] and killed.was_unread(arrival) else arrival
+        _unread(sent, expectation) if arrival.t < last[arrival.url] and killed.was_unread(arrival) else sent
         for arrival in arrivals
+        if (sent := killed.as_sent(arrival))
     ]
     verdict = judge(known, expectation, crawler.delay_s, key, complete=complete)
     verdict.duplicates = []
@@ -573,7 +585,10 @@ def crawl_while_fetchers_are_killed(
 
 # ── the hostile web ────────────────────────────────────────────────────────────────────────────────────────────────
 
-TIMEOUTS = ("--connect-timeout", 2, "--read-timeout", 3, "--total-timeout", 6, "--lease-seconds", 12)
+TIMEOUTS = (
+    "--connect-timeout", patience(0.8), "--read-timeout", patience(1), "--total-timeout", patience(2),
+    "--lease-seconds", patience(4),
+)  # fmt: skip
 DEADLY_MARK = "weft-crash-parser"
 
 

@@ -96,6 +96,11 @@ class Flights:
         at = bisect_right(flights, arrival.t, key=lambda flight: flight.start)
         return flights[at - 1] if at else None
 
+    def in_order(self, arrival: Arrival, of_its_url: list[Arrival]) -> Flight | None:
+        """The one that has the place which the arrival has among those of its URL; None where their numbers differ."""
+        flights = self._by_url.get(arrival.url, [])
+        return flights[of_its_url.index(arrival)] if len(flights) == len(of_its_url) else None
+
 
 def slots_of(data_dir: Path, pid: int) -> tuple[str, ...]:
     """How the names of the slots begin that a process's death may cost something; every name where it is not known."""

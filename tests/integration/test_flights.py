@@ -71,3 +71,15 @@ def test_a_stopped_process_excuses_only_what_it_had_under_way(tmp_path: Path, ki
     else:
         with pytest.raises(AssertionError, match="one"):
             found.check()
+
+
+def test_what_a_busy_server_reads_after_its_senders_death_was_sent_before(tmp_path: Path) -> None:
+    late, next_one = arrival(TWO, 31.4), arrival(TWO, 31.5)
+    world = World(WorldSpec(hosts=1, pages=1))
+    kill = Kill(24.0, 24.1, ("pod0-fetcher1",), "process")
+    expectation = expect(world, CrawlPlan(tuple(world.seeds())))
+    found = Killed([kill], logs(tmp_path), [arrival(ONE, 10.5), late, next_one], expectation)
+    assert [found.as_sent(one).t for one in (late, next_one)] == [24.1, 31.5]
+    assert found.as_sent(arrival(ONE, 10.5)).t == 10.5
+    several = Killed([kill], logs(tmp_path / "b"), [late, next_one, arrival(TWO, 31.6)], expectation)
+    assert several.as_sent(late).t == 31.4, "nobody knows which of them it was"
