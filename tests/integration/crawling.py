@@ -336,8 +336,9 @@ class Killed:
     def as_sent(self, arrival: Arrival) -> Arrival:
         """An arrival that a busy server read when its sender was dead: it was sent before, and nobody had the answer."""
         flight = self.flights.in_order(arrival, self._by_url[arrival.url])
-        for kill in self.kills if flight is not None else ():
-            if kill.what in ("process", "all") and kill.hit(flight, 0.0) and arrival.t > kill.after:
+        for kill in self.kills:
+            is_sender = flight is not None and kill.what in ("process", "all") and kill.hit(flight, 0.0)
+            if is_sender and arrival.t > kill.after:
                 return msgspec.structs.replace(arrival, t=kill.after, end=kill.after)
         return arrival
 
