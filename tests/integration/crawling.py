@@ -334,7 +334,7 @@ class Killed:
         return flight is not None and (flight.failed or self.is_hit(flight, UNREAD_S))
 
     def as_sent(self, arrival: Arrival) -> Arrival:
-        """An arrival that a busy server read when its sender was dead: it was sent before, and nobody had the answer."""
+        """An arrival that a busy server read when its sender was dead: it was sent before, and nobody had an answer."""
         flight = self.flights.in_order(arrival, self._by_url[arrival.url])
         for kill in self.kills:
             is_sender = flight is not None and kill.what in ("process", "all") and kill.hit(flight, 0.0)
