@@ -151,7 +151,9 @@ class Core:
             if record.state in (State.OPEN, State.RUNNING, State.PAUSED) and number in self._with_rows:
                 pages[number] = store.stats(0, crawl=number).pages
                 by_site[number] = pages_by_site(frontier, store, limits_of(self._configured(record)), crawl=number)
-        frontier.recover(store.items_since(frontier.acknowledged), pages, by_crawl=by_site)
+        frontier.recover(
+            store.items_since(frontier.acknowledged), pages, by_crawl=by_site, alive=self._parts.suspects.beat
+        )
         for number, (name, record) in records.items():
             self._take_up(number, name, record, is_there=number in there)
         for number in set(there) - set(self._crawls):

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from weft.engine.channel import Connection, Gone
 from weft.engine.core import SLOT
@@ -48,8 +47,9 @@ def engine_service(
         argv = [sys.executable, "-m", "weft.engine.host", order.data_dir]
         return Command(argv, stdin=order.framed(), keeps_words=True)
 
+    moving = Moving(lambda: pulse(pulse_folder(order)), STUCK_S, start_s=START_S)
     return Service(
-        "engine", command, health=health or Moving(lambda: pulse(pulse_folder(order)), _patience_s), policy=policy,
+        "engine", command, health=health or moving, policy=policy,
         ask=Ask.CLOSE_INPUT, judge=judge or _judged, on_start=on_start, environment=environment,
     )  # fmt: skip
 
@@ -121,11 +121,6 @@ class EngineKeeper:
             return kinds[kind](message)
         why = said[-1] if said else self._service.child.last_exit
         return WeftError(f"the engine's process keeps dying: {why}")
-
-
-def _patience_s(beat: Any) -> float:
-    """How long a heartbeat may stay the same: before the first one the frontier is read."""
-    return STUCK_S if beat[0] else START_S
 
 
 def _judged(how: Exit) -> Verdict:

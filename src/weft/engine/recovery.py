@@ -58,6 +58,7 @@ class Recovering(OpenFrontier, Readmitting, Protocol):
         by_key: Mapping[str, int] | None = None,
         *,
         batch: int = 0,
+        alive: Callable[[], None] = ...,
     ) -> int: ...
 
 
@@ -97,7 +98,7 @@ def take_up(
     progress.take_up(stats)
     late = store.items_since(frontier.acknowledged)
     by_site = pages_by_site(frontier, store, limits, slots=own)
-    frontier.recover(late, {number: stats.pages}, by_site, batch=store.durable)
+    frontier.recover(late, {number: stats.pages}, by_site, batch=store.durable, alive=parts.suspects.beat)
     year, extensions = datetime.now(UTC).year, frontier.scope_extensions(number)
     rules = Rules(config.scope, seeds, this_year=year, extensions=extensions)
     learn_scope(rules)

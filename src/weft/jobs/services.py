@@ -73,7 +73,7 @@ def engine_of(config: ServiceConfig, environment: Mapping[str, str] | None = Non
 
 def _engine_health(order: HostOrder) -> HealthCheck:
     """It is up when its heart beats and it answers at its socket; then the heartbeat tells."""
-    moving = Moving(lambda: pulse(pulse_folder(order)), STUCK_S, must_move_first=True, late_s=LATE_S)
+    moving = Moving(lambda: pulse(pulse_folder(order)), STUCK_S, start_s=START_S, must_move_first=True, late_s=LATE_S)
     path, answered = socket_path(Path(order.data_dir)), set[int]()
 
     def health(pid: int) -> Report:

@@ -98,16 +98,19 @@ class Moving:
     def __init__(
         self,
         read: Callable[[], Hashable],
-        limit_s: float | Callable[[Hashable], float],
+        limit_s: float,
         *,
+        start_s: float | None = None,
         must_move_first: bool = False,
         late_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`must_move_first`: a process is starting until the value has changed once under it. `late_s`: from then on it
-        is told to be failing, though it is given time until the limit."""
+        """`start_s`: the limit until the value has changed once under a process, which may have much to read first.
+        `must_move_first`: until then it is starting. `late_s`: from then on it is told to be failing, though it is
+        given time until the limit."""
         self._read = read
         self._limit_s = limit_s
+        self._start_s = limit_s if start_s is None else start_s
         self._must_move_first = must_move_first
         self._late_s = late_s
         self._clock = clock
@@ -121,10 +124,9 @@ class Moving:
         if pid != self._pid or value != self._value:
             self._has_moved = pid == self._pid
             self._pid, self._value, self._since_s = pid, value, now_s
-        limit_s = self._limit_s(value) if callable(self._limit_s) else self._limit_s
         still_s = now_s - self._since_s
         why = f"it has stood still for {still_s:.1f} s, at {value}"
-        if still_s > limit_s:
+        if still_s > (self._limit_s if self._has_moved else self._start_s):
             return Report(Health.UNHEALTHY, why)
         if self._must_move_first and not self._has_moved:
             return Report(Health.STARTING)

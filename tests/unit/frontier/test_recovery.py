@@ -24,6 +24,7 @@ class Lives:
         self.time = 1000.0
         self.crawl = 0
         self._lives = 0
+        self.beats = 0  # while the last one read what was left to it
         self._frontier: EmbeddedFrontier | None = None
 
     def next(self, checkpoint_every: int, limits: CrawlLimits | None = None) -> EmbeddedFrontier:
@@ -40,10 +41,14 @@ class Lives:
             wall=lambda: 1_700_000_000.0 + self.time,
         )  # fmt: skip
         self.crawl = frontier.open_crawl("test", limits or CrawlLimits())
-        frontier.recover()
+        self.beats = 0
+        frontier.recover(alive=self._beat)
         frontier.robots_known("https://a", RobotsRecord("allow", b"", 9e12), None)
         self._frontier = frontier
         return frontier
+
+    def _beat(self) -> None:
+        self.beats += 1
 
     def close(self) -> None:
         if self._frontier is not None:
@@ -151,3 +156,14 @@ def test_a_bitmap_is_a_set_of_numbers() -> None:
     copy.add([2])
     assert {item for item in near | {2} if item in copy} == {*items, 2}
     assert 2 not in bitmap
+
+
+@pytest.mark.parametrize("checkpoint_every", [NEVER, ALWAYS])
+def test_who_reads_a_long_journal_or_a_checkpoint_tells_that_it_is_alive(lives: Lives, checkpoint_every: int) -> None:
+    frontier = lives.next(checkpoint_every)
+    for page in range(20):
+        frontier.admit(lives.crawl, [Found(f"https://a/{page}", 1)])
+        frontier.commit()
+    lives.next(NEVER)
+    assert lives.beats >= (20 if checkpoint_every == NEVER else 1)
+    lives.close()

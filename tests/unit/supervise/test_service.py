@@ -154,17 +154,21 @@ def test_one_whose_counts_stand_still_is_replaced_and_one_that_moves_is_not(keep
     until(service, lambda: service.healthy and service.pid != first)
 
 
-def test_the_limit_of_standing_still_may_follow_the_value() -> None:
-    value = 0
-    check = Moving(lambda: value, limit_s=lambda beat: 3600.0 if beat == 0 else 0.0)
+def test_a_process_that_has_not_moved_yet_may_have_much_to_read() -> None:
+    now_s, value = 0.0, 7935
+    check = Moving(lambda: value, 30.0, start_s=120.0, clock=lambda: now_s)
     assert check(1) == HEALTHY
-    time.sleep(0.002)
-    assert check(1) == HEALTHY, "it has not begun yet"
-    value = 1
+    now_s = 119.0
+    assert check(1) == HEALTHY, "it is still reading"
+    value = 7936
     assert check(1) == HEALTHY
-    time.sleep(0.002)
-    assert check(1).health is Health.UNHEALTHY
+    now_s = 149.5
+    assert check(1).health is Health.UNHEALTHY, "it had begun"
     assert check(2) == HEALTHY, "another process begins anew"
+    now_s = 269.0
+    assert check(2) == HEALTHY
+    now_s = 270.0
+    assert check(2).health is Health.UNHEALTHY
 
 
 def test_a_crash_loop_is_given_up_with_the_last_words(keep: Keep) -> None:

@@ -8,7 +8,7 @@ missing, torn, of another layout or fails its checksum, the whole journal is rep
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -160,7 +160,9 @@ class Reader:
         ended: dict[int, bytes] = self._next(dict[int, bytes])
         return ended
 
-    def load(self, queues: Queues, clock_offset: float, ended: Container[int]) -> list[OpenItem]:
+    def load(
+        self, queues: Queues, clock_offset: float, ended: Container[int], alive: Callable[[], None] = lambda: None
+    ) -> list[OpenItem]:
         """Fills the working set and returns the items that were out of their queues, without those in `ended`.
 
         `clock_offset`: the frontier's clock minus the wall clock.
@@ -169,7 +171,9 @@ class Reader:
         out = [one for one in self._next(list[OpenItem]) if one.item.item not in ended and one.crawl in queues.crawls]
         for number, has_depths in self.header.crawls:
             self._load_crawl(queues.crawls.get(number), has_depths, ended)
+            alive()
         while (records := self._next(list[LaneRecord] | str)) != "end":
+            alive()
             for record in records:
                 assert isinstance(record, LaneRecord)
                 self._load_lane(record, queues, clock_offset, ended)

@@ -50,12 +50,13 @@ class EmbeddedFrontier(Crawls):
         by_crawl: Mapping[int, Mapping[str, int]] | None = None,
         *,
         batch: int = 0,  # noqa: ARG002
+        alive: Callable[[], None] = lambda: None,
     ) -> int:
         """Fills the queues from the journal; call once, after the crawls are opened. Returns the number queued.
 
         `done`: items with a row in the store, whose ends the journal may lack. `pages`: stored pages by crawl;
         `by_key`: stored pages by site, where a crawl has a budget for each site; `by_crawl`: the same for each crawl.
-        `batch` is for frontiers that are shared; this one acknowledges nothing here.
+        `batch` is for frontiers that are shared; this one acknowledges nothing here. `alive` is called all the time.
         """
         now = self.now()
         self._is_recovered = True
@@ -66,7 +67,7 @@ class EmbeddedFrontier(Crawls):
             self._queues.not_before = now + self._queues.longest_delay_s
         self._recall_requests(now)
         self._robots.restore()
-        for item in self._settle(list(done), now):
+        for item in self._settle(list(done), now, alive):
             self._journal.done[ANY_CRAWL].append(item)
             if item in self._queues.retries:
                 self._journal.delete("retries", item)
@@ -93,7 +94,7 @@ class EmbeddedFrontier(Crawls):
         if recent.unsure_at is not None:
             self._queues.not_before = max(self._queues.not_before, recent.unsure_at + self._queues.longest_delay_s)
 
-    def _settle(self, done: list[int], now: float) -> list[int]:
+    def _settle(self, done: list[int], now: float, alive: Callable[[], None]) -> list[int]:
         """Fills the queues; gives those of `done` that the journal did not know to have ended."""
         self._counts.next_item = max(self._counts.next_item, self._journal.meta("next_item") or 0)
         with undamaged(self._journal.path):
@@ -101,7 +102,7 @@ class EmbeddedFrontier(Crawls):
             # A checkpoint may have items in its queues that were set aside since: then the journal alone is read.
             unrecorded = self._recovery.restore(
                 self._counts, done, now, remember=self.unsure_of_links, aside=aside,
-                by_checkpoint=not self._aside.keys() & self._queues.crawls.keys(),
+                by_checkpoint=not self._aside.keys() & self._queues.crawls.keys(), alive=alive,
             )  # fmt: skip
         last_stored = max(unrecorded, default=0)
         if last_stored >= self._counts.next_item:

@@ -98,11 +98,12 @@ class Recovery:
         remember: bool,
         aside: Container[int],
         by_checkpoint: bool,
+        alive: Callable[[], None] = lambda: None,
     ) -> list[int]:
         """Fills the queues and the counts; returns those of `done` whose ends are not in the journal.
 
         `remember`: keep what `knows` needs. `aside`: items that are not queued. Without
-        `by_checkpoint` the journal alone is read.
+        `by_checkpoint` the journal alone is read. `alive` is called with every commit that is read.
         """
         queues, journal = self._queues, self._journal
         queues.retries = {item: (attempt, wall) for item, attempt, wall, _ in journal.rows("retries")}
@@ -113,6 +114,7 @@ class Recovery:
         ended = Bitmap(reader.ended() if header is not None else None)
         for numbers in journal.done_since(seq):
             counts.finished += ended.add(numbers)
+            alive()
         unrecorded = [item for item in done if item not in ended]
         counts.finished += ended.add(unrecorded)
         queues.ended = ended
@@ -121,15 +123,16 @@ class Recovery:
             counts.next_item = max(counts.next_item, header.next_item)
             counts.admitted += header.admitted
             counts.finished += header.finished
-            for one in reader.load(queues, now - self._wall(), ended):
+            for one in reader.load(queues, now - self._wall(), ended, alive):
                 self._put_back(one, now)
         reader.close()
         there = {number for number, _ in header.crawls} if header is not None else set()
         absent = [number for number in queues.crawls if number not in there] if seq else []
         for number in absent:
             # It was not open when the checkpoint was written: what it has is in the journal alone.
-            self._replay(0, counts, ended, now, None, number)
-        self._replay(seq, counts, ended, now, self._replayed if remember else None, but=frozenset(absent))
+            self._replay(0, counts, ended, now, None, number, alive=alive)
+        replayed = self._replayed if remember else None
+        self._replay(seq, counts, ended, now, replayed, but=frozenset(absent), alive=alive)
         for site in queues.sites.values():
             queues.schedule(site)
         return unrecorded
@@ -162,10 +165,12 @@ class Recovery:
         replayed: Bitmap | None,
         only: int | None = None,
         but: frozenset[int] = frozenset(),
+        alive: Callable[[], None] = lambda: None,
     ) -> None:
         """Takes up what was admitted after a line of the journal; of one crawl alone, or of all `but` some."""
         crawls = self._queues.crawls
         for lines in self._journal.admitted_since(seq, only):
+            alive()
             for line in lines:
                 number, depth, parent, hops, offsite, crawl_number, letter, rest = line.split(" ", 7)
                 item = int(number)

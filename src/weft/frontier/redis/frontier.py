@@ -128,6 +128,7 @@ class RedisFrontier(RedisLeases):
         by_crawl: Mapping[int, Mapping[str, int]] | None = None,
         *,
         batch: int = 0,
+        alive: Callable[[], None] = lambda: None,  # noqa: ARG002
     ) -> int:
         """Resolves what this slot's earlier process left open; returns the number queued.
 
@@ -135,7 +136,7 @@ class RedisFrontier(RedisLeases):
         slot's store alone; `by_key`: likewise by site, used only where Redis has no count for the site; `by_crawl`: the
         same for each crawl. `batch`: the store's last one, which is on the disk. It is acknowledged here, unless there
         are `lost_ends`: then it is once their links were read again. An end of a crawl that this slot's earlier process
-        did not confirm is undone.
+        did not confirm is undone. `alive` is for frontiers that read long here.
         """
         numbers = [item & NUMBER_MASK for item in done if item > 0 and item >> POD_BITS == self._pod]
         stored = [figure for pair in (pages or {}).items() for figure in pair]
