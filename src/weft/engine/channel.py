@@ -206,7 +206,7 @@ class Server:
         try:
             reply = [number, "ok", self._handle(peer, verb, arguments)]
         except WeftError as error:
-            reply = [number, "error", type(error).__name__, str(error)]
+            reply = [number, "error", kind_of(error), str(error)]
         except Exception as error:  # a defect of ours must not end every crawl
             log.error("a command failed", verb=verb, exc_info=True)
             reply = [number, "error", "WeftError", f"{verb}: internal error: {type(error).__name__}: {error}"]
@@ -348,6 +348,11 @@ def _raised(kind: type[WeftError]) -> Callable[[str], WeftError]:
 
 ERRORS: dict[str, Callable[[str], WeftError]] = {kind.__name__: _raised(kind) for kind in (WeftError, BadInput, Busy)}
 ERRORS["BadConfig"] = ERRORS["BadRules"] = ERRORS["Missing"] = ERRORS["BadUrl"] = ERRORS["Damaged"] = ERRORS["BadInput"]
+
+
+def kind_of(error: WeftError) -> str:
+    """Under which name of ERRORS it goes to another process: its own, or that of the nearest class above it."""
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in ERRORS)
 
 
 def _listen(path: Path) -> socket.socket:

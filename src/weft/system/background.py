@@ -20,7 +20,7 @@ import msgspec
 
 from weft import __version__
 from weft.config import ServiceConfig
-from weft.engine.channel import ERRORS, LENGTH, Connection, Gone, framed, socket_path
+from weft.engine.channel import ERRORS, LENGTH, Connection, Gone, framed, kind_of, socket_path
 from weft.errors import WeftError
 from weft.supervise.leftovers import MARK
 from weft.supervise.process import set_name
@@ -126,7 +126,7 @@ def main() -> int:
     except WeftError as error:
         log.error("stopped", error=error)
         with suppress(OSError):  # whoever has started it has gone
-            print(f"{type(error).__name__}: {' '.join(str(error).splitlines())}", file=sys.stderr, flush=True)
+            print(f"{kind_of(error)}: {' '.join(str(error).splitlines())}", file=sys.stderr, flush=True)
         return error.exit_code
     log.always("process ended", pid=os.getpid())
     return 0

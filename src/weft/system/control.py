@@ -74,7 +74,7 @@ def _stopped(row: Row) -> Row:
     """A service without its supervisor: what it had survived before is not why it is stopped."""
     kept_error = row.last_error if row.state == "failed" else None
     return msgspec.structs.replace(
-        row, state="stopped", healthy=False, pid=None, last_error=kept_error, last_error_at=None
+        row, state="stopped", healthy=False, pid=None, since=None, last_error=kept_error, last_error_at=None
     )
 
 

@@ -26,6 +26,7 @@ from weft.frontier.redis.connection import RedisSettings, Unreachable, connect, 
 from weft.supervise.redis_server import find_program
 from weft.system import control
 from weft.system import extras as optional
+from weft.system.redis import startable
 
 LEAST_PYTHON = (3, 11)
 LEAST_FILES, GOOD_FILES = 1024, 4096
@@ -107,6 +108,11 @@ def redis(config: ServiceConfig) -> Finding:
     needed = Verdict.PROBLEM if "redis" in config.services.services else Verdict.WARNING
     if config.services.redis_url is not None:
         return _redis_server(config, needed)
+    return redis_program(needed)
+
+
+def redis_program(needed: Verdict) -> Finding:
+    """The server that would be started."""
     try:
         program = find_program()
     except (Missing, BadInput) as error:
@@ -130,9 +136,12 @@ def _redis_server(config: ServiceConfig, needed: Verdict) -> Finding:
     except ServerAway as away:
         return Finding("redis", Verdict.WARNING, str(away), "wait until it has loaded its data")
     except Unreachable as away:
-        return Finding(
-            "redis", Verdict.WARNING, str(away), "`weft up` starts one there, if it is this machine's address"
-        )
+        if startable(url) is None:
+            return Finding("redis", needed, str(away), "start it, correct redis_url, or leave it out")
+        found = redis_program(needed)
+        if found.verdict is not Verdict.OK:
+            return found
+        return Finding("redis", Verdict.OK, f"{away}; `weft up` starts {found.found}")
     except WeftError as wrong:
         return Finding("redis", needed, str(wrong), "correct redis_url or redis_password, or leave them out")
     advice = "; ".join(facts.warnings)

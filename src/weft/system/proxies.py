@@ -139,7 +139,7 @@ class ProxyKeeping:
         found, job = self._counted(self._used), self.job()
         is_untested = self._used != self._refresh.live
         least = 1 if is_untested else self._least
-        is_testing = job is not None and job.status in UNDER_WAY
+        is_testing = self._is_tested_now(found, job)
         is_enough = found.usable >= least
         word = "untested" if is_untested else "ready" if is_enough else "too few"
         return ProxyRow(
@@ -151,13 +151,19 @@ class ProxyKeeping:
     def _told(self, found: _Counted, least: int, job: RefreshJob | None) -> str:
         """What is wrong, and what to do about it."""
         what = found.problem or f"{found.usable:,} of {found.listed:,} usable, {least:,} needed"
-        if job is not None and job.status in UNDER_WAY:
+        if self._is_tested_now(found, job):
             return f"{what}; they are being tested"
         if job is not None and job.error:
             what = f"{what}; the last test failed: {job.error}"
         if not self._can_test:
             return f"{what}: set `proxy_test_url`, or run `weft proxies refresh`"
         return f"{what}: add to `proxies`, or lower `min_proxies`; they are tested again by themselves"
+
+    def _is_tested_now(self, found: _Counted, job: RefreshJob | None) -> bool:
+        """Where nobody has ever tested them, the first `turn` does."""
+        if job is None:
+            return self._can_test and found.tested_at is None and not found.problem
+        return job.status in UNDER_WAY
 
     def _counted(self, path: Path) -> _Counted:
         """Read again when it has changed: a row is asked for every second, and a list may be long."""

@@ -38,7 +38,7 @@ def redis_of(section: ServicesSection, folder: Path, log_file: Path, environment
     try:
         return _external(url, section.redis_password)
     except Unreachable:
-        where = _startable(url)
+        where = startable(url)
         if where is None:
             raise
     host, port = where
@@ -94,7 +94,7 @@ def _external(url: str, password: str | None) -> Found:
     return External("redis", ask), address(url), client.close
 
 
-def _startable(url: str) -> tuple[str, int] | None:
+def startable(url: str) -> tuple[str, int] | None:
     """Host and port of a URL at which a server of ours may be started: of this machine, and nothing listens there."""
     parts = urlsplit(url)
     host = _LOOPBACK.get(parts.hostname or "localhost")

@@ -69,10 +69,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         """What a person should know besides: what is wrong with it, or was."""
         if not self.healthy or self.last_error is None or self.last_error_at is None:
             return "" if self.healthy else self.last_error or ""
-        from weft.jobs.dashboard.text import duration
+        return f"last error, {_ago(self.last_error_at)}: {self.last_error}"
 
-        past_s = max(0.0, time.time() - datetime.fromisoformat(self.last_error_at).timestamp())
-        return f"last error, {duration(past_s)} ago: {self.last_error}"
+
+def _ago(moment: str) -> str:
+    from weft.jobs.dashboard.text import duration
+
+    return f"{duration(max(0.0, time.time() - datetime.fromisoformat(moment).timestamp()))} ago"
 
 
 class ProxyRow(Row, frozen=True, kw_only=True):
@@ -89,7 +92,7 @@ class ProxyRow(Row, frozen=True, kw_only=True):
         """How many there are, too."""
         if not self.healthy:
             return super().note
-        when = f"tested {self.tested_at}" if self.tested_at else "not tested"
+        when = f"tested {_ago(self.tested_at)}" if self.tested_at else "not tested"
         return f"{self.usable:,} of {self.listed:,} usable, {self.min_proxies:,} needed, {when}"
 
 

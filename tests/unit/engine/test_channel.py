@@ -17,7 +17,8 @@ from pace import patience
 
 from weft.engine import channel
 from weft.engine.channel import Connection, Gone, Peer, Server, socket_path
-from weft.errors import BadInput, Busy, WeftError
+from weft.errors import BadInput, Busy, DiskFull, Missing, WeftError
+from weft.frontier.redis.connection import Unreachable
 
 
 def framed(value: object) -> bytes:
@@ -114,6 +115,11 @@ def test_errors_keep_their_kind_and_a_defect_ends_nothing(server: Server, connec
         committed(server)
         reply = received(peer)
         assert reply[:3] == [1, "error", kind] and how in reply[3]
+
+
+def test_an_error_goes_out_under_a_name_that_the_other_side_knows() -> None:
+    for error, kind in ((Unreachable("x"), "BadInput"), (Missing.said("x"), "Missing"), (DiskFull("x"), "WeftError")):
+        assert channel.kind_of(error) == kind and channel.ERRORS[kind]("x").exit_code == error.exit_code
 
 
 @pytest.mark.parametrize(

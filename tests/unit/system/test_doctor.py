@@ -73,7 +73,9 @@ def test_a_port_that_is_taken_is_a_problem(tmp_path: Path) -> None:
         finding = doctor.api_port(config_for(tmp_path, port=port))
         assert finding.verdict is Verdict.PROBLEM and str(port) in finding.found and "--port" in finding.advice
         finding = doctor.redis(config_for(tmp_path, redis_url=f"redis://127.0.0.1:{port}"))
-        assert finding.verdict is not Verdict.OK and finding.advice  # it accepts, and never answers
+        assert finding.verdict is Verdict.PROBLEM and "does not answer" in finding.found  # it accepts, and is silent
+    finding = doctor.redis(config_for(tmp_path, redis_url=f"redis://127.0.0.1:{port}"))  # now nothing listens there
+    assert finding.verdict is Verdict.OK and "`weft up` starts" in finding.found
 
 
 @pytest.mark.parametrize(
