@@ -4,7 +4,7 @@ field's name."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -38,21 +38,23 @@ _WORDS = {  # what a field takes, where its type says too little
 
 def read_site(path: Path, now: float) -> SiteFile:
     """The site in a file; BadInput names all that is wrong with it, a line each."""
-    found, places = _json(path) or _yaml(path)
+    found, places, said = _json(path) or _yaml(path)
     try:
         bounded(found, "it")
     except ValueError:
         raise BadInput(f"{path}: has too many parts for a site file") from None
     try:
-        return site_of(found, now, path.parent)
+        site = site_of(found, now, path.parent)
     except BadSite as error:
-        said = [f"{places.get(field.partition('.')[0], path)}: {field}: {what}" for field, what in error.problems]
-        raise BadConfig(said) from None
+        said += (f"{places.get(field.partition('.')[0], path)}: {field}: {what}" for field, what in error.problems)
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
+    if said:
+        raise BadConfig(said)
+    return site
 
 
-def _json(path: Path) -> tuple[Any, dict[str, str]] | None:
+def _json(path: Path) -> tuple[Any, dict[str, str], list[str]] | None:
     """What a file of JSON holds; None if it is none."""
     try:
         with path.open("rb") as file:
@@ -60,7 +62,7 @@ def _json(path: Path) -> tuple[Any, dict[str, str]] | None:
         if len(raw) > LONGEST_FILE:
             raise BadInput(f"{path}: is longer than {LONGEST_FILE >> 20} MiB: it is no site file")
         text = raw.decode()
-        return (json.loads(text, object_pairs_hook=_once), {}) if text.lstrip().startswith("{") else None
+        return (json.loads(text, object_pairs_hook=_once), {}, []) if text.lstrip().startswith("{") else None
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -77,8 +79,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _yaml(path: Path) -> tuple[Any, dict[str, str]]:
-    """What a file of YAML holds, and where each field stands."""
+def _yaml(path: Path) -> tuple[Any, dict[str, str], list[str]]:
+    """What a file of YAML holds, where each field stands, and what cannot be read."""
     from weft.config import yaml_file
 
     problems: list[str] = []
@@ -86,10 +88,7 @@ def _yaml(path: Path) -> tuple[Any, dict[str, str]]:
     places: dict[str, str] = {}
     for name, value, place, _ in yaml_file.entries(path, _unknown, None, problems):
         found[name], places[name] = value, place
-    if problems:
-        more = (*_missing(found), *_unfit(found))
-        raise BadConfig([*problems, *(f"{places.get(name, path)}: {name}: {what}" for name, what in more)])
-    return found, places
+    return found, places, problems
 
 
 def site_of(given: Any, now: float, folder: Path | None = None) -> SiteFile:
@@ -109,8 +108,18 @@ def site_of(given: Any, now: float, folder: Path | None = None) -> SiteFile:
         given["webhook"] = {"url": given["webhook"]}
     problems += _unfit(given)
     if problems:
-        raise BadSite(problems)
+        raise BadSite([*problems, *_also_wrong(given, {name for name, _ in problems}, now)])
     return _checked(msgspec.convert(given, SiteFile), now)
+
+
+def _also_wrong(given: dict[str, Any], named: set[str], now: float) -> Sequence[tuple[str, str]]:
+    """What is wrong with the meaning of the other fields, where some are no use already."""
+    rest = {name: value for name, value in given.items() if name in _FIELDS and name not in named}
+    try:
+        _checked(msgspec.convert({"name": "a", "start_urls": ["http://a.test/"], **rest}, SiteFile), now)
+    except BadSite as error:
+        return error.problems
+    return []
 
 
 def _unknown(name: str) -> str | None:
