@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Watch = Callable[[Sequence["SiteStatus"]], None]
 COLUMNS = ("site", "state", "pages", "failed", "queued", "memory", "pages/s", "success", "next run (UTC)")
+WIDE = 100  # characters of a terminal that has room for all of them
+_LEAST = {"state": len("stopping"), "next run (UTC)": len("11-18 00:00")}
+_NARROW = {"next run (UTC)": "next (UTC)"}
 _STYLES = {"running": "green", "waiting": "yellow", "stopping": "yellow", "paused": "bold red", "idle": "dim"}
 
 
@@ -118,12 +121,18 @@ class Display:
         from rich.text import Text
 
         drawn = Table(box=None, padding=(0, 1), show_edge=False, header_style="dim", expand=False)
-        for number, name in enumerate(COLUMNS):
-            # On a narrow terminal the name is shortened, and the numbers are not.
-            drawn.add_column(name, no_wrap=True, min_width=None if not number else len(name), overflow="ellipsis")
+        # On a narrow terminal the name is shortened, and the rest is not; the memory is in `weft sites status`.
+        is_wide = self._live.console.width >= WIDE
+        chosen = [number for number, name in enumerate(COLUMNS) if is_wide or name != "memory"]
+        for number in chosen:
+            name = COLUMNS[number]
+            least = _LEAST.get(name, len(name)) if number else None
+            head = name if is_wide else _NARROW.get(name, name)
+            drawn.add_column(head, no_wrap=True, min_width=least, overflow="ellipsis")
         for site in sites:
-            row = cells(site)
-            drawn.add_row(Text(row[0]), Text(row[1], _STYLES[site.state]), *map(Text, row[2:]))
+            row = [Text(cell) for cell in cells(site)]
+            row[1].stylize(_STYLES[site.state])
+            drawn.add_row(*(row[number] for number in chosen))
         said = [Text(visible(line), style="red", no_wrap=True, overflow="ellipsis") for line in notes(sites)]
         running = sum(site.state == "running" for site in sites)
         title = f"weft sites · {running} of {len(sites)} running"

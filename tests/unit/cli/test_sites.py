@@ -124,17 +124,20 @@ def test_secrets_of_a_webhook_are_not_shown(home: Home) -> None:
     assert "hidden" not in json.dumps(home("list"))
 
 
-def test_the_live_view_has_a_row_for_each_site_and_says_who_waits(home: Home) -> None:
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_live_view_has_a_row_for_each_site_and_says_who_waits(home: Home, width: int) -> None:
     home("add", home.file("shop", depends_on=["base"]), home.file("base"))
     home("run", "--all")
     with SiteRegistry(home.data_dir) as sites:
         base, shop = sites.status()
-    found = [msgspec.structs.replace(base, state="running", waits_for=()), shop]
-    console = Console(file=StringIO(), width=120, force_terminal=True)
+    base = msgspec.structs.replace(base, state="running", waits_for=(), memory_bytes=1 << 20, pages=12_345)
+    found = [msgspec.structs.replace(base, next_at=90_000.0), shop]
+    console = Console(file=StringIO(), width=width, force_terminal=True)
     display = Display(console)
     display(found)
     console.print(display.picture(found))
     display.close()
     drawn = console.file.getvalue()  # type: ignore[attr-defined]
     assert "1 of 2 running" in drawn and "shop: waits for base" in drawn
+    assert "running" in drawn and "waiting" in drawn and "01-02 01:00" in drawn and "…" not in drawn
     assert table(found).splitlines()[0].startswith("site") and len(table(found).splitlines()) == 4

@@ -128,5 +128,5 @@ def _said(site: Site, now: float) -> str:
     if site.failures > 1:
         said += f", as {site.failures - 1} before it"
     if site.paused_until is not None and now < site.paused_until:
-        said += f"; paused, tried again in {site.paused_until - now:,.0f} s"
+        said = f"paused, tried again in {site.paused_until - now:,.0f} s; {said}"  # first: a narrow view cuts the end
     return said
