@@ -12,6 +12,7 @@ from weft.jobs.crawls import proxies_of
 from weft.records import Table
 
 _COLUMNS = ("Proxy", "Answers in", "Anonymity", "TLS", "Tier", "Country")
+MOST = 20  # rows: a list may have thousands, and other panels stand below
 _TLS = {None: "", True: "yes", False: "no"}
 
 
@@ -28,8 +29,9 @@ class ProxiesPanel:
         """How they are now."""
         if not live.is_live_file(self._path):
             proxies = read_list(self._path).proxies
-            rows = tuple((one.name, "", "", "", str(one.tier), one.country) for one in proxies)
-            return Table(_COLUMNS, rows, f"{len(rows):,} listed; they are not tested.")
+            rows = tuple((one.name, "", "", "", str(one.tier), one.country) for one in proxies[:MOST])
+            more = f" The first {MOST} are shown." if len(proxies) > MOST else ""
+            return Table(_COLUMNS, rows, f"{len(proxies):,} listed; they are not tested.{more}")
         found, job = live.read(self._path), last_job(self._path)
         proxies_there = found.proxies if found is not None else ()
         rows = tuple(
@@ -41,12 +43,14 @@ class ProxiesPanel:
                 str(one.tier),
                 one.country,
             )
-            for one in proxies_there
+            for one in proxies_there[:MOST]
         )
         tested = found.tested if found is not None else 0
-        said = f"{len(rows):,} of {tested:,} usable, {self._least:,} needed."
+        said = f"{len(proxies_there):,} of {tested:,} usable, {self._least:,} needed."
         if job is not None and job.status in UNDER_WAY:
             said += f" They are being tested: {job.completed_chunks:,} of {job.total_chunks:,} chunks."
         elif job is not None and job.error:
             said += f" The last test failed: {job.error}."
+        if len(proxies_there) > MOST:
+            said += f" The fastest {MOST} are shown; `weft proxies list` has all."
         return Table(_COLUMNS, rows, said)

@@ -224,6 +224,8 @@ class ProxyClient(Client):
         assert isinstance(transfer, ProxiedTransfer)
         if transfer.proxy is not None and code == pycurl.E_COULDNT_CONNECT:
             message = "it accepts no connection"  # libcurl names the site, and the proxy without its port
+        elif transfer.proxy is not None and transfer.proxy.is_socks and message.startswith("User was rejected"):
+            message = "it refuses the login"
         if transfer.not_sent is None and not transfer.is_full:
             self._end(transfer, kind(code, message), message)
         else:

@@ -316,6 +316,9 @@ def test_proxies_are_shown_without_their_passwords(tmp_path: Path) -> None:
     table = ProxiesPanel(load_service(environment={}, flags={"proxies": str(found)})).look()
     assert table.rows == (("http://user@10.0.0.1:80", "20 ms", "unknown", "", "0", ""),)
     assert table.note == "1 of 5 usable, 10 needed."
+    live.write(found, LiveFile(tested=50, proxies=(Live(url="http://10.0.0.1:80", latency_s=0.02),) * 30))
+    table = ProxiesPanel(load_service(environment={}, flags={"proxies": str(found)})).look()
+    assert len(table.rows) == 20 and table.note.startswith("30 of 50 usable") and "weft proxies list" in table.note
 
 
 def test_the_service_with_panels_of_other_rooms(tmp_path: Path) -> None:
