@@ -125,7 +125,7 @@ class Moving:
             self._has_moved = pid == self._pid
             self._pid, self._value, self._since_s = pid, value, now_s
         still_s = now_s - self._since_s
-        why = f"it has stood still for {still_s:.1f} s, at {value}"
+        why = f"it has stood still for {still_s:.1f} s"
         if still_s > (self._limit_s if self._has_moved else self._start_s):
             return Report(Health.UNHEALTHY, why)
         if self._must_move_first and not self._has_moved:

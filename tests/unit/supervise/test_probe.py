@@ -105,8 +105,8 @@ def test_a_worker_that_lives_and_does_nothing_is_named_within_30_s() -> None:
     now_s = 106.0
     assert moving(7) == HEALTHY
     now_s = 126.0
-    assert moving(7) == Report(Health.FAILING, "it has stood still for 25.0 s, at 1")
+    assert moving(7) == Report(Health.FAILING, "it has stood still for 25.0 s")
     now_s = 126.5
     report = moving(7)
-    assert report.health is Health.UNHEALTHY and "stood still for 25.5 s, at 1" in report.reason
+    assert report.health is Health.UNHEALTHY and "stood still for 25.5 s" in report.reason
     assert moving(8).health is Health.STARTING  # its successor
