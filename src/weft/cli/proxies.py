@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from weft.fetch.proxies.probe import Verdict
     from weft.fetch.proxies.refresh import RefreshJob
 
+_CLEAR = "\x1b[K"  # to the end of the line
 _config_file = click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
 
 
@@ -58,12 +60,13 @@ def refresh(config_file: str | None, as_json: bool, quiet: bool, **values: Any) 
     folder = Path(config.server.data_dir)
     keys = ProgressKeys(folder, config.jobs.retention_hours * 3600)
 
+    progress = Progress(quiet=quiet or as_json)
+
     def told(job: RefreshJob) -> None:
         keys.put(job.kind, job.job_id, job.progress)
-        if not quiet and not as_json:
-            _progress(job)
+        progress(job)
 
-    with closing(keys):
+    with closing(keys), closing(progress):
         done = refresh_of(config.fetch, config.proxy, folder).run(told)
     enough = done.passed >= config.proxy.least
     if as_json:
@@ -159,10 +162,26 @@ def _loaded(config_file: str | None, values: dict[str, Any]) -> ServiceConfig:
     return load_service(config_file, flags=given(values, "service"))
 
 
-def _progress(job: RefreshJob) -> None:
-    if job.status == "PROCESSING":
+class Progress:
+    """How far a refresh is: on a terminal one line that is redrawn, and gone at the end; elsewhere a line each time."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._is_drawn = False
+
+    def __call__(self, job: RefreshJob) -> None:
+        """Shows it."""
+        if self._quiet or job.status != "PROCESSING":
+            return
         done = f"{job.completed_chunks:,} of {job.total_chunks:,} chunks, {job.result_count:,} work"
-        click.echo(f"weft: testing proxies: {done}", err=True)
+        self._is_drawn = sys.stderr.isatty()
+        drawn = f"\r{_CLEAR}" if self._is_drawn else ""
+        click.echo(f"{drawn}weft: testing proxies: {done}", err=True, nl=not self._is_drawn)
+
+    def close(self) -> None:
+        """Takes the line off the screen."""
+        if self._is_drawn:
+            click.echo(f"\r{_CLEAR}", err=True, nl=False)
 
 
 def _fields(struct: Any) -> dict[str, Any]:

@@ -416,6 +416,6 @@ def _failure(service: Kept) -> WeftError:
     """Why a service was given up: what it refuses is the user's to correct."""
     said = service.last_words.splitlines() if isinstance(service, Service) else []
     kind, _, message = (said[-1] if said else "").partition(": ")
-    if kind in ("BadInput", "BadConfig", "Busy", "Missing") and message:
+    if kind in ("BadInput", "BadConfig", "Busy", "Damaged", "Missing") and message:
         return BadInput(f"{service.name}: {message}")
     return WeftError(service.failure)
