@@ -41,9 +41,11 @@ def serve(config_file: str | None, as_json: bool, quiet: bool, **values: Any) ->
     good order. Its address in a browser is the dashboard. Beyond loopback it needs API keys.
     """
     from weft.config import load_service
+    from weft.system.background import log_in_foreground
     from weft.system.supervisor import Supervisor
 
-    supervisor = Supervisor(load_service(config_file, flags=given(values, "service")))
+    config = load_service(config_file, flags=given(values, "service"))
+    supervisor = Supervisor(config)
 
     def say() -> None:
         url = supervisor.urls["api"]
@@ -53,5 +55,5 @@ def serve(config_file: str | None, as_json: bool, quiet: bool, **values: Any) ->
             where = f"open it in a browser; its routes: {url}/docs"
             click.echo(f"weft: the scrape service listens at {url} ({where})", err=True)
 
-    supervisor.run(say, ("engine", "api"), until_failure=True)
+    supervisor.run(say, ("engine", "api"), until_failure=True, is_open=lambda: log_in_foreground(config))
     return 0

@@ -77,6 +77,7 @@ def up(config_file: str | None, foreground: bool, as_json: bool, quiet: bool, **
 
 
 def _in_foreground(config: ServiceConfig, as_json: bool, quiet: bool) -> int:
+    from weft.system.background import LOG, log_in_foreground
     from weft.system.supervisor import Supervisor
 
     supervisor = Supervisor(config)
@@ -87,8 +88,12 @@ def _in_foreground(config: ServiceConfig, as_json: bool, quiet: bool) -> int:
             print_document({"started": True, **_facts(state), "urls": state.urls})
         elif not quiet:
             click.echo(_table(state), err=True)
+            at = f" at {state.urls['api']}" if "api" in state.urls else ""
+            click.echo(
+                f"weft: all services are up{at}; the supervisor logs to {Path(config.log.log_dir) / LOG}", err=True
+            )
 
-    supervisor.run(say)
+    supervisor.run(say, is_open=lambda: log_in_foreground(config))
     return 0
 
 

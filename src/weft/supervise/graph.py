@@ -65,7 +65,7 @@ class Graph:
         for service in self._services:
             service.look()
         for service in reversed(self._services) if self._is_stopping else self._services:
-            if self._is_stopping and service.name not in self._asked and not self._is_needed(service):
+            if self._is_stopping and service.name not in self._asked and self._may_stop(service):
                 self._asked.add(service.name)
                 service.stop()
             self._act(service)
@@ -90,9 +90,12 @@ class Graph:
             self._asked.add(service.name)
             service.kill()
 
-    def _is_needed(self, service: Kept) -> bool:
-        """By one that still runs."""
-        return any(not other.has_ended and any(need is service for need in other.needs) for other in self._services)
+    def _may_stop(self, service: Kept) -> bool:
+        """It has no process (systemd signals all of them at once): then it is not started again. Or no other that still
+        runs needs it."""
+        if isinstance(service, Service) and service.pid is None:
+            return True
+        return all(other.has_ended or all(need is not service for need in other.needs) for other in self._services)
 
 
 def state_of(service: Kept) -> str:

@@ -7,6 +7,7 @@ terminal that is closed does not take it along.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -120,8 +121,7 @@ def main() -> int:
     os.umask(0o077)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        log_to_file(Path(config.log.log_dir), Slot(0, "supervisor"), config.log.log_level, name=LOG)
-        log.always("process started", pid=os.getpid(), weft=__version__)
+        log_here(config)
         Supervisor(config, in_background=True).run(_close_standard_error)
     except WeftError as error:
         log.error("stopped", error=error)
@@ -130,6 +130,19 @@ def main() -> int:
         return error.exit_code
     log.always("process ended", pid=os.getpid())
     return 0
+
+
+def log_here(config: ServiceConfig) -> None:
+    """Sends the log of this process, which is the supervisor, to its file."""
+    log_to_file(Path(config.log.log_dir), Slot(0, "supervisor"), config.log.log_level, name=LOG)
+    log.always("process started", pid=os.getpid(), weft=__version__)
+
+
+def log_in_foreground(config: ServiceConfig) -> None:
+    """The same where somebody may look on: warnings go to standard error as well."""
+    log_here(config)
+    if logging.lastResort is not None:
+        logging.getLogger("weft").addHandler(logging.lastResort)
 
 
 def _close_standard_error() -> None:

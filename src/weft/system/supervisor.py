@@ -136,11 +136,20 @@ class Supervisor(SiteScrapers):
                 signal.signal(number, handler)
 
     def run(
-        self, is_up: Callable[[], None], names: Sequence[str] | None = None, *, until_failure: bool = False
+        self,
+        is_up: Callable[[], None],
+        names: Sequence[str] | None = None,
+        *,
+        until_failure: bool = False,
+        is_open: Callable[[], None] = lambda: None,
     ) -> None:
-        """Runs services until a signal or `weft down` comes; raises why they cannot be started."""
+        """Runs services until a signal or `weft down` comes; raises why they cannot be started.
+
+        `is_open` is called when the folder is this one's alone, `is_up` when all services are healthy.
+        """
         extras.check(self.config, self._wanted if names is None else names)  # before there is a folder
         with self:
+            is_open()
             try:
                 self._is_waiting = True
                 self.start_all(names)

@@ -80,6 +80,23 @@ def test_a_service_is_started_after_what_it_needs_and_stopped_before_it(graph: G
     assert [state_of(one) for one in graph] == ["stopped"] * 3
 
 
+def test_what_dies_while_all_are_stopped_is_not_started_again(graph: Graph, clock: Clock) -> None:
+    """As under systemd, which signals every process at once, while what needs it takes its time."""
+    patient = [sys.executable, "-Sc", "import signal, time; signal.signal(15, lambda *_: None); time.sleep(600)"]
+    engine = service("engine", clock)
+    api = service("api", clock, engine, argv=patient)
+    graph.add([engine, api])
+    until(graph, lambda: engine.healthy and api.healthy)
+    graph.stop()
+    graph.turn()
+    assert engine.pid is not None and not engine.was_stopped
+    os.kill(engine.pid, signal.SIGTERM)
+    until(graph, lambda: engine.pid is None)
+    clock.now_s += 5
+    graph.turn()
+    assert (engine.has_ended, engine.starts, state_of(engine)) == (True, 1, "stopped")
+
+
 def test_who_needs_others_for_its_first_start_alone_comes_back_without_them(graph: Graph, clock: Clock) -> None:
     report = HEALTHY
     engine = service("engine", clock, health=lambda _: report)
