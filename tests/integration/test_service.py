@@ -205,6 +205,7 @@ def test_streams_resume_by_number_after_any_kill(tmp_path: Path, site: str) -> N
             assert numbers == stored == sorted(set(stored)), "no gap, and none twice"
             urls = [page.url for page in client.pages(task_id)]
             assert len(urls) == len(set(urls)) == PAGES + 1
+    assert "killed by SIGKILL" in (tmp_path / "data" / "logs" / "supervisor.log").read_text()
 
 
 def _numbers(client: Weft, task_id: str) -> list[int]:
