@@ -118,7 +118,11 @@ def test_errors_keep_their_kind_and_a_defect_ends_nothing(server: Server, connec
 
 
 def test_an_error_goes_out_under_a_name_that_the_other_side_knows() -> None:
-    for error, kind in ((Unreachable("x"), "BadInput"), (Missing.said("x"), "Missing"), (DiskFull("x"), "WeftError")):
+    for error, kind in (
+        (Unreachable("x"), "BadInput"),
+        (Missing.said("x"), "Missing"),
+        (DiskFull(Path("x")), "WeftError"),
+    ):
         assert channel.kind_of(error) == kind and channel.ERRORS[kind]("x").exit_code == error.exit_code
 
 
