@@ -9,8 +9,9 @@ import pytest
 from harnesses import Harness, claim_one, cool, no_robots, page, pages, polite
 from log_lines import log_lines
 
-from weft.frontier.contract import CrawlLimits, End, Lease, Outcome
+from weft.frontier.contract import CrawlLimits, End, Outcome
 from weft.frontier.politeness import PolitenessClock
+from weft.records import Lease
 
 TICK_S = 1 / 64  # an embedded frontier may be this much later than the time itself
 
