@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 import pytest
 from harnesses import Harness, claim_one, cool, no_robots, page, pages, polite
@@ -10,6 +11,7 @@ from log_lines import log_lines
 
 from weft.frontier.contract import CrawlLimits, End, Outcome
 from weft.frontier.politeness import PolitenessClock
+from weft.records import Lease
 
 TICK_S = 1 / 64  # an embedded frontier may be this much later than the time itself
 
@@ -82,3 +84,37 @@ def test_small_times_and_what_was_always_slow_are_not_held_against_a_site(
     for took_s in (0.01 if slow_s < 1.0 else 8.0, *[slow_s] * 5):
         harness.advance(2.0)
         assert answer(harness, took_s) == 1.0
+
+
+def test_a_site_with_several_requests_at_once_is_asked_as_often_as_it_answers_them(
+    make: Callable[..., Harness],
+) -> None:
+    """25 articles of 2 s behind a quick front page take under 10 s; nothing is nearer than the delay."""
+    harness = begin(make, delay_s=0.2, places=10)
+    answer(harness, 0.01)
+    began, starts, in_flight = harness.time, list[float](), list[tuple[float, Lease]]()
+    while len(starts) < 25:
+        harness.advance(0.05)
+        for ends, lease in [one for one in in_flight if one[0] <= harness.time]:
+            in_flight.remove((ends, lease))
+            cool(harness, lease, ok=True, took_s=2.0)
+            harness.frontier.finish([Outcome(lease, End.PAGE)])
+        for lease in harness.frontier.claim("me", 1):
+            starts.append(harness.time)
+            in_flight.append((harness.time + 2.0, lease))
+    assert starts[-1] + 2.0 - began < 10.0
+    assert min(after - before for before, after in pairwise(starts)) >= 0.2 - 1e-6
+
+
+def test_a_site_that_has_one_request_at_once_again_is_asked_as_one(make: Callable[..., Harness]) -> None:
+    harness = begin(make, delay_s=0.2, places=10)
+    for took_s in (0.01, *[8.0] * 9):
+        harness.advance(60.0)
+        delay_s = answer(harness, took_s)
+    assert 0.6 < delay_s < 0.8, "a tenth of what it takes"
+    harness.advance(60.0)
+    lease = claim_one(harness)
+    cool(harness, lease, ok=True, took_s=8.0, slow_down=True)
+    harness.frontier.finish([Outcome(lease, End.OTHER)])
+    harness.advance(60.0)
+    assert answer(harness, 8.0) > 12.0, "twice what it takes"

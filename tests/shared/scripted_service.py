@@ -184,7 +184,7 @@ class ScriptedService:
         host: str = "",
     ) -> Listing:
         if cursor is not None and not cursor.isdigit():
-            raise BadInput(f"cursor: {cursor!r} is none")
+            raise BadInput(f"{cursor!r} is no cursor")
         mine = [task for task in reversed(self.tasks.values()) if owner in (None, task.owner)]
         mine = [task for task in mine if text in task.url and host in host_of(task.url)]
         found = [task for task in mine if not states or task.state in states][int(cursor or 0) :]

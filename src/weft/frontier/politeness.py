@@ -103,14 +103,16 @@ class PolitenessClock(Breaker):
         self.in_trouble = False  # what slowed it down was a fault of its own (503), not a limit (429)
         self.recent_s = -1.0  # how long it takes to answer, lately; negative: it has not answered
         self.usual_s = -1.0  # the same over a longer time
-        self.lag_s = 0.0  # delay added while it answers much later than usual
+        self.lag_s = 0.0  # how long it takes to answer, while that is much longer than usual
         self.private: dict[str, Breaker] | None = None  # of crawls with a trust of their own, by it
         self.parked: dict[Site, None] | None = None  # of a shared clock: the sites that wait for a place, in order
 
     def delay_s(self, section: PolitenessSection) -> float:
         """The current minimum time between two requests."""
         if self.lag_s and section.delay_s:
-            return max(section.delay_s, self.crawl_delay_s, self.extra_s, self.lag_s)
+            # A site that has several requests at once answers that many in the time that one takes.
+            lag_s = self.lag_s if self.forced_single else self.lag_s / section.places
+            return max(section.delay_s, self.crawl_delay_s, self.extra_s, lag_s)
         return max(section.delay_s, self.crawl_delay_s, self.extra_s)
 
     @property
@@ -172,7 +174,7 @@ class PolitenessClock(Breaker):
         """How long an answer took; None: there was none.
 
         A site whose answers take several times as long as they used to has more to do than it can: it gets a request no
-        more often than it answers, until that has passed or has become usual.
+        more often than it answers (`delay_s`), until that has passed or has become usual.
         """
         if seconds is None:
             self.recent_s = -1.0

@@ -235,9 +235,10 @@ class Explainer:
         if pace.open and pace.held_wall > time.time():
             yield f"its site fails: nothing is asked there before {iso(pace.held_wall)}"
         if pace.lag:
+            at_once = 1 if pace.extra or pace.crawl_delay else self._config.politeness.places
             yield (
                 f"its site slows down (an answer takes {pace.recent:.1f} s, {pace.usual:.1f} s as a rule): "
-                f"{pace.lag:.1f} s between two requests"
+                f"{pace.lag / at_once:.1f} s between two requests"
             )
         if pace.extra:
             yield f"its site asked for fewer requests (429, 503): {pace.extra:g} s between two"

@@ -27,6 +27,7 @@ RING_EVENTS = 2_000
 RING_BYTES = 512 * 1024
 GATHER_S = 0.05  # between two times that something is sent: what comes within it is sent together
 FIRST_S = 0.005  # what comes after a pause is sent so soon, with what comes along with it
+PROGRESS_S = 0.15  # progress waits so long for an event to go along with: with thousands of clients each send counts
 AT_ONCE_BYTES = 16 * 1024
 AGAIN_S = 0.5  # after a feed could not read
 log = Log("weft.jobs.api")
@@ -142,9 +143,16 @@ class Feed:
                 self._ring_bytes -= len(gone)
         self._joined.clear()
         self._with_progress.clear()
-        if self._sends is None:
-            wait_s = max(FIRST_S, self._sent_at + GATHER_S - self._loop.time())
-            self._sends = self._loop.call_later(wait_s, self._send)
+        now = self._loop.time()
+        self._send_at(max(now + (FIRST_S if event.number is not None else PROGRESS_S), self._sent_at + GATHER_S))
+
+    def _send_at(self, when: float) -> None:
+        """Sends then, if not before."""
+        if self._sends is not None:
+            if self._sends.when() <= when:
+                return
+            self._sends.cancel()
+        self._sends = self._loop.call_at(when, self._send)
 
     def _beat(self) -> None:
         """Clients that have nothing to read look whether to say so."""

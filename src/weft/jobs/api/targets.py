@@ -17,8 +17,12 @@ def check_target(text: str, allow_private: bool) -> str:
     url = urls.seed(text)
     if reason := _inside(urls.host_of(url), allow_private):
         way = "" if reason == METADATA else ", unless the service is started with --allow-private"
-        raise BadUrl(text, "address", f"leads to a {reason} address, where tasks may not go{way}")
+        raise BadUrl(text, "address", f"leads to {_article(reason)} {reason} address, where tasks may not go{way}")
     return url
+
+
+def _article(word: str) -> str:
+    return "an" if word[0] in "aeiou" else "a"
 
 
 def _inside(host: str, allow_private: bool) -> str | None:

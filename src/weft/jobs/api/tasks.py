@@ -118,9 +118,12 @@ class TaskRoutes:
             if not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
                 raise Refusal.of_field("Idempotency-Key", "use 1 to 200 visible ASCII characters")
             idempotency = Idempotency(idempotency_key, digest_of(url, spec))
-        done = await self._service.submit(
-            Submission(urls=(url,), spec=spec, owner=caller.owner, idempotency=idempotency)
-        )
+        try:
+            done = await self._service.submit(
+                Submission(urls=(url,), spec=spec, owner=caller.owner, idempotency=idempotency)
+            )
+        except BadInput as error:  # all other fields were checked
+            raise Refusal.of_field("url", str(error)) from None
         headers = {"Location": answers.links(done.task.id)["status"]}
         if not done.is_new:
             headers["Idempotent-Replayed"] = "true"
@@ -138,7 +141,7 @@ class TaskRoutes:
         found = await self._service.status(task_id, owner)
         tag = f'W/"{sha256(found.tag.encode()).hexdigest()[:20]}"'
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
-        if if_none_match is not None and tag in [one.strip() for one in if_none_match.split(",")]:
+        if if_none_match is not None and _matches(tag, if_none_match):
             return Response(status_code=304, headers=headers)
         return answers.json_answer(answers.status_of(found), headers=headers)
 
@@ -275,6 +278,12 @@ def parse_order(body: bytes) -> schemas.AsyncScrapeRequest:
     if found[0]["type"] == "json_invalid":
         raise Refusal.of_field("body", f"is no JSON: {found[0]['ctx']['error']}", 400)
     raise invalid_fields(found, _ACCEPTS, _FIELDS)
+
+
+def _matches(tag: str, if_none_match: str) -> bool:
+    """RFC 9110, 13.1.2: any tag is equal to `*`, and whether one is weak does not matter."""
+    given = [one.strip().removeprefix("W/") for one in if_none_match.split(",")]
+    return "*" in given or tag.removeprefix("W/") in given
 
 
 def digest_of(url: str, spec: TaskSpec) -> str:

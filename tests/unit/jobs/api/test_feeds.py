@@ -194,6 +194,22 @@ def test_progress_is_sent_without_a_number_and_only_the_last_of_it(tmp_path: Pat
     run(tmp_path, test)
 
 
+def test_progress_goes_along_with_the_next_event(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(feeds, "PROGRESS_S", patience(10))
+
+    async def test(call: Asgi, service: ScriptedService, task_id: str) -> None:
+        reader = watch(call, task_id)
+        await holds(lambda: numbers(reader))
+        service.happens(task_id, "progress", completed=1)
+        service.page(task_id, "https://example.com/a")
+        await holds(lambda: numbers(reader) == [1, 2])
+        assert [b'"completed":1' in piece for piece in reader.answer.pieces if b"id: 2" in piece] == [True]
+        reader.hang_up()
+        await reader.task
+
+    run(tmp_path, test)
+
+
 def test_a_feed_goes_on_when_the_engine_is_back(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(feeds, "AGAIN_S", 0.01)
 

@@ -13,6 +13,7 @@ from asgi_client import Answer, Asgi
 from pyarrow import parquet
 from scripted_service import ScriptedService
 
+from weft.errors import BadInput
 from weft.jobs.api.app import create_app
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.errors import EngineAway
@@ -105,6 +106,7 @@ def test_a_submit_gives_an_id_and_where_everything_is(run: Callable[..., None]) 
         ({"url": "http://0x7f.1:8000/"}, "url", "leads to a loopback address"),
         ({"url": "http://[::ffff:127.0.0.1]/"}, "url", "leads to a loopback address"),
         ({"url": "http://LOCALHOST:9/"}, "url", "leads to a loopback address"),
+        ({"url": "http://0.0.0.0/"}, "url", "leads to an unspecified address"),
         ({"url": "http://169.254.169.254/latest"}, "url", "leads to a cloud metadata address"),
         ({"proxies": True}, "proxies", "this service has none"),
         ({"url": "http://metadata.google.internal./"}, "url", "leads to a cloud metadata address"),
@@ -213,8 +215,19 @@ def test_a_status_is_whole_and_has_a_tag(run: Callable[..., None]) -> None:
         tag = first.headers["etag"]
         same = await call("GET", path, if_none_match=f'"other", {tag}')
         assert (same.status, same.body, same.headers["etag"]) == (304, b"", tag)
+        for equal in (tag.removeprefix("W/"), "*"):
+            assert (await call("GET", path, if_none_match=equal)).status == 304
         service.page(task_id, SITE + "c")
         assert (await call("GET", path, if_none_match=tag)).status == 200
+
+    run(test)
+
+
+def test_what_the_service_says_of_a_url_names_the_field(run: Callable[..., None]) -> None:
+    async def test(call: Asgi, service: ScriptedService) -> None:
+        service.fails = BadInput(f"{SITE}: nobody can be reached")
+        refused = await call("POST", "/scraping/async-scrape", {"url": SITE})
+        assert (refused.status, refused.json["errors"][0]["field"]) == (422, "url")
 
     run(test)
 

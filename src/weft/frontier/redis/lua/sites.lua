@@ -176,7 +176,11 @@ end
 
 -- Politeness towards a site, for a crawl with the section `d`. What the site asked for binds all of them.
 local function delay_of(s, d)
-  if s.lag > 0 and d.delay > 0 then return math.max(d.delay, s.C, s.x, s.lag) end
+  if s.lag > 0 and d.delay > 0 then
+    -- A site that has several requests at once answers that many in the time that one takes.
+    local lag = s.single > 0 and s.lag or math.ceil(s.lag / d.places)
+    return math.max(d.delay, s.C, s.x, lag)
+  end
   return math.max(d.delay, s.C, s.x)
 end
 
