@@ -222,12 +222,16 @@ def test_a_batch_is_appended_to_before_and_while_it_runs(tmp_path: Path) -> None
             second = await submit(service, f"{site.url}b/0", is_batch=True)
             assert (await service.append(second.id, [f"{site.url}b/1", f"{site.url}b/0"])).url_count == 3
             await until(service, first, lambda status: status.task.state is TaskState.RUNNING)
-            await service.append(first.id, [f"{site.url}c/{n}" for n in range(3)])
+            more, word = [f"{site.url}c/{n}" for n in range(3)], Idempotency("appended", "a digest")
+            await service.append(first.id, more, idempotency=word)
             done = await ended(service, first)
             assert (done.state, done.progress.completed, done.progress.discovered) == (TaskState.COMPLETED, 11, 11)
             assert (await ended(service, second)).progress.completed == 2
             with pytest.raises(TaskFinished):
                 await service.append(first.id, [f"{site.url}d"])
+            assert (await service.append(first.id, more, idempotency=word)).id == first.id, "its answer was lost"
+            with pytest.raises(KeyReused):
+                await service.append(first.id, [f"{site.url}d"], idempotency=Idempotency("appended", "another"))
             some = await submit(service, f"{site.url}a", f"{site.url}b/1", is_batch=True, exclude=("/b/*",))
             left_out = await ended(service, some)
             assert (left_out.progress.completed, left_out.progress.refused) == (1, 1)
