@@ -107,6 +107,20 @@ def test_the_plain_status_of_a_job_that_runs_is_one_page(run: Callable[..., None
     run(test)
 
 
+def test_a_document_that_has_no_text_says_why(run: Callable[..., None]) -> None:
+    async def test(call: Asgi, service: ScriptedService) -> None:
+        job = await start(call)
+        for kind in ("application/pdf", "text/html", ""):
+            service.page(job, f"{SITE}{kind}", markdown="", content_type=kind)
+        service.page(job, f"{SITE}text", markdown="its text", content_type="application/pdf")
+        found = (await call("GET", f"/v2/crawl/{job}")).json["data"]
+        assert [one.get("warning") for one in found] == [
+            "application/pdf is not read: there is no text of it", None, None, None,
+        ]  # fmt: skip
+
+    run(test)
+
+
 def test_a_start_that_is_sent_again_is_one_job(run: Callable[..., None]) -> None:
     async def test(call: Asgi, service: ScriptedService) -> None:
         first = await start(call, limit=5)
