@@ -106,7 +106,7 @@ class StoredResults:
             row = page.row
             yield Result(
                 number=page.number, url=row.url, status=row.status, title=row.title, depth=row.depth,
-                fetched_at=row.fetched_at, document=document,
+                fetched_at=row.fetched_at, document=document, asked_url=page.asked_url,
             )  # fmt: skip
 
 

@@ -61,6 +61,7 @@ class Result(Struct, frozen=True, kw_only=True):
     depth: int
     fetched_at: float
     document: dict[str, Any]  # url, metadata, the formats and fields that the task has ordered: see documents.py
+    asked_url: str = ""  # what was asked for before redirects led to `url`; empty: that itself
 
 
 class Failure(Struct, frozen=True, kw_only=True):

@@ -97,7 +97,8 @@ class CompatRoutes:
             add(path, "POST", self._limited(self._start), kind)
             add(path + "/{task_id}", "GET", self._status)
             add(path + "/{task_id}", "DELETE", self._cancel)
-            add(path + "/{task_id}/errors", "GET", self._errors)
+            # The JavaScript client of version 1 asks for them with DELETE.
+            add(path + "/{task_id}/errors", "GET DELETE" if version == 1 else "GET", self._errors)
             router.routes.append(WebSocketRoute(base + path + "/{task_id}", self._watching.route(version)))
         add("/concurrency-check", "GET", self._concurrency)
         add("/team/queue-status", "GET", self._queue)

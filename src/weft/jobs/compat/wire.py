@@ -81,7 +81,7 @@ def _metadata(result: Result, task: Task) -> dict[str, Any]:
     }
     return {name: fact for name, fact in facts.items() if fact is not None} | {
         "url": found.get("final_url") or result.url,
-        "sourceURL": result.url,
+        "sourceURL": result.asked_url or result.url,
         "statusCode": result.status,
         "contentType": found.get("content_type") or "",
         "scrapeId": task.id,
@@ -99,7 +99,7 @@ def answered_badly(failure: Failure, task: Task) -> dict[str, Any]:
     return made | {
         "url": failure.url,
         "metadata": {
-            "url": failure.url, "sourceURL": failure.url, "statusCode": failure.status, "scrapeId": task.id,
+            "url": failure.url, "sourceURL": task.url, "statusCode": failure.status, "scrapeId": task.id,
             "error": failure.error or f"HTTP {failure.status}", "proxyUsed": "basic", "cacheState": "miss",
             "creditsUsed": 0,
         },

@@ -81,6 +81,8 @@ def test_a_crawl_from_its_start_to_its_documents(run: Callable[..., None], versi
         errors = (await call("GET", f"{path}/errors")).json
         assert [one["url"] for one in errors["errors"]] == [f"{SITE}bad"] and errors["robotsBlocked"] == []
         assert ("code" in errors["errors"][0]) == (version == 2)
+        by_delete = await call("DELETE", f"{path}/errors")
+        assert by_delete.json == errors if version == 1 else by_delete.status == 405
         service.move(job, TaskState.PARTIAL, FinishReason.DONE)
         done = (await call("GET", path)).json
         assert done["status"] == "completed" and "pages failed" in done["warning"]
