@@ -21,6 +21,7 @@ from served import served
 from served_http import Service, service_in
 
 from weft.jobs.api.keys import Keyring, KeyScope
+from weft.jobs.model import Task, TaskSpec, TaskState, new_task_id
 from weft.records import Table
 
 PHONE = {"viewport": {"width": 360, "height": 740}}
@@ -77,7 +78,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def ended(service: Service, site: str) -> str:
     """A task that has ended, with a bit of everything."""
     client = service.client
-    task = client.submit(site, max_depth=1, max_pages=25, retry_attempts=0, exclude=["/page/3*"]).task_id
+    task = client.submit(
+        site, max_depth=1, max_pages=25, retry_attempts=0, exclude=["/page/3*"], webhook=f"{site}takes-no-post"
+    ).task_id
     return client.wait(task).task_id
 
 
@@ -211,13 +214,59 @@ def test_titles_that_are_meant_badly_are_texts(service: Service, ended: str, ope
 def test_every_page_passes_axe_and_fits(service: Service, running: str, ended: str, open_page: Open, kind: str) -> None:
     options: dict[str, Any] = {"color_scheme": "dark"} if kind == "dark" else PHONE if kind == "phone" else {}
     page = open_page(**options)
-    for path in ("/", f"/tasks/{running}", f"/tasks/{ended}", f"/tasks/{ended}/pages", "/new", "/service"):
+    of_ended = [f"/tasks/{ended}{what}" for what in ("", "/pages", "/webhook")]
+    for path in ("/", f"/tasks/{running}", *of_ended, "/new", "/service"):
         page.goto(service.url + path)
         # In the dark only colours differ, and on a phone only places.
         assert axe(page, *{"light": [], "dark": ["color-contrast"], "phone": ["target-size"]}[kind]) == [], path
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g)[0] < 100")
         assert dark is (kind == "dark")
+    page.goto(f"{service.url}/docs")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_page_that_is_drawn_anew_keeps_the_focus_and_what_somebody_is_asked(
+    service: Service, ended: str, open_page: Open
+) -> None:
+    page = open_page()
+    page.clock.install()
+    page.goto(f"{service.url}/tasks/{ended}/webhook")
+    heading, spoil = page.locator("h1"), "it => { it.textContent = 'as it was' }"
+    page.get_by_role("button", name="Send started 0 again").focus()
+    heading.evaluate(spoil)
+    page.clock.run_for(10_000)
+    expect(heading).to_have_text("Webhook")
+    expect(page.get_by_role("button", name="Send started 0 again")).to_be_focused()
+
+    page.get_by_role("button", name="Send all again").press("Enter")
+    heading.evaluate(spoil)
+    with page.expect_response(page.url):
+        page.clock.run_for(10_000)
+    dialog = page.get_by_role("dialog")
+    expect(heading).to_have_text("as it was")
+    with page.expect_request("**/webhook/replay"):
+        dialog.get_by_role("button", name="Send all again").press("Enter")
+    expect(heading).to_have_text("Webhook")
+
+
+def test_addresses_are_told_apart_at_any_width(tmp_path: Path, open_page: Open) -> None:
+    service = ScriptedService()
+    for number in range(2):
+        url = f"http://docs.example.com:8080/guide/{number}"
+        task = Task(id=new_task_id(), owner="", url=url, url_count=1, spec=TaskSpec(), created_at=time.time())
+        service.tasks[task.id], service.log[task.id] = task, []
+        service.move(task.id, TaskState.RUNNING)
+        service.page(task.id, url)
+    fits = "!it.clientWidth || it.scrollWidth <= it.clientWidth && it.scrollHeight <= it.clientHeight"  # or is inline
+    shows_all = f"all => all.every(it => {fits})"
+    with served(service, tmp_path) as server:
+        page = open_page()
+        for path, link in (("/", ".c-url a"), (f"/tasks/{task.id}", ".c-page a")):
+            page.goto(server.url + path)
+            for width in (360, 740, 1000, 1160):
+                page.set_viewport_size({"width": width, "height": 800})
+                assert page.locator(f"{link}, {link} .path").evaluate_all(shows_all), (path, width)
 
 
 def test_without_scripts_pages_are_whole_and_forms_work(
@@ -283,5 +332,6 @@ def test_the_last_column_of_a_panel_is_seen_at_phone_width(tmp_path: Path, open_
         page.goto(f"{server.url}/service")
         box = page.get_by_text("5 runs in a row have failed").bounding_box()
         assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 390
-        assert page.locator(".scroll:has(.panel)").evaluate("it => it.scrollWidth <= it.clientWidth")
+        fit = "all => all.length > 1 && all.every(it => it.scrollWidth <= it.clientWidth)"
+        assert page.locator(".scroll:has(.panel)").evaluate_all(fit)
         expect(page.locator(".panel td.blank")).to_be_hidden()

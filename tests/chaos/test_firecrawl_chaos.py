@@ -51,7 +51,7 @@ def test_no_watcher_misses_a_document(service: Service, home: str) -> None:
 
 
 def test_no_javascript_watcher_misses_a_document(service: Service, home: str) -> None:
-    run_javascript(javascript(), service.url, f"{home}?javascript", "", WATCHES)
+    run_javascript(javascript(), service.url, f"{home}?javascript", "", WATCHES, limit_s=120 + WATCHES)
 
 
 def test_the_status_of_a_crawl_that_runs_is_one_answer(

@@ -237,6 +237,17 @@ def test_urls_are_appended_while_it_waits_alone(store: JobStore) -> None:
     assert len(store.urls(task.id)) == 3
 
 
+def test_a_key_can_stand_for_a_task_that_there_is_already(store: JobStore) -> None:
+    task, word = submit(store), Idempotency("k", "digest", NOW + 5)
+    assert store.remembered(task.owner, word, NOW) is None
+    store.remember(task, word)
+    found = store.remembered(task.owner, word, NOW + 4)
+    assert found is not None and found.id == task.id
+    assert store.remembered("another", word, NOW) is store.remembered(task.owner, word, NOW + 5) is None
+    with pytest.raises(KeyReused):
+        store.remembered(task.owner, Idempotency("k", "other"), NOW)
+
+
 # ── slots ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

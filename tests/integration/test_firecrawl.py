@@ -84,6 +84,12 @@ def test_webhooks_have_firecrawls_own_form(service: Service, home: str) -> None:
     assert to.received[1].body["data"][0]["metadata"]["sourceURL"] == home
 
 
+def test_a_document_names_what_was_asked_for_and_where_redirects_have_led(service: Service, holding: str) -> None:
+    _, found = _call(service, "POST", "/v2/scrape", {"url": f"{holding}/moved"})
+    metadata = found["data"]["metadata"]
+    assert (metadata["sourceURL"], metadata["url"]) == (f"{holding}/moved", f"{holding}/moved/there")
+
+
 def test_next_is_given_only_while_more_exists_now(service: Service, home: str) -> None:
     _, made = _call(service, "POST", "/v2/crawl", {"url": home, "limit": 25})
     seen = []

@@ -19,6 +19,7 @@ from pace import patience
 from weft.errors import BadInput
 from weft.frontier.requests import Start, read_events
 from weft.jobs import overview
+from weft.jobs.documents import Documents
 from weft.jobs.embedded import EmbeddedJobService
 from weft.jobs.errors import KeyReused, QueueFull, TaskFinished, TaskUnknown
 from weft.jobs.layout import ENGINE
@@ -212,7 +213,7 @@ def test_pause_resume_and_cancel(tmp_path: Path) -> None:
     run(work())
 
 
-def test_a_batch_is_appended_to_before_and_while_it_runs(tmp_path: Path) -> None:
+def test_a_batch_is_appended_to_before_and_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         site = Articles(["/never"], article_s=0.3)
         async with site, serving(config_for(tmp_path, max_concurrent_tasks=1)) as (service, _):
@@ -222,12 +223,23 @@ def test_a_batch_is_appended_to_before_and_while_it_runs(tmp_path: Path) -> None
             second = await submit(service, f"{site.url}b/0", is_batch=True)
             assert (await service.append(second.id, [f"{site.url}b/1", f"{site.url}b/0"])).url_count == 3
             await until(service, first, lambda status: status.task.state is TaskState.RUNNING)
-            await service.append(first.id, [f"{site.url}c/{n}" for n in range(3)])
+            more, word = [f"{site.url}c/{n}" for n in range(3)], Idempotency("appended", "a digest")
+            await service.append(first.id, more, idempotency=word)
             done = await ended(service, first)
             assert (done.state, done.progress.completed, done.progress.discovered) == (TaskState.COMPLETED, 11, 11)
+            few, all_of_it = await service.results(first.id, limit=4), await service.results(first.id)
+            with monkeypatch.context() as patched:
+                patched.setattr(Documents, "__call__", lambda _, pages, __: [{} for _ in pages])
+                assert await service.results(first.id, limit=4) == few, (
+                    "a page is parsed once, however often it is read"
+                )
+                assert await service.results(first.id) == all_of_it and all_of_it.results[:4] == few.results
             assert (await ended(service, second)).progress.completed == 2
             with pytest.raises(TaskFinished):
                 await service.append(first.id, [f"{site.url}d"])
+            assert (await service.append(first.id, more, idempotency=word)).id == first.id, "its answer was lost"
+            with pytest.raises(KeyReused):
+                await service.append(first.id, [f"{site.url}d"], idempotency=Idempotency("appended", "another"))
             some = await submit(service, f"{site.url}a", f"{site.url}b/1", is_batch=True, exclude=("/b/*",))
             left_out = await ended(service, some)
             assert (left_out.progress.completed, left_out.progress.refused) == (1, 1)

@@ -40,11 +40,11 @@ def python(version: str) -> Path:
     return folder
 
 
-def run_javascript(folder: Path, *words: object) -> None:
+def run_javascript(folder: Path, *words: object, limit_s: float = 120) -> None:
     """Runs the smoke with a client; its words are a failure's reason."""
     done = subprocess.run(
         ["node", "--experimental-websocket", str(SMOKE), *map(str, words)],
-        cwd=folder, capture_output=True, text=True, timeout=patience(120), env=_environment(),
+        cwd=folder, capture_output=True, text=True, timeout=patience(limit_s), env=_environment(),
     )  # fmt: skip
     assert done.returncode == 0 and "all of it" in done.stdout, done.stdout + done.stderr
 

@@ -53,6 +53,8 @@ async function all() {
   const old = client.v1;
   assert.ok((await old.scrapeUrl(home, { formats: ["markdown"] })).markdown);
   assert.equal((await old.crawlUrl(home, { limit: PAGES }, 1)).data.length, PAGES);
+  assert.ok(Array.isArray((await old.checkCrawlErrors(job.id)).errors));
+  assert.ok(Array.isArray((await old.checkBatchScrapeErrors(batch.id)).errors));
   assert.ok((await old.mapUrl(home, {})).links.includes(home));
   const watcher = await old.crawlUrlAndWatch(home, { limit: PAGES + 2 });
   const seen = [];

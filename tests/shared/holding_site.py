@@ -1,4 +1,7 @@
-"""A site whose page `/held?NAME` is answered when `/frees?NAME` was asked for: what is appended to a batch in time."""
+"""A site whose page `/held?NAME` is answered when `/frees?NAME` was asked for: what is appended to a batch in time.
+
+`/moved` leads to `/moved/twice`, and that to `/moved/there`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ def holding_site() -> Iterator[str]:
             elif path == "/held":
                 freed[name].wait(patience(20))
             body = b"" if path == "/robots.txt" else b"<title>a page</title><p>some text</p>"
-            self.send_response(200)
+            to = {"/moved": "/moved/twice", "/moved/twice": "/moved/there"}.get(path)
+            self.send_response(302 if to else 200)
+            if to:
+                self.send_header("Location", to)
             self.send_header("Content-Type", "text/html")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

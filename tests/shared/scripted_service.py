@@ -30,7 +30,7 @@ from weft.jobs.service import (
     Submission,
     Timeline,
 )
-from weft.jobs.store.contract import Listing, Submitted
+from weft.jobs.store.contract import Idempotency, Listing, Submitted
 from weft.jobs.webhooks.model import Delivery, Hook, order_of
 from weft.jobs.webhooks.service import Deliveries, HookStatus
 from weft.urls import host_of
@@ -170,7 +170,14 @@ class ScriptedService:
     async def resume(self, task_id: str, owner: str | None = None) -> Task:
         return self._step(task_id, owner, TaskState.PAUSED, TaskState.RUNNING, "resumed")
 
-    async def append(self, task_id: str, urls: Sequence[str], owner: str | None = None) -> Task:
+    async def append(
+        self,
+        task_id: str,
+        urls: Sequence[str],
+        owner: str | None = None,
+        *,
+        idempotency: Idempotency | None = None,
+    ) -> Task:
         return self._task(task_id, owner)
 
     async def list(

@@ -122,8 +122,20 @@ class Reader:
         """The page of a row; None where no response was stored."""
         page = read_page(self._store.read(row))
         if page is not None:
-            page.number = number
+            page.number, page.asked_url = number, self._asked(row)
         return page
+
+    def _asked(self, row: Row) -> str:
+        """The URL that was asked for before redirects led to a row's."""
+        url, parent = row.url, row.parent
+        for hop in range(row.hops, 0, -1):
+            before = self._store.url_of(parent)  # a redirect's target has that redirect as its parent
+            if before is None:
+                break
+            url = before
+            if hop > 1:
+                parent = next((one.parent for one in self._store.for_url(url, row.crawl) if one.item == parent), 0)
+        return url
 
     def records(self, rows: Iterable[Row]) -> Iterator[bytes]:
         """The WARC records of rows that have any, request and response, as gzip members; credentials are masked."""

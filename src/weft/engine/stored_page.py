@@ -21,6 +21,7 @@ class CrawledPage:
         self.headers = headers
         self.body = body
         self.number = 0  # among its crawl's rows, where an engine gives it
+        self.asked_url = row.url  # where redirects have led to it, what was asked for first: where an engine gives it
         self._page: Page | None = None
 
     @property

@@ -51,7 +51,7 @@ from weft.jobs.sites.model import SiteFile
 from weft.jobs.sites.registry import SiteRegistry
 from weft.jobs.sites.scheduler import SiteScheduler
 from weft.jobs.sites.service import Sites
-from weft.jobs.store.contract import Finish, JobStore, Listing, Submitted
+from weft.jobs.store.contract import Finish, Idempotency, JobStore, Listing, Submitted
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.webhooks.dispatcher import Dispatcher
 from weft.jobs.webhooks.service import Webhooks
@@ -133,16 +133,34 @@ class EmbeddedJobService:
         self.runner.wake()
         return done
 
-    async def append(self, task_id: str, urls: Sequence[str], owner: str | None = None) -> Task:
+    async def append(
+        self,
+        task_id: str,
+        urls: Sequence[str],
+        owner: str | None = None,
+        *,
+        idempotency: Idempotency | None = None,
+    ) -> Task:
         """Adds URLs to a batch."""
         task = self._task(task_id, owner)
         if not task.spec.is_batch:
             raise BadInput("only a batch can be appended to")
         found = self._checked(urls)
+        if idempotency is None:
+            return await self._append(task, found)
+        known = self.store.remembered(task.owner, idempotency, self._clock())
+        if known is not None:
+            return known
+        longer = await self._append(task, found)
+        await asyncio.to_thread(self.store.remember, longer, idempotency)
+        return longer
+
+    async def _append(self, task: Task, found: Sequence[str]) -> Task:
+        task_id = task.id
         if task.state is TaskState.PENDING:
             if (longer := await asyncio.to_thread(self.store.append, task_id, found)) is not None:
                 return longer
-            task = self._task(task_id, owner)
+            task = self._task(task_id, None)
         if task.is_terminal:
             raise TaskFinished(task_id, task.state, "appended to")
         try:
@@ -155,7 +173,7 @@ class EmbeddedJobService:
             raise
         except Gone as gone:
             raise EngineAway(str(gone)) from None
-        return self._task(task_id, owner)
+        return self._task(task_id, None)
 
     def _check_site(self, file: SiteFile) -> None:
         """BadInput for a site whose runs would be refused as orders are."""

@@ -174,6 +174,12 @@ class Progress(Struct, frozen=True, kw_only=True):
         """Ended of discovered; 0 while nothing is known."""
         return round(100 * self.ended / self.discovered, 1) if self.discovered else 0.0
 
+    def within(self, max_pages: int | None) -> int:
+        """How many URLs are to be done: those that are known, but no more pages than a task may scrape."""
+        if max_pages is None:
+            return self.discovered
+        return max(self.ended, min(self.discovered, max_pages + self.ended - self.completed))
+
     @property
     def success_rate(self) -> float | None:
         """Completed of those that were completed or failed; None while there is neither."""

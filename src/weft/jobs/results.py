@@ -6,11 +6,14 @@ A stretch of either has the same rows: so many pages and errors, and so many byt
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import local
+from threading import Lock, local
 from typing import TypeVar
+
+from msgspec import Struct
 
 from weft.engine.exporting import info_of
 from weft.engine.reader import Reader
@@ -18,13 +21,14 @@ from weft.engine.stored_page import CrawledPage
 from weft.errors import BadInput
 from weft.jobs.documents import Documents
 from weft.jobs.feed import open_reader
-from weft.jobs.model import ErrorClass, Task, TaskSpec, error_class
+from weft.jobs.model import ErrorClass, Task, error_class
 from weft.jobs.service import Failure, Records, Result, Results
 from weft.records import Row
 from weft.store.warc import RecordMaker
 
 ANSWER_BYTES = 8 << 20  # of bodies or records that go into one answer; one page is always in it
 ROWS_AT_ONCE = 200
+KEPT_BYTES = 24 << 20  # of documents that were made, for who asks for them again
 _T = TypeVar("_T")
 # Is given a row that is wanted, with its number and the class of its error; returns how many bytes it adds.
 Take = Callable[[int, Row, ErrorClass | None], int]
@@ -37,6 +41,7 @@ class StoredResults:
         self._engine_dir = engine_dir
         self._threads, self._local = ThreadPoolExecutor(2, "results"), local()
         self._documents: list[Documents] = []
+        self._made = _Made()
 
     def close(self) -> None:
         """Ends the threads and their parser children."""
@@ -69,20 +74,24 @@ class StoredResults:
 
     def _results(self, task: Task, cursor: int, limit: int, include_errors: bool) -> Results:
         reader = self.reader()
-        pages, errors = list[CrawledPage](), list[Failure]()
+        pages, errors = list[CrawledPage | _Kept](), list[Failure]()
 
         def take(number: int, row: Row, kind: ErrorClass | None) -> int:
             if kind is not None:
                 errors.append(_failure(number, row, kind))
+            elif (kept := self._made.get(task.id, number)) is not None:
+                pages.append(kept)
+                return kept.body_bytes
             elif (page := reader.read(number, row)) is not None:
                 pages.append(page)
                 return len(page.body)
             return 0
 
         cursor, is_full = _stretch(reader, task.id, cursor, limit, include_errors, take)
+        made = self._shown([page for page in pages if isinstance(page, CrawledPage)], task)
         return Results(
-            results=tuple(self._shown(pages, task.spec)), errors=tuple(errors), cursor=cursor,
-            next_cursor=cursor if is_full else None,
+            results=tuple(page.result if isinstance(page, _Kept) else next(made) for page in pages),
+            errors=tuple(errors), cursor=cursor, next_cursor=cursor if is_full else None,
         )  # fmt: skip
 
     def _records(self, task: Task, cursor: int, limit: int, include_errors: bool) -> Records:
@@ -98,16 +107,59 @@ class StoredResults:
         data = b"".join([*begins, *reader.records(rows)])
         return Records(data=data, cursor=cursor, next_cursor=cursor if is_full else None)
 
-    def _shown(self, pages: Sequence[CrawledPage], spec: TaskSpec) -> Iterator[Result]:
+    def _shown(self, pages: Sequence[CrawledPage], task: Task) -> Iterator[Result]:
         if not hasattr(self._local, "documents"):
             self._local.documents = Documents()
             self._documents.append(self._local.documents)
-        for page, document in zip(pages, self._local.documents(pages, spec), strict=True):
+        for page, document in zip(pages, self._local.documents(pages, task.spec), strict=True):
             row = page.row
-            yield Result(
+            found = Result(
                 number=page.number, url=row.url, status=row.status, title=row.title, depth=row.depth,
-                fetched_at=row.fetched_at, document=document,
+                fetched_at=row.fetched_at, document=document, asked_url=page.asked_url,
             )  # fmt: skip
+            if "unparsed" not in document:  # it may be, another time
+                self._made.keep(task.id, found, len(page.body))
+            yield found
+
+
+class _Kept(Struct, frozen=True):
+    """A page that was read before."""
+
+    result: Result
+    body_bytes: int
+    size: int
+
+
+class _Made:
+    """Documents that were made lately: a stored page does not change. Clients of Firecrawl ask for the beginning of a
+    task at each of their polls, and a hundred pages would be read and parsed each time."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kept: OrderedDict[tuple[str, int], _Kept] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, task_id: str, number: int) -> _Kept | None:
+        with self._lock:
+            if (found := self._kept.get((task_id, number))) is not None:
+                self._kept.move_to_end((task_id, number))
+            return found
+
+    def keep(self, task_id: str, result: Result, body_bytes: int) -> None:
+        size = 2000 + sum(map(_length, result.document.values()))
+        with self._lock:
+            if (task_id, result.number) in self._kept:
+                return
+            self._kept[task_id, result.number] = _Kept(result, body_bytes, size)
+            self._bytes += size
+            while self._bytes > KEPT_BYTES:
+                _, gone = self._kept.popitem(last=False)
+                self._bytes -= gone.size
+
+
+def _length(value: object) -> int:
+    """Roughly, in memory."""
+    return len(value) if isinstance(value, str) else 100 * len(value) if isinstance(value, list) else 0
 
 
 def _stretch(reader: Reader, name: str, cursor: int, limit: int, include_errors: bool, take: Take) -> tuple[int, bool]:

@@ -61,6 +61,7 @@ class Result(Struct, frozen=True, kw_only=True):
     depth: int
     fetched_at: float
     document: dict[str, Any]  # url, metadata, the formats and fields that the task has ordered: see documents.py
+    asked_url: str = ""  # what was asked for before redirects led to `url`; empty: that itself
 
 
 class Failure(Struct, frozen=True, kw_only=True):
@@ -236,9 +237,17 @@ class JobService(Protocol):
     async def resume(self, task_id: str, owner: str | None = None) -> Task:
         """PAUSED → RUNNING. A RUNNING task is returned as it is; TaskFinished for any other state."""
 
-    async def append(self, task_id: str, urls: Sequence[str], owner: str | None = None) -> Task:
+    async def append(
+        self,
+        task_id: str,
+        urls: Sequence[str],
+        owner: str | None = None,
+        *,
+        idempotency: Idempotency | None = None,
+    ) -> Task:
         """Adds URLs to a batch task that has not ended, each once; durable when this returns. TaskFinished if it has
-        ended, BadInput if it is no batch."""
+        ended, BadInput if it is no batch. An append with a key that was done already is not done again, and is good
+        also when the task has ended since; KeyReused as for `submit`."""
 
     async def list(
         self,

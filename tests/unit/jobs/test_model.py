@@ -39,6 +39,12 @@ def test_discovered_is_the_sum_of_its_parts() -> None:
     assert Progress().percent == 0.0
 
 
+def test_no_more_is_to_be_done_than_a_limit_of_pages_allows() -> None:
+    progress = Progress(completed=20, gone=1, failed=2, refused=1, queued=2000)
+    assert (progress.within(None), progress.within(40), progress.within(5000)) == (2024, 44, 2024)
+    assert progress.within(10) == progress.ended, "pages that were in flight when the limit was reached count"
+
+
 def test_success_rate_leaves_outcomes_aside() -> None:
     assert Progress(completed=3, gone=5, refused=7, failed=1).success_rate == 0.75
     assert Progress(gone=5).success_rate is None

@@ -7,7 +7,10 @@ from typing import Any
 
 from starlette.responses import HTMLResponse
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'none'"
+)
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
@@ -17,6 +20,15 @@ summary b { display: inline-block; min-width: 4.5rem; }
 table { border-collapse: collapse; width: 100%; margin: .5rem 0 1rem; }
 td, th { text-align: left; vertical-align: top; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #8884; }
 h2 { margin-top: 2rem; }
+@media (max-width: 46rem) {
+  body { margin-top: 1rem; }
+  code, td, th, p { overflow-wrap: anywhere; }
+  tr { display: flex; flex-wrap: wrap; gap: 0 .8rem; padding: .3rem 0; border-bottom: 1px solid #8884; }
+  td { border: 0; padding: 0; }
+  td:first-child { font-weight: 600; }
+  td:last-child { flex: 1 0 100%; }
+  tr:has(th) { display: none; }
+}
 """
 
 
@@ -42,7 +54,8 @@ def docs_page(document: dict[str, Any]) -> HTMLResponse:
     )
     page = (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f'<title>Weft: HTTP interface</title><link rel="icon" href="data:,"><style>{_STYLE}</style>{body}</html>'
+        '<title>Weft: HTTP interface</title><link rel="icon" href="/static/icon.svg" type="image/svg+xml">'
+        f"<style>{_STYLE}</style>{body}</html>"
     )
     return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY})
 

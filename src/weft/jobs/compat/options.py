@@ -72,7 +72,9 @@ def page_options(fields: Fields, version: int) -> PageOptions:
     except BadRules as error:
         raise bad(*error.found[0]) from None
     fields.harmless(*_HARMLESS)
-    fields.text("proxy", among=("basic", "auto") if version == 2 else ("basic", "auto", "stealth"))
+    proxy = fields.text("proxy", among=("basic", "auto", "stealth", "enhanced"))
+    if proxy in ("stealth", "enhanced"):
+        raise bad(fields.at("proxy"), f"{proxy!r} is not available: use basic or auto")
     _check_parsers(fields, version)
     fields.lacking(_LACKING if version == 2 else _LACKING | _LACKING_1)
     return PageOptions(formats, shape, extract, attributes)

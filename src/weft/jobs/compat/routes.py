@@ -97,7 +97,8 @@ class CompatRoutes:
             add(path, "POST", self._limited(self._start), kind)
             add(path + "/{task_id}", "GET", self._status)
             add(path + "/{task_id}", "DELETE", self._cancel)
-            add(path + "/{task_id}/errors", "GET", self._errors)
+            # The JavaScript client of version 1 asks for them with DELETE.
+            add(path + "/{task_id}/errors", "GET DELETE" if version == 1 else "GET", self._errors)
             router.routes.append(WebSocketRoute(base + path + "/{task_id}", self._watching.route(version)))
         add("/concurrency-check", "GET", self._concurrency)
         add("/team/queue-status", "GET", self._queue)
@@ -119,10 +120,10 @@ class CompatRoutes:
         owner, raw = needs(request, KeyScope.SUBMIT).owner, await request.body()
         make = crawl_order if kind == "crawl" else batch_order
         order = make(body_of(raw), version, self._settings.allow_private, self._settings.max_articles)
+        idempotency = _idempotency(request, raw)
         if order.appends_to:
-            task_id = await self._append(owner, order)
+            task_id = await self._append(owner, order, idempotency)
         else:
-            idempotency = _idempotency(request, raw)
             submission = Submission(urls=order.urls, spec=order.spec, owner=owner, idempotency=idempotency)
             task_id = (await self._service.submit(submission)).task.id
         found: dict[str, Any] = {
@@ -134,9 +135,10 @@ class CompatRoutes:
             found["invalidURLs"] = order.invalid
         return answers.json_answer(found)
 
-    async def _append(self, owner: str, order: Order) -> str:
+    async def _append(self, owner: str, order: Order, idempotency: Idempotency) -> str:
         try:
-            return (await self._service.append(order.appends_to, order.urls, owner)).id
+            done = await self._service.append(order.appends_to, order.urls, owner, idempotency=idempotency)
+            return done.id
         except TaskFinished as error:
             raise Denied(409, f"the batch {order.appends_to} is over: start another one", BAD_REQUEST) from error
 

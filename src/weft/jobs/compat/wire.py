@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft.extract.kind import Kind, kind_of
 from weft.jobs.model import ErrorClass, FinishReason, Task, TaskState, cause_class
 from weft.jobs.service import Failure, Result, Status
 from weft.store.export.facts import iso
@@ -58,8 +59,11 @@ def document(result: Result, task: Task) -> dict[str, Any]:
             {"selector": selector, "attribute": attribute, "values": fields.get(f"a{number}") or []}
             for number, (selector, attribute) in enumerate(pairs)
         ]
+    kind = str(found.get("content_type") or "")
     if "unparsed" in found:
         made["warning"] = f"the page could not be parsed: {found['unparsed']}"
+    elif found.get("markdown") == "" and kind_of(b"", kind) is Kind.OTHER:
+        made["warning"] = f"{kind[:100]} is not read: there is no text of it"  # PDF is read there: nobody must wonder
     return made | {"url": result.url, "metadata": _metadata(result, task)}
 
 
@@ -77,7 +81,7 @@ def _metadata(result: Result, task: Task) -> dict[str, Any]:
     }
     return {name: fact for name, fact in facts.items() if fact is not None} | {
         "url": found.get("final_url") or result.url,
-        "sourceURL": result.url,
+        "sourceURL": result.asked_url or result.url,
         "statusCode": result.status,
         "contentType": found.get("content_type") or "",
         "scrapeId": task.id,
@@ -95,7 +99,7 @@ def answered_badly(failure: Failure, task: Task) -> dict[str, Any]:
     return made | {
         "url": failure.url,
         "metadata": {
-            "url": failure.url, "sourceURL": failure.url, "statusCode": failure.status, "scrapeId": task.id,
+            "url": failure.url, "sourceURL": task.url, "statusCode": failure.status, "scrapeId": task.id,
             "error": failure.error or f"HTTP {failure.status}", "proxyUsed": "basic", "cacheState": "miss",
             "creditsUsed": 0,
         },
@@ -112,7 +116,7 @@ def job_status(
         "success": True,
         "status": state_of(task),
         "completed": progress.completed,
-        "total": progress.ended if task.is_terminal else progress.discovered,
+        "total": progress.ended if task.is_terminal else progress.within(task.spec.max_pages),
         "creditsUsed": 0,
         "expiresAt": iso(expires),
         "data": list(documents),

@@ -82,13 +82,15 @@ def shown(status: HookStatus, now: float) -> dict[str, Any]:
         "is_stopped": hook.state in (HookState.GONE, HookState.GIVEN_UP), "attempts": hook.attempts,
         "again": text.duration(max(0.0, hook.next_at - now)) if hook.next_at is not None else "",
         "error": text.shown(hook.last_error, 300), "resend": len(hook.resend),
+        "is_open": hook.state is HookState.OPEN or bool(hook.resend),
     }  # fmt: skip
 
 
 def _row(one: Delivery, now: float) -> dict[str, Any]:
+    said = one.error.removeprefix(f"HTTP {one.status}").removeprefix(": ")  # the status stands beside it
     return {
         "number": one.number, "event": str(one.event), "attempts": one.attempts, "status": one.status or "–",
-        "error": text.shown(one.error, 200), "is_bad": not 200 <= one.status < 300,
+        "error": text.shown(said, 200), "is_bad": not 200 <= one.status < 300,
         "is_delivered": one.delivered_at is not None,
         "at": text.machine_time(one.last_at), "clock": text.clock(one.last_at), "ago": text.ago(one.last_at, now),
     }  # fmt: skip

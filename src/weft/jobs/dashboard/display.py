@@ -52,8 +52,8 @@ def row(status: Status, now: float) -> dict[str, Any]:
         "id": task.id,
         "state": str(task.state),
         "label": LABELS[task.state],
-        "percent": progress.percent,
-        "segments": segments(progress),
+        "percent": percent(task, progress),
+        "segments": segments(task, progress),
         "done": text.count(progress.completed),
         "known": text.count(progress.discovered),
         "errors": text.count(progress.failed),
@@ -85,11 +85,17 @@ def stored(task: Task) -> Status:
     )  # fmt: skip
 
 
-def segments(progress: Progress) -> list[tuple[float, float]]:
+def percent(task: Task, progress: Progress) -> float:
+    """How far a task is: with a limit of pages, on its way to that."""
+    whole = progress.within(task.spec.max_pages)
+    return round(100 * progress.ended / whole, 1) if whole else 0.0
+
+
+def segments(task: Task, progress: Progress) -> list[tuple[float, float]]:
     """Where each part of a progress bar begins and how wide it is, of 100."""
-    whole, at, found = max(1, progress.discovered), 0.0, []
+    whole, at, found = max(1, progress.within(task.spec.max_pages)), 0.0, []
     for name in SEGMENTS:
-        width = 100 * getattr(progress, name) / whole
+        width = min(100 * getattr(progress, name) / whole, 100 - at)
         found.append((round(at, 2), round(width, 2)))
         at += width
     return found
@@ -101,7 +107,7 @@ def figures(status: Status, body_bytes: int, now: float) -> dict[str, str]:
     counts = {name: text.count(getattr(progress, name)) for name in (*SEGMENTS, "queued", "robots_blocked")}
     return counts | {
         "discovered": text.count(progress.discovered),
-        "percent": f"{progress.percent:g} %",
+        "percent": f"{percent(task, progress):g} %",
         "rate": text.decimal(status.pages_per_s) if task.state is TaskState.RUNNING else "–",
         "success": text.percent(progress.success_rate),
         "took": text.duration(task.duration_s(now)) if task.started_at is not None else "–",

@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -46,6 +47,7 @@ class Pages:
         self._templates.filters |= {
             "count": text.count, "size": text.size, "duration": text.duration, "percent": text.percent,
             "decimal": text.decimal, "shown": text.shown, "clock": text.clock, "machine_time": text.machine_time,
+            "coded": _coded,
         }  # fmt: skip
 
     def page(
@@ -89,6 +91,16 @@ class Pages:
 
     def _address(self, name: str) -> str:
         return f"/static/{name}?v={self._tags[name]}"
+
+
+def _coded(said: str) -> Markup:
+    """A text with what stands in backticks as code."""
+    pieces = [escape(piece) for piece in said.split("`")]
+    if len(pieces) % 2 == 0:  # one of them has no other
+        return escape(said)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if number % 2 else piece for number, piece in enumerate(pieces)
+    )
 
 
 def takes_gzip(request: Request) -> bool:

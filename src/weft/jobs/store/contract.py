@@ -208,6 +208,12 @@ class JobStore(Protocol):
     def append(self, task_id: str, urls: Sequence[str]) -> Task | None:
         """Adds URLs to a task that is PENDING; None if it is not."""
 
+    def remember(self, task: Task, idempotency: Idempotency) -> None:
+        """From now on the key of the task's owner stands for it; nothing if the task is gone."""
+
+    def remembered(self, owner: str, idempotency: Idempotency, at: float) -> Task | None:
+        """The task that an owner's key stands for; KeyReused if the key came with another request."""
+
     def move(
         self,
         task_id: str,

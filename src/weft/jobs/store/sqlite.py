@@ -118,14 +118,13 @@ class SqliteJobStore:
         """Keeps a new task, or finds the one that its idempotency key stands for."""
 
         def step(db: sqlite3.Connection) -> Submitted:
-            if idempotency is not None and (known := _known(db, task, idempotency)) is not None:
+            if idempotency is not None and (known := _known(db, task.owner, idempotency, task.created_at)) is not None:
                 return Submitted(known, False)
             if max_pending is not None and (waiting := _count(db, task.spec.lane, TaskState.PENDING)) >= max_pending:
                 raise QueueFull(waiting, RETRY_AFTER_S)
             _insert(db, task, urls)
             if idempotency is not None:
-                word = (task.owner, idempotency.key, task.id, idempotency.digest, idempotency.until)
-                db.execute("INSERT OR REPLACE INTO words VALUES (?, ?, ?, ?, ?)", word)
+                _remember(db, task, idempotency)
             return Submitted(task, True)
 
         return self._do(step)
@@ -141,6 +140,19 @@ class SqliteJobStore:
             return _put(db, msgspec.structs.replace(task, url_count=task.url_count + len(urls)))
 
         return self._do(step)
+
+    def remember(self, task: Task, idempotency: Idempotency) -> None:
+        """A key for a task that there is already."""
+
+        def step(db: sqlite3.Connection) -> None:
+            if _get(db, task.id) is not None:
+                _remember(db, task, idempotency)
+
+        self._do(step)
+
+    def remembered(self, owner: str, idempotency: Idempotency, at: float) -> Task | None:
+        """The task of a key."""
+        return self._read(lambda db: _known(db, owner, idempotency, at))
 
     def move(
         self,
@@ -440,11 +452,16 @@ def _add_up(db: sqlite3.Connection, state: TaskState, finish: Finish) -> None:
     db.executemany(sql, [(kind, name, more) for kind, some in news.items() for name, more in some.items() if more])
 
 
-def _known(db: sqlite3.Connection, task: Task, idempotency: Idempotency) -> Task | None:
+def _remember(db: sqlite3.Connection, task: Task, idempotency: Idempotency) -> None:
+    word = (task.owner, idempotency.key, task.id, idempotency.digest, idempotency.until)
+    db.execute("INSERT OR REPLACE INTO words VALUES (?, ?, ?, ?, ?)", word)
+
+
+def _known(db: sqlite3.Connection, owner: str, idempotency: Idempotency, at: float) -> Task | None:
     """The task that an idempotency key stands for already."""
     sql = "SELECT task, digest, until FROM words WHERE owner = ? AND key = ?"
-    row = db.execute(sql, (task.owner, idempotency.key)).fetchone()
-    if row is None or (row[2] is not None and row[2] <= task.created_at):
+    row = db.execute(sql, (owner, idempotency.key)).fetchone()
+    if row is None or (row[2] is not None and row[2] <= at):
         return None
     if row[1] != idempotency.digest:
         raise KeyReused(row[0])

@@ -139,5 +139,5 @@ def _result(page: CrawledPage, document: dict[str, Any]) -> Result:
     row = page.row
     return Result(
         number=page.number, url=row.url, status=row.status, title=row.title, depth=row.depth,
-        fetched_at=row.fetched_at, document=document,
+        fetched_at=row.fetched_at, document=document, asked_url=page.asked_url,
     )  # fmt: skip

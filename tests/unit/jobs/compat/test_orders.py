@@ -34,7 +34,7 @@ def test_what_clients_send_by_themselves_is_accepted() -> None:
     order = crawl(scrapeOptions=options, origin="python-sdk@4", integration=None, zeroDataRetention=False)
     spec = order.spec
     assert (spec.formats, spec.max_pages, spec.timeout_s) == (("markdown", "links", "metadata"), 10_000, 7200.0)
-    old = crawl(1, scrapeOptions={"formats": ["rawHtml"], "parsePDF": True, "proxy": "stealth"}, maxDepth=2)
+    old = crawl(1, scrapeOptions={"formats": ["rawHtml"], "parsePDF": True, "proxy": "basic"}, maxDepth=2)
     assert old.spec.formats == ("rawHtml", "metadata") and old.spec.exclude == ("/*/*/?*",)
 
 
@@ -91,7 +91,7 @@ def test_a_crawls_own_fields() -> None:
         ({"scrapeOptions": {"waitFor": 100}}, "scrapeOptions.waitFor", "not loaded in a browser"),
         ({"scrapeOptions": {"actions": [{"type": "wait"}]}}, "scrapeOptions.actions", "not loaded in a browser"),
         ({"scrapeOptions": {"headers": {"A": "b"}}}, "scrapeOptions.headers", "the service's own headers"),
-        ({"scrapeOptions": {"proxy": "stealth"}}, "scrapeOptions.proxy", "use one of basic, auto"),
+        ({"scrapeOptions": {"proxy": "stealth"}}, "scrapeOptions.proxy", "'stealth' is not available: use basic"),
         ({"scrapeOptions": {"includeTags": ["a[["]}}, "scrapeOptions.includeTags", "not understood"),
         ({"scrapeOptions": {"onlymaincontent": 1}}, "scrapeOptions.onlymaincontent", "'onlyMainContent'?"),
         ({"webhook": "http://10.0.0.1/"}, "webhook", "private address"),

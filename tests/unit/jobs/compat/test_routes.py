@@ -81,6 +81,8 @@ def test_a_crawl_from_its_start_to_its_documents(run: Callable[..., None], versi
         errors = (await call("GET", f"{path}/errors")).json
         assert [one["url"] for one in errors["errors"]] == [f"{SITE}bad"] and errors["robotsBlocked"] == []
         assert ("code" in errors["errors"][0]) == (version == 2)
+        by_delete = await call("DELETE", f"{path}/errors")
+        assert by_delete.json == errors if version == 1 else by_delete.status == 405
         service.move(job, TaskState.PARTIAL, FinishReason.DONE)
         done = (await call("GET", path)).json
         assert done["status"] == "completed" and "pages failed" in done["warning"]
@@ -103,6 +105,20 @@ def test_the_plain_status_of_a_job_that_runs_is_one_page(run: Callable[..., None
         assert (len(paged["data"]), "next" in paged) == (100, True)
         service.move(job, TaskState.COMPLETED, FinishReason.DONE)
         assert "next" in (await call("GET", f"/v2/crawl/{job}")).json
+
+    run(test)
+
+
+def test_a_document_that_has_no_text_says_why(run: Callable[..., None]) -> None:
+    async def test(call: Asgi, service: ScriptedService) -> None:
+        job = await start(call)
+        for kind in ("application/pdf", "text/html", ""):
+            service.page(job, f"{SITE}{kind}", markdown="", content_type=kind)
+        service.page(job, f"{SITE}text", markdown="its text", content_type="application/pdf")
+        found = (await call("GET", f"/v2/crawl/{job}")).json["data"]
+        assert [one.get("warning") for one in found] == [
+            "application/pdf is not read: there is no text of it", None, None, None,
+        ]  # fmt: skip
 
     run(test)
 

@@ -208,7 +208,7 @@ def test_what_is_wrong_is_said_beside_its_field_and_what_was_written_stays(
         answer = await post(caller, "/new", {"url": "https://example.com/", "exclude": "/kept/*", **form})
         page = answer.body.decode()
         assert answer.status == 422 and not service.tasks
-        assert f'<a href="#{field}">{field}</a>' in page and said in page
+        assert f'<a href="#{field}">' in page and f">{field}</a>" not in page and said in page  # by what is on the form
         assert "/kept/*" in page and 'role="alert"' in page
 
     run(tmp_path, test)
@@ -271,12 +271,12 @@ def test_a_webhook_is_ordered_watched_and_sent_again(tmp_path: Path) -> None:
         )  # fmt: skip
         one = Delivery(
             number=3, event=HookEvent.STARTED, attempts=2, first_at=1.0, last_at=2.0, delivered_at=None, status=500,
-            error="<b>no</b>",
+            error="HTTP 500: <b>no</b>",
         )  # fmt: skip
         service.webhooks.log[task] = [one]
         assert b"hooks.test" in (await caller("GET", f"/tasks/{task}")).body
         page = (await caller("GET", f"/tasks/{task}/webhook")).body
-        assert b"&lt;b&gt;no&lt;/b&gt;" in page and b"secret" not in page
+        assert b"<bdi>&lt;b&gt;no&lt;/b&gt;</bdi>" in page and b"secret" not in page
         assert (await post(caller, f"/tasks/{task}/webhook/replay", {"number": "3"})).status == 303
         assert service.webhooks.hooks[task].resend == (3,)
         await post(caller, f"/tasks/{task}/webhook/replay", {"all": "1"})
@@ -292,7 +292,7 @@ class Odd:
     title = "Odd <ones>"
 
     def look(self) -> Table:
-        return Table(("Name", "Value"), (("<b>", "1"),) * 300, "A note.")
+        return Table(("Name", "Value"), (("<b>", "1"),) * 300, "Use `weft <b>`.")
 
 
 class Broken:
@@ -325,6 +325,7 @@ def test_the_service_with_panels_of_other_rooms(tmp_path: Path) -> None:
     async def test(caller: Asgi, service: ScriptedService) -> None:
         page = (await caller("GET", "/service")).body.decode()
         assert "Everything is well" in page and "Odd &lt;ones&gt;" in page and "&lt;b&gt;" in page
+        assert "Use <code>weft &lt;b&gt;</code>." in page
         assert "And 100 more." in page and "It cannot be shown: no such thing" in page
         service.problems = ("the engine has not answered in 2 s",)
         assert "the engine has not answered" in (await caller("GET", "/service")).body.decode()

@@ -123,12 +123,19 @@ function kindOf(task, one) {
   return item;
 }
 
+function selectorOf(node) {
+  const is = (name, value) => `[${name}="${CSS.escape(value)}"]`;
+  if (node.hasAttribute("href")) return is("href", node.getAttribute("href"));
+  if (node.name) return is("name", node.name) + is("value", node.value);
+  return node.form ? `form${is("action", node.form.getAttribute("action"))} ${node.localName}` : null;
+}
+
 // Whoever stands in a part with the keyboard stands there when it was drawn anew.
 function keepFocus(root, draw) {
   const focused = root.contains(document.activeElement) ? document.activeElement : null;
-  const where = focused?.getAttribute("href");
+  const where = focused && selectorOf(focused);
   draw();
-  if (focused && !focused.isConnected && where) root.querySelector(`[href="${CSS.escape(where)}"]`)?.focus();
+  if (focused && !focused.isConnected && where) root.querySelector(where)?.focus();
   else if (focused?.isConnected) focused.focus();
 }
 
@@ -160,6 +167,7 @@ function refresh() {
 }
 
 function replaceParts(page) {
+  if (document.querySelector("dialog")) return; // it asks about a form of this page: when it is closed the page comes again
   for (const part of all("[data-part]")) {
     const other = page.querySelector(`[data-part="${part.dataset.part}"]`);
     if (other && other.innerHTML !== part.innerHTML) keepFocus(part, () => part.replaceChildren(...other.childNodes));
@@ -213,6 +221,7 @@ function onTask(now) {
 // ── the stream: one, and only while the page is seen, since a browser has six connections to a server ──
 
 let stream = null;
+const isLive = () => body.dataset.stream !== undefined;
 
 function show(is, text) {
   link.hidden = false;
@@ -227,7 +236,7 @@ function close(is) {
 }
 
 function open() {
-  if (stream || body.dataset.over !== undefined || !body.dataset.stream) return;
+  if (stream || body.dataset.over !== undefined || !isLive()) return;
   stream = new EventSource(body.dataset.stream);
   stream.onopen = () => show("live", "Live");
   stream.onerror = () => {
@@ -272,7 +281,10 @@ function confirmed(form, submitter) {
       delete form.dataset.confirm;
       form.requestSubmit(submitter);
     }
-    else form.querySelector("button").focus();
+    else {
+      form.querySelector("button").focus();
+      if (isLive()) refresh();
+    }
   });
   dialog.showModal();
 }
