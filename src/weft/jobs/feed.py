@@ -216,10 +216,10 @@ class Feeds:
                 continue
             for name, standing in standings.items():
                 if name in self._feeds and standing.state is not State.ENDED:
-                    self._put_progress(self._feeds[name], standing)
+                    self._put_progress(self._feeds[name], standing, self._task(self._feeds[name], name))
 
-    def _put_progress(self, feed: Feed, standing: Standing) -> None:
-        data = progress_data(standing)
+    def _put_progress(self, feed: Feed, standing: Standing, task: Task | None) -> None:
+        data = progress_data(standing, None if task is None else task.spec.max_pages)
         if feed.progress is None or feed.progress.data != data:
             feed.progress = JobEvent(kind="progress", number=None, at=time.time(), data=data)
             feed.notify()
@@ -249,7 +249,7 @@ async def _wait(changed: asyncio.Event, at_most_s: float) -> None:
         pass
 
 
-def progress_data(standing: Standing) -> dict[str, Any]:
+def progress_data(standing: Standing, max_pages: int | None) -> dict[str, Any]:
     """What a progress event says."""
     progress, classes = progress_of(standing)
     counts = {name: getattr(progress, name) for name in progress.__struct_fields__}
@@ -257,7 +257,7 @@ def progress_data(standing: Standing) -> dict[str, Any]:
         "state": "PAUSED" if standing.state is State.PAUSED else "RUNNING",
         "discovered": progress.discovered,
         **counts,
-        "percent": progress.percent,
+        "percent": progress.percent(max_pages),
         "success_rate": progress.success_rate,
         "errors_by_class": classes,
         "pages_per_second": round(standing.rate, 2),

@@ -169,16 +169,16 @@ class Progress(Struct, frozen=True, kw_only=True):
         """URLs for which nothing more will be done."""
         return self.completed + self.gone + self.failed + self.refused
 
-    @property
-    def percent(self) -> float:
-        """Ended of discovered; 0 while nothing is known."""
-        return round(100 * self.ended / self.discovered, 1) if self.discovered else 0.0
-
     def within(self, max_pages: int | None) -> int:
         """How many URLs are to be done: those that are known, but no more pages than a task may scrape."""
         if max_pages is None:
             return self.discovered
         return max(self.ended, min(self.discovered, max_pages + self.ended - self.completed))
+
+    def percent(self, max_pages: int | None) -> float:
+        """How much of that has ended; 0 while nothing is known."""
+        whole = self.within(max_pages)
+        return round(100 * self.ended / whole, 1) if whole else 0.0
 
     @property
     def success_rate(self) -> float | None:

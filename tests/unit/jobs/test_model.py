@@ -35,14 +35,16 @@ def test_a_terminal_state_is_final_and_none_leads_back_to_pending() -> None:
 def test_discovered_is_the_sum_of_its_parts() -> None:
     progress = Progress(completed=1, gone=2, failed=4, refused=8, robots_blocked=3, queued=16, in_flight=32)
     assert progress.discovered == 63
-    assert progress.percent == 23.8
-    assert Progress().percent == 0.0
+    assert progress.percent(None) == 23.8
+    assert Progress().percent(None) == 0.0
 
 
 def test_no_more_is_to_be_done_than_a_limit_of_pages_allows() -> None:
     progress = Progress(completed=20, gone=1, failed=2, refused=1, queued=2000)
     assert (progress.within(None), progress.within(40), progress.within(5000)) == (2024, 44, 2024)
     assert progress.within(10) == progress.ended, "pages that were in flight when the limit was reached count"
+    assert (progress.percent(None), progress.percent(40), progress.percent(10)) == (1.2, 54.5, 100.0)
+    assert Progress().percent(20) == 0.0
 
 
 def test_success_rate_leaves_outcomes_aside() -> None:

@@ -41,10 +41,10 @@ def changed(task: Task) -> dict[str, Any]:
     return {"task_id": task.id, "status": task.state, "finish_reason": task.finish_reason}
 
 
-def progress_of(progress: Progress) -> dict[str, Any]:
-    """The counts, with their sum and share."""
+def progress_of(progress: Progress, max_pages: int | None) -> dict[str, Any]:
+    """The counts, with their sum, and how far that is."""
     counts = {name: getattr(progress, name) for name in progress.__struct_fields__}
-    return {"discovered": progress.discovered, **counts, "percent": progress.percent}
+    return {"discovered": progress.discovered, **counts, "percent": progress.percent(max_pages)}
 
 
 def status_of(status: Status) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def status_of(status: Status) -> dict[str, Any]:
         "status": task.state,
         "finish_reason": task.finish_reason,
         "message": task.message,
-        "progress": progress_of(status.progress),
+        "progress": progress_of(status.progress, task.spec.max_pages),
         "success_rate": status.progress.success_rate,
         "duration_seconds": round(status.duration_s, 3),
         "remaining_seconds": None if status.remaining_s is None else round(status.remaining_s, 3),

@@ -52,7 +52,7 @@ def row(status: Status, now: float) -> dict[str, Any]:
         "id": task.id,
         "state": str(task.state),
         "label": LABELS[task.state],
-        "percent": percent(task, progress),
+        "percent": progress.percent(task.spec.max_pages),
         "segments": segments(task, progress),
         "done": text.count(progress.completed),
         "known": text.count(progress.discovered),
@@ -85,12 +85,6 @@ def stored(task: Task) -> Status:
     )  # fmt: skip
 
 
-def percent(task: Task, progress: Progress) -> float:
-    """How far a task is: with a limit of pages, on its way to that."""
-    whole = progress.within(task.spec.max_pages)
-    return round(100 * progress.ended / whole, 1) if whole else 0.0
-
-
 def segments(task: Task, progress: Progress) -> list[tuple[float, float]]:
     """Where each part of a progress bar begins and how wide it is, of 100."""
     whole, at, found = max(1, progress.within(task.spec.max_pages)), 0.0, []
@@ -107,7 +101,7 @@ def figures(status: Status, body_bytes: int, now: float) -> dict[str, str]:
     counts = {name: text.count(getattr(progress, name)) for name in (*SEGMENTS, "queued", "robots_blocked")}
     return counts | {
         "discovered": text.count(progress.discovered),
-        "percent": f"{percent(task, progress):g} %",
+        "percent": f"{progress.percent(task.spec.max_pages):g} %",
         "rate": text.decimal(status.pages_per_s) if task.state is TaskState.RUNNING else "–",
         "success": text.percent(progress.success_rate),
         "took": text.duration(task.duration_s(now)) if task.started_at is not None else "–",
