@@ -16,6 +16,7 @@ from pace import patience
 from staged import words_file
 
 from weft.cli.main import run
+from weft.cli.pipeline_runs import digits
 
 SHARED = Path(staged.__file__).parent
 
@@ -82,6 +83,22 @@ def test_failed_items_are_exit_code_1_and_told_by_phase(tmp_path: Path) -> None:
     done = pipeline(tmp_path, "run", "p.yaml", code=1)
     assert "a failed in clone: ValueError: no such branch" in done.stderr
     assert "Failures by phase: clone 1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"),
+        (0.0000531, "0.0000531"),
+        (0.05, "0.05"),
+        (9.999, "10"),
+        (12.34, "12.3"),
+        (300, "300"),
+        (12345, "12,345"),
+    ],
+)
+def test_a_number_of_a_report_is_no_power_of_ten(value: float, shown: str) -> None:
+    assert digits(value) == shown
 
 
 BAD = """\

@@ -249,7 +249,7 @@ def test_logs_are_in_the_folder_of_the_items_name_with_a_line_for_each_stage(
     assert [body.split()[0] for body in bodies[2:]] == ["[clone]", "[enrich]", "[other]", "[late]", "[end]"]
     assert re.fullmatch(r'\[end\] ok \{"processingTimeMs":\d+\}', bodies[-1])
     failed = (Path(run.path) / lines["raise"]["log"]).read_text()
-    assert "[ERROR] [clone] ValueError: no such branch" in failed
+    assert failed.count("[ERROR] [clone] ValueError: no such branch") == 1
     assert "staged.py" in failed and "runner.py" not in failed
 
 
@@ -293,6 +293,7 @@ def test_a_failed_stage_is_tried_again_and_the_others_are_not(bench: Bench) -> N
     (found,) = [one for one in why(bench.folder / "logs", again.run_id, "raise").stages if one.stage == "clone"]
     assert found.did == "failed"
     assert "it failed in run" in found.reasons[0]
+    assert found.reasons[-1] == "it failed: ValueError: no such branch"
 
 
 def test_why_says_what_a_stage_said_that_skipped_its_item(bench: Bench) -> None:
