@@ -157,7 +157,7 @@ def test_bad_input_is_one_message_and_exit_code_2(
 def test_an_interrupted_run_is_told_resumed_and_refused_when_it_is_another(tmp_path: Path) -> None:
     words_file(tmp_path, count=300, sleep=0.01)
     process = subprocess.Popen(
-        [sys.executable, "-m", "weft", "pipeline", "run", "words.yaml", "--json"],
+        [sys.executable, "-m", "weft", "pipeline", "run", "words.yaml", "--json", "--cache", "kept"],
         cwd=tmp_path, env=_environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     until(lambda: (tmp_path / "trace").exists(), 20, "the first item")
@@ -176,6 +176,8 @@ def test_an_interrupted_run_is_told_resumed_and_refused_when_it_is_another(tmp_p
     done = pipeline(tmp_path, "run", "words.yaml", "--resume", code=2)
     assert "stage 'label' has changed since it began" in done.stderr or "the pipeline has changed" in done.stderr
     (tmp_path / "words.yaml").write_text(original)
+    done = pipeline(tmp_path, "run", "words.yaml", "--resume", "--cache", "another", code=2)
+    assert f"goes on with its own cache, {tmp_path / 'kept'}" in done.stderr
     found = document(tmp_path, "run", "words.yaml", "--resume")
     assert (found["items"], found["rows"], found["by_status"]) == (300, 300, {"ok": 300})
     assert max(count for name, count in staged.traced(tmp_path / "trace").items() if " " in name) == 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import resource
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -453,6 +455,21 @@ def test_a_disk_that_is_full_under_a_shard_is_told_as_such(bench: Bench) -> None
         sink.add(0, {"id": 1, "text": "word " * 10_000})
     sink.close()
     Sink(output, "words", ["jsonl"], None, lambda _step: None).close()
+
+
+def test_a_shard_that_is_given_up_says_nothing_when_it_is_collected(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    monkeypatch.setattr("weft.pipelines.parquet._BATCH_ROWS", 1)
+    sink = Sink(bench.folder / "output", "words", ["parquet"], None, lambda _step: None)
+    sink.begin(resumed=False)
+    sink.add(0, {"id": 1})
+    sink.close()
+    del sink
+    gc.collect()
+    assert said == []
 
 
 def test_results_that_a_full_disk_does_not_take_do_not_hide_what_was_told_of_it(tmp_path: Path) -> None:
