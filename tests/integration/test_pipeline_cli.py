@@ -165,7 +165,7 @@ def test_an_interrupted_run_is_told_resumed_and_refused_when_it_is_another(tmp_p
     stdout, stderr = process.communicate(timeout=patience(20))
     assert process.returncode == 130, stderr
     assert json.loads(stdout)["finished"] is False
-    assert "--resume" in stderr
+    assert "Interrupted; weft pipeline run words.yaml --resume" in stderr
     assert document(tmp_path, "runs")["runs"][0]["state"] == "interrupted"
     assert "interrupted" in pipeline(tmp_path, "report", "latest").stdout
     for flag in (["--fresh"], ["--set", "count.times=2"]):
