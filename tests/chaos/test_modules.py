@@ -36,7 +36,8 @@ class Catalogue:
         self.shop = Workshop(folder / "repositories")
         self.expected = gallery(self.shop, server_url, () if FULL else FEW)
         entries = [one.entry for one in self.expected]
-        nameless = [{"url": self.shop.url("x")}, entries[0], "no entry"]  # without an id, with one that was there
+        # without an id, with one that was there, with one that is no text
+        nameless = [{"url": self.shop.url("x")}, entries[0], "no entry", {"id": "half \ud83d"}]
         (folder / "modules.json").write_text(json.dumps([*entries, *nameless]))
         self.good = [one.id for one in self.expected if not one.phase]
         self.bad = [one.id for one in self.expected if one.phase]
@@ -86,8 +87,8 @@ def ran(done: dict[str, Any]) -> dict[str, int]:
 def test_each_kind_of_repository_has_the_right_status_and_phase(catalogue: Catalogue, first: dict[str, Any]) -> None:
     rows = catalogue.rows()
     assert [fault for one in catalogue.expected for fault in one.faults(rows[one.id])] == []
-    assert first["by_status"] == {"ok": len(catalogue.good), "failed": len(catalogue.bad) + 3}
-    assert first["by_phase"] == {"clone": len(catalogue.bad), "input": 3}
+    assert first["by_status"] == {"ok": len(catalogue.good), "failed": len(catalogue.bad) + 4}
+    assert first["by_phase"] == {"clone": len(catalogue.bad), "input": 4}
     shots = [row["about"]["thumbnail"] for row in rows.values() if row["about"] and row["about"]["thumbnail"]]
     assert shots and all((catalogue.out / shot).read_bytes()[8:12] == b"WEBP" for shot in shots)
     assert not list(catalogue.out.rglob("owned"))

@@ -160,16 +160,19 @@ def test_files_that_are_cut_plain_or_of_one_gzip_member_give_what_is_in_them(tmp
     (folder / "b-one-member.warc.gz").write_bytes(gzip.compress(whole))
     cut = warc(pages)
     (folder / "c-cut.warc.gz").write_bytes(cut[: int(len(cut) * 0.6)])
+    (folder / "a-empty.warc.gz").write_bytes(b"")
+    (folder / "b-page.warc").write_bytes(b"<html>")
     off = [word for name in WITHOUT_RULES for word in ("--set", f"collect.{name}=null")]
     done = weft(tmp_path, "run", "pages", "--set", "items.from=in", "--out", "out", *off, code=1)
     assert "ends in the middle of a record" in done.stderr
+    assert "a-empty.warc.gz: is empty" in done.stderr and "b-page.warc: is no WARC file" in done.stderr
     rows = [json.loads(line) for line in (tmp_path / "out" / "shard-00000.jsonl").read_text().splitlines()]
     assert [row["url"] for row in rows] == [url for url, _, _ in pages]
     assert {(row["ai_training"], row["content_usage"]) for row in rows} == {(False, "train-ai=n")}
     again = removed(tmp_path / "out")
     assert {row["reason"] for row in again} == {"exact_duplicate"}
     assert 5 + 2 <= len(again) < 10  # all of the second file, and of the third what comes before the cut
-    assert "| could not be read | 1 |" in (tmp_path / "out" / "README.md").read_text()
+    assert "| could not be read | 3 |" in (tmp_path / "out" / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

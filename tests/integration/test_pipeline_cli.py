@@ -16,6 +16,7 @@ from pace import patience
 from staged import words_file
 
 from weft.cli.main import run
+from weft.cli.pipeline_runs import digits
 
 SHARED = Path(staged.__file__).parent
 
@@ -84,6 +85,22 @@ def test_failed_items_are_exit_code_1_and_told_by_phase(tmp_path: Path) -> None:
     assert "Failures by phase: clone 1" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"),
+        (0.0000531, "0.0000531"),
+        (0.05, "0.05"),
+        (9.999, "10"),
+        (12.34, "12.3"),
+        (300, "300"),
+        (12345, "12,345"),
+    ],
+)
+def test_a_number_of_a_report_is_no_power_of_ten(value: float, shown: str) -> None:
+    assert digits(value) == shown
+
+
 BAD = """\
 items: {file: items.jsonl}
 stages:
@@ -140,7 +157,7 @@ def test_bad_input_is_one_message_and_exit_code_2(
 def test_an_interrupted_run_is_told_resumed_and_refused_when_it_is_another(tmp_path: Path) -> None:
     words_file(tmp_path, count=300, sleep=0.01)
     process = subprocess.Popen(
-        [sys.executable, "-m", "weft", "pipeline", "run", "words.yaml", "--json"],
+        [sys.executable, "-m", "weft", "pipeline", "run", "words.yaml", "--json", "--cache", "kept"],
         cwd=tmp_path, env=_environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     until(lambda: (tmp_path / "trace").exists(), 20, "the first item")
@@ -148,7 +165,7 @@ def test_an_interrupted_run_is_told_resumed_and_refused_when_it_is_another(tmp_p
     stdout, stderr = process.communicate(timeout=patience(20))
     assert process.returncode == 130, stderr
     assert json.loads(stdout)["finished"] is False
-    assert "--resume" in stderr
+    assert "Interrupted; weft pipeline run words.yaml --resume" in stderr
     assert document(tmp_path, "runs")["runs"][0]["state"] == "interrupted"
     assert "interrupted" in pipeline(tmp_path, "report", "latest").stdout
     for flag in (["--fresh"], ["--set", "count.times=2"]):
@@ -159,6 +176,8 @@ def test_an_interrupted_run_is_told_resumed_and_refused_when_it_is_another(tmp_p
     done = pipeline(tmp_path, "run", "words.yaml", "--resume", code=2)
     assert "stage 'label' has changed since it began" in done.stderr or "the pipeline has changed" in done.stderr
     (tmp_path / "words.yaml").write_text(original)
+    done = pipeline(tmp_path, "run", "words.yaml", "--resume", "--cache", "another", code=2)
+    assert f"goes on with its own cache, {tmp_path / 'kept'}" in done.stderr
     found = document(tmp_path, "run", "words.yaml", "--resume")
     assert (found["items"], found["rows"], found["by_status"]) == (300, 300, {"ok": 300})
     assert max(count for name, count in staged.traced(tmp_path / "trace").items() if " " in name) == 1

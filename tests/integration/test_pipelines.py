@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import resource
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -249,7 +251,7 @@ def test_logs_are_in_the_folder_of_the_items_name_with_a_line_for_each_stage(
     assert [body.split()[0] for body in bodies[2:]] == ["[clone]", "[enrich]", "[other]", "[late]", "[end]"]
     assert re.fullmatch(r'\[end\] ok \{"processingTimeMs":\d+\}', bodies[-1])
     failed = (Path(run.path) / lines["raise"]["log"]).read_text()
-    assert "[ERROR] [clone] ValueError: no such branch" in failed
+    assert failed.count("[ERROR] [clone] ValueError: no such branch") == 1
     assert "staged.py" in failed and "runner.py" not in failed
 
 
@@ -293,6 +295,7 @@ def test_a_failed_stage_is_tried_again_and_the_others_are_not(bench: Bench) -> N
     (found,) = [one for one in why(bench.folder / "logs", again.run_id, "raise").stages if one.stage == "clone"]
     assert found.did == "failed"
     assert "it failed in run" in found.reasons[0]
+    assert found.reasons[-1] == "it failed: ValueError: no such branch"
 
 
 def test_why_says_what_a_stage_said_that_skipped_its_item(bench: Bench) -> None:
@@ -452,6 +455,21 @@ def test_a_disk_that_is_full_under_a_shard_is_told_as_such(bench: Bench) -> None
         sink.add(0, {"id": 1, "text": "word " * 10_000})
     sink.close()
     Sink(output, "words", ["jsonl"], None, lambda _step: None).close()
+
+
+def test_a_shard_that_is_given_up_says_nothing_when_it_is_collected(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    monkeypatch.setattr("weft.pipelines.parquet._BATCH_ROWS", 1)
+    sink = Sink(bench.folder / "output", "words", ["parquet"], None, lambda _step: None)
+    sink.begin(resumed=False)
+    sink.add(0, {"id": 1})
+    sink.close()
+    del sink
+    gc.collect()
+    assert said == []
 
 
 def test_results_that_a_full_disk_does_not_take_do_not_hide_what_was_told_of_it(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Progress and what items print go to stderr; with --json one document goes to std
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,7 @@ def run(name: str, resume: str | None, as_json: bool, quiet: bool, **options: An
     else:
         _tell_interrupted(asked.logs, found.name, quiet=quiet)
     found = changed(found, asked.settings, asked.items, asked.directory)
-    return _run(PipelineRun(found, asked, directory), found, quiet=quiet, as_json=as_json)
+    return _run(PipelineRun(found, asked, directory), name, found, quiet=quiet, as_json=as_json)
 
 
 def _to_resume(logs: Path, name: str, run_id: str) -> tuple[RunDirectory, run_facts.RunFacts]:
@@ -219,14 +220,15 @@ def _tell_interrupted(logs: Path, name: str, *, quiet: bool) -> None:
             return
 
 
-def _run(one: PipelineRun, found: Pipeline, *, quiet: bool, as_json: bool) -> int:
+def _run(one: PipelineRun, asked: str, found: Pipeline, *, quiet: bool, as_json: bool) -> int:
     run_id, folder = one.facts.run_id, one.directory.path
     title = f"weft pipeline {found.name}  run {run_id}"
     try:
         with stdout_to_stderr(), terminate_like_interrupt():
             summary = one.run(lambda: make_view(title, quiet=quiet))
     except KeyboardInterrupt:
-        click.echo(f"Interrupted; weft pipeline run {found.name} --resume {run_id} goes on.", err=True)
+        # by what it was called by: the name of a file elsewhere than in pipelines/ would not be found
+        click.echo(f"Interrupted; weft pipeline run {shlex.quote(asked)} --resume {run_id} goes on.", err=True)
         if as_json:
             print_document(run_facts.shown(one.facts))
         return 130

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -98,7 +99,7 @@ def _stage_table(stages: dict[str, dict[str, Any]]) -> list[str]:
     rows = [
         (
             name, *(f"{stage[key]:,}" for key in ("ran", "cached", "skipped", "failed")),
-            f"{stage['p50_ms']:.3g}", f"{stage['p95_ms']:.3g}", f"{stage['total_ms'] / 1000:.3g}",
+            digits(stage["p50_ms"]), digits(stage["p95_ms"]), digits(stage["total_ms"] / 1000),
         )
         for name, stage in stages.items()
     ]  # fmt: skip
@@ -110,6 +111,15 @@ def _stage_table(stages: dict[str, dict[str, Any]]) -> list[str]:
         )
         for row in [heads, *rows]
     ] + [""]
+
+
+def digits(value: float) -> str:
+    """A number in three digits, and never as a power of ten: `1,230`, `12.3`, `0.000053`."""
+    if value < 1e-6:
+        return "0"
+    places = max(0, 2 - math.floor(math.log10(value)))
+    text = f"{value:,.{places}f}"
+    return text.rstrip("0").rstrip(".") if places else text
 
 
 @click.command("why", short_help="Say why an item's stages were run, or were not.")

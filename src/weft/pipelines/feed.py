@@ -134,7 +134,7 @@ class Feed:
 
 def _read(place: int, item: Any) -> tuple[dict[str, Any], str | int, str | None]:
     """Fields, id and what is wrong with an item; one without an id is called by its place."""
-    if type(item) is dict and type(item.get("id")) in (str, int):
+    if type(item) is dict and id_problem(item.get("id")) is None:
         return item, item["id"], None
     if isinstance(item, BadItem):
         return {}, item.name, item.error

@@ -53,6 +53,12 @@ class ParquetRows:
             self._write()
             self._writer.close()
 
+    def abandon(self) -> None:
+        """The shard is not wanted any more. A writer that is still open would end its file when it is collected, and
+        say aloud that it cannot."""
+        if self._writer is not None:
+            self._writer.is_open = False
+
     def _write(self) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq

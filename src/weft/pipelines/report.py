@@ -28,8 +28,9 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
 h1 { font-size: 1.5rem; margin: 0 } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem } p.dim, .dim { color: var(--dim) }
 table { border-collapse: collapse; width: 100% } th, td { text-align: right; padding: .3rem .6rem;
   border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums } th { color: var(--dim); font-weight: 500 }
-th:first-child, td:first-child, td.text, th.text { text-align: left } td.text { overflow-wrap: anywhere }
-pre { overflow-x: auto } a { color: var(--bar) } .bad { color: var(--bad) }
+th:first-child, td:first-child, td.text, th.text { text-align: left } td { white-space: nowrap }
+td.text { overflow-wrap: anywhere; white-space: normal } td:first-child { min-width: 6.5rem }
+.wide, pre { overflow-x: auto } a { color: var(--bar) } .bad { color: var(--bad) }
 svg { max-width: 100%; height: auto; display: block }
 svg text { font: 13px system-ui, sans-serif; fill: var(--ink) } svg .dim { fill: var(--dim) }
 svg .bar { fill: var(--bar) } svg .axis { stroke: var(--line) }
@@ -134,7 +135,8 @@ def _table(stages: dict[str, StageStats]) -> str:
         times = [stage.percentile_ms(0.5), stage.percentile_ms(0.95), stage.max_ms, stage.total_ms]
         cells = [escape(name), f"{stage.ran:,}", f"{stage.cached:,}", f"{stage.skipped:,}", failed, *map(_time, times)]
         body.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    return f"<table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{''.join(body)}</table>"
+    head = "".join(f"<th>{head}</th>" for head in heads)
+    return f'<div class="wide"><table><tr>{head}</tr>{"".join(body)}</table></div>'
 
 
 def _failures(stats: RunStats) -> str:
@@ -145,8 +147,9 @@ def _failures(stats: RunStats) -> str:
     more = stats.bad - min(len(stats.failures), _FAILURES_SHOWN)
     rest = f'<p class="dim">{more:,} more are in results.jsonl.</p>' if more > 0 else ""
     return (
-        f'<h2 class="bad">Failures</h2><p>By phase: {phases}.</p><table><tr><th>item</th><th class="text">status</th>'
-        f'<th class="text">phase</th><th class="text">error</th><th class="text">log</th></tr>{body}</table>{rest}'
+        f'<h2 class="bad">Failures</h2><p>By phase: {phases}.</p><div class="wide"><table><tr><th>item</th>'
+        '<th class="text">status</th><th class="text">phase</th><th class="text">error</th><th class="text">log</th>'
+        f"</tr>{body}</table></div>{rest}"
     )
 
 

@@ -157,7 +157,7 @@ class PipelineRun:
         prepare(pipeline)
         spec, name = pipeline.spec, pipeline.name
         self._home = Path(spec.output.directory or OUTPUT / name).absolute()
-        cache = options.cache or Path(spec.cache.directory or CACHE / name)
+        cache = options.cache or self._cache_before(resume) or Path(spec.cache.directory or CACHE / name)
         plan = make_plan(
             pipeline, run_id="", cache=cache.absolute(), files=self._home, fresh=options.fresh,
             from_stage=options.from_stage,
@@ -171,6 +171,11 @@ class PipelineRun:
             if not self._resumed and hasattr(self, "directory"):
                 shutil.rmtree(self.directory.path, ignore_errors=True)  # nothing was begun
             raise
+
+    def _cache_before(self, resume: RunDirectory | None) -> Path | None:
+        """The cache of a run that is resumed, which --cache may have named."""
+        kept = shared_config.of_run(resume.path) if resume is not None else {}
+        return Path(Plan.of(kept).cache) if kept else None
 
     def _open(self, plan: Plan) -> None:
         pipeline, spec = self._pipeline, self._pipeline.spec
@@ -200,6 +205,10 @@ class PipelineRun:
         plan = msgspec.structs.replace(plan, run_id=self.directory.run_id)
         if self._resumed and (kept := shared_config.of_run(self.directory.path)):
             before = Plan.of(kept)
+            if before.cache != plan.cache:
+                raise BadInput(
+                    f"run {self.directory.run_id} goes on with its own cache, {before.cache}: leave out --cache"
+                )
             if msgspec.structs.replace(before, run_id="") != msgspec.structs.replace(plan, run_id=""):
                 changed = [new.name for old, new in zip(before.stages, plan.stages, strict=False) if old != new]
                 what = f"stage {changed[0]!r}" if changed else "the pipeline"

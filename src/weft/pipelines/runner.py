@@ -157,7 +157,9 @@ class ItemRunner:
         kept = {name: item.fields[name] for name in keep if name in item.fields} if keep else {}
         line = _encode_json({name: record.line() for name, record in item.done.items()})
         value = encode_record((wrapped["n"], kept, marks, list(item.done.values()), line))
-        return _ended(value, item.done)
+        ended = _ended(value, item.done)
+        context.log.told = ended.rest[2]  # by the line of the stage
+        return ended
 
     def _stage(self, stage: PreparedStage, item: _Item) -> SentStage:
         """One stage: held back by what it needs, or by its condition; found in the cache; or run."""
@@ -270,7 +272,7 @@ _WORDS = {CACHED: UNCHANGED, SKIPPED_CACHED: "skipped, unchanged"}
 def _log(context: Context, name: str, record: SentStage) -> None:
     """One line for each stage."""
     if record.code == FAILED:
-        context.log.add("ERROR", record.text or "", phase=name)
+        context.log.add("ERROR", record.text or "", {"traceback": record.traceback} if record.traceback else None, name)
         return
     word = _WORDS.get(record.code) or (
         "ok" if record.code == RAN else "failed" if record.code in _FAILURES else "skipped"

@@ -63,6 +63,9 @@ class RowFile(Protocol):
     def close(self) -> None:
         """Everything is in the file."""
 
+    def abandon(self) -> None:
+        """The shard is not wanted any more."""
+
 
 class JsonLines:
     """Rows as JSON lines."""
@@ -81,6 +84,9 @@ class JsonLines:
 
     def close(self) -> None:
         """Nothing is held back."""
+
+    def abandon(self) -> None:
+        """Nothing is held."""
 
 
 class Sink:
@@ -186,7 +192,8 @@ class Sink:
 
     def close(self) -> None:
         """Gives up the directory; a shard that was not committed is left for the next run to delete."""
-        for _, file, _ in self._open:
+        for _, file, rows in self._open:
+            rows.abandon()
             with suppress(OSError):  # a full disk, which whoever wrote has told of
                 file.close()
         self._lock.release()

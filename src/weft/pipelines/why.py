@@ -133,7 +133,10 @@ def _reason(plan: StagePlan, sent: SentStage, now: Seen, before: Seen | None) ->
         did = "failed" if sent.code > FAILED else "skipped"
         return StageReason(plan.name, did, [sent.text or ""])
     did = {RAN: "ran", SKIPPED: "skipped", FAILED: "failed"}[sent.code]
-    return StageReason(plan.name, did, [*_reasons(plan, sent, now, before), *_skip_text(sent, "it skipped the item")])
+    reasons = [*_reasons(plan, sent, now, before), *_skip_text(sent, "it skipped the item")]
+    if sent.code == FAILED:
+        reasons.append(f"it failed: {(sent.text or '').partition(chr(10))[0]}")
+    return StageReason(plan.name, did, reasons)
 
 
 def _skip_text(sent: SentStage, lead: str) -> list[str]:
@@ -166,7 +169,7 @@ def _reasons(plan: StagePlan, sent: SentStage, now: Seen, before: Seen | None) -
         found.append(f"its fingerprint ({plan.fingerprint}) is another")
     yield from found
     if old_sent.code == FAILED:
-        yield f"it failed in run {before.run_id}: {(old_sent.text or '').splitlines()[0]}"
+        yield f"it failed in run {before.run_id}: {(old_sent.text or '').partition(chr(10))[0]}"
     elif not found and old_sent.key is None:
         yield f"it was not run in run {before.run_id}: {old_sent.text}"
     elif not found:

@@ -101,6 +101,8 @@ class TestIntake:
             ({"id": True}, "#0", "bool"),
             ({"id": "x", "v": {1, object()}}, "x", "cannot be encoded"),
             ({"id": "x", "v": "\ud800"}, "x", "cannot be encoded"),
+            ({"id": "x\ud800"}, "#0", "no text"),
+            ({"id": 2**64}, "#0", "more than 64 bits"),
             ({"id": "x", "v": b"y" * (65 << 20)}, "x", "too large"),
             (BadItem("line 3", "not JSON"), "line 3", "not JSON"),
         ],

@@ -89,6 +89,17 @@ def test_every_item_has_its_place_and_bad_ones_have_theirs() -> None:
     assert feed.place == 5
 
 
+def test_an_id_that_cannot_be_written_is_replaced_by_the_items_place() -> None:
+    feed = Feed(iter([{"id": "\ud83d"}, {"id": 1 << 64}, {"id": "é"}, {"id": -1}]), [], Known(), Written())
+    half, large, accented, negative = feed
+    assert [half.error, large.error] == [
+        "the id '\\ud83d' is no text: half a character",
+        "the id 18446744073709551616 has more than 64 bits",
+    ]
+    assert [feed.pending[one.name].item_id for one in (half, large)] == ["#0", "#1"]
+    assert (accented["id"], negative["id"]) == ("é", -1)
+
+
 def test_what_an_earlier_try_has_ended_is_written_and_not_given_again() -> None:
     known, writer = Known(2, ["a", "b"]), Written(2)
     known.by_place[3] = result("d")

@@ -74,6 +74,8 @@ class ItemLog:
         self._entries = self._bytes = self._dropped = 0
         self.path: str | None = None
         self.phase = "process"
+        self.told: str | None = None
+        """What the item's function itself has logged of how the item ended: it is not said twice."""
 
     @property
     def open(self) -> bool:
@@ -84,6 +86,7 @@ class ItemLog:
         """A new item, a new file."""
         self._entries = self._bytes = self._dropped = 0
         self.phase = "process"
+        self.told = None
         if self._directory is not None:
             path = log_path(self._directory, item_id, self._pid)
             try:

@@ -19,6 +19,8 @@ from weft.pipelines.pool.slot import BANK_BYTES
 _encode = msgspec.msgpack.Encoder().encode
 _END = object()
 _MAX_BATCH_BYTES = 4 * 1024 * 1024
+_LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
+"""What msgpack can carry."""
 
 
 class Pause(enum.Enum):
@@ -120,6 +122,8 @@ class Intake:
         try:
             payload = _encode(item)
         except Exception as error:
+            if (problem := id_problem(item_id)) is not None:  # then nothing that is written may have it
+                return _refused(f"#{position}", problem)
             return _refused(item_id, f"the item cannot be encoded: {type(error).__name__}: {error}")
         if len(payload) > BANK_BYTES:
             return _refused(item_id, f"the item is too large: {len(payload)} bytes, at most {BANK_BYTES} can be sent")
@@ -139,8 +143,19 @@ def _no_item(position: int, thing: Any) -> Result:
 
 def id_problem(item_id: Any) -> str | None:
     """What is wrong with an id; None when nothing is."""
-    if type(item_id) is str or type(item_id) is int:
-        return None
+    if type(item_id) is str:
+        return None if item_id.isascii() or _is_text(item_id) else f"the id {item_id!r} is no text: half a character"
+    if type(item_id) is int:
+        return None if _LEAST_INT <= item_id <= _MOST_INT else f"the id {item_id} has more than 64 bits"
     if item_id is None:
         return "the item has no id"
     return f"an id must be a text or a whole number, this is {type(item_id).__name__}"
+
+
+def _is_text(item_id: str) -> bool:
+    """Whether it can be written: a lone surrogate, which JSON may spell, cannot."""
+    try:
+        item_id.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -218,7 +218,7 @@ class Worker:
     def _close_log(self, record: tuple[Any, ...]) -> None:
         assert self._capture is not None
         self._capture.finish_item()
-        if record[2] != OK:
+        if record[2] != OK and record[7] != self._log.told:
             level = "INFO" if record[2] == SKIPPED else "ERROR"
             self._log.add(level, record[7], {"traceback": record[8]} if record[8] else None, record[6])
         self._log.end(STATUSES[record[2]], record[4] / 1000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,10 +18,9 @@ _FIELDS = ("url", "branch", "name", "maintainer", "category")
 _BROUGHT = {"PIL": "Pillow", "packaging": "packaging", "tree_sitter": "tree-sitter", "jinja2": "Jinja2"}
 
 
-def items(settings: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The repositories of the list, in its order."""
-    for entry in read(Path(str(settings.get("list") or "modules.json"))):
-        yield item_of(entry)
+def items(settings: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The repositories of the list, in its order. A list, whose length says how much is left to do."""
+    return [item_of(entry) for entry in read(Path(str(settings.get("list") or "modules.json")))]
 
 
 def read(file: Path) -> list[Any]:

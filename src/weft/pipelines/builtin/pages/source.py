@@ -16,8 +16,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 from weft.errors import BadInput
+from weft.store.errors import StoreError
 from weft.store.export.source import Source
 from weft.store.foreign_warc import Damage, FoundRecord, find_records
+from weft.store.warc_content import content_of
 
 Item: TypeAlias = dict[str, Any]
 
@@ -53,12 +55,22 @@ def paths_of(settings: Mapping[str, Any]) -> list[Path]:
 
 
 def check_paths(paths: Iterable[Path]) -> None:
-    """BadInput for a path that is not there, or holds no pages."""
+    """BadInput for a path that is not there, is a file that cannot hold pages, or a folder that holds none."""
     for path in paths:
         if not path.exists():
             raise BadInput(f"{path} is not there: name a crawl's data dir, a WARC file or a folder of them")
         if path.is_dir() and not is_data_dir(path) and not _files_below(path):
             raise BadInput(f"{path} holds no pages: no crawl, and no file that ends in {' or '.join(WARC_SUFFIXES)}")
+        if not path.is_dir():
+            _check_file(path)
+
+
+def _check_file(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            content_of(path, file)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
 
 
 def is_data_dir(path: Path) -> bool:
@@ -122,6 +134,15 @@ def _of_crawl(data_dirs: list[Path], prefix: str) -> Iterator[Item]:
 
 
 def _of_file(path: Path, name: str) -> Iterator[Item]:
+    """The pages of a file. One that cannot be read at all is an item, too: it must not end a run over many others."""
+    try:
+        yield from _of_records(path, name)
+    except (BadInput, StoreError) as error:
+        detail = str(error).removeprefix(str(path)).lstrip(": ")
+        yield {"id": f"{name}:unreadable", "path": str(path), "damage": detail}
+
+
+def _of_records(path: Path, name: str) -> Iterator[Item]:
     for found in find_records(path):
         if isinstance(found, Damage):
             yield {"id": f"{name}:{found.offset}:damage", "path": str(path), "damage": found.detail}
