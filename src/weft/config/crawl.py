@@ -23,9 +23,9 @@ class ScopeSection(Section, frozen=True, kw_only=True):
     exclude: Annotated[
         Texts, Help("no URL that matches one of these: a glob (/PATH for the path alone) or re:REGEX")
     ] = ()
-    exclude_file: Annotated[str | None, Help("file of domains that are never requested, one a line")] = None
+    exclude_file: Annotated[str | None, Help("file of domains never to request, one a line")] = None
     max_depth: Annotated[Count | None, Help("links from a seed, at most")] = None
-    offsite_hops: Annotated[Count, Help("hops outside the scope, at most")] = 0
+    offsite_hops: Annotated[Count, Help("hops out of the scope, at most")] = 0
     strip_query: Annotated[Texts, Help("query parameters to drop from URLs: globs, '*' for all")] = ()
     seeded_urls_only: Annotated[bool, Help("fetch the seeds alone, and follow no link")] = False
 
