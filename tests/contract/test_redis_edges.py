@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from weft.config import PolitenessSection
 from weft.errors import Busy
@@ -664,6 +665,46 @@ def test_a_crawl_that_was_dropped_goes_on_with_what_comes_later(pod: Pod) -> Non
 def test_a_bloom_filter_has_the_bits_that_its_error_rate_needs(pod: Pod) -> None:
     assert bloom.shape(pod.client, "redis", 1_000_000, 0.01) in ("server", "9585059:7")
     assert bloom.shape(pod.client, "redis", 1000, 0.5) in ("server", "1443:1")
+
+
+@pytest.mark.parametrize("answer", ["OK", "ERR item exists", "ERR unknown command"])
+def test_a_filter_of_the_servers_own_is_reserved_once(answer: str) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    class Server:
+        def execute_command(self, *command: Any) -> Any:
+            asked.append(command)
+            if answer != "OK":
+                raise ResponseError(answer)
+
+    with pytest.raises(ResponseError, match="unknown") if "unknown" in answer else nullcontext():
+        bloom.reserve(Server(), "redis", 7, 10_000, 1e-6)
+    assert asked == [("BF.RESERVE", "b:7", 1e-6, 10_000)]
+
+
+@pytest.mark.parametrize(("line", "to"), [("due", "slow"), ("due", "unknown"), ("slow", "unknown"), ("unknown", "due")])
+def test_a_site_that_moves_while_all_are_read_is_among_them(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch, line: str, to: str
+) -> None:
+    frontier = pod.process()
+    pod.client.zadd(f"{line}:1", {"a": 5, "b": 6})
+    ask = frontier._ask
+
+    def moving(*command: Any) -> Any:
+        if command[:2] == ("ZSCAN", f"{line}:1") and pod.client.zrem(f"{line}:1", "a"):
+            pod.client.zadd(f"{to}:1", {"a": 5})
+        return ask(*command)
+
+    monkeypatch.setattr(frontier, "_ask", moving)
+    assert {site for sites in frontier._sites_of(1) for site in sites} == {b"a", b"b"}
+
+
+def test_a_crawl_that_is_not_there_cannot_be_changed(pod: Pod) -> None:
+    frontier = pod.process()
+    for change in (frontier.change_crawl, frontier.reopen_crawl):
+        with pytest.raises(KeyError, match="99"):
+            change(99, CrawlLimits(), PolitenessSection(delay_s=1.0, places=1), 1.0)
+    assert pod.client.hgetall("crawls") == {b"test": b"1"}
 
 
 def test_a_new_visit_of_a_page_takes_nothing_from_the_one_before(pod: Pod) -> None:

@@ -95,3 +95,14 @@ def test_all_of_it_is_on_the_disk_before_it_takes_the_old_ones_place(
         patched.setattr(os, "fsync", fsync)
         path = written(tmp_path / "f", CrawlLimits())
     assert path.read_bytes() in synced
+
+
+@pytest.mark.parametrize("later", [{"crawl1": CrawlLimits()}, {"crawl0": CrawlLimits(), "crawl1": CrawlLimits()}])
+def test_depths_that_nobody_needs_any_more_are_passed_over(tmp_path: Path, later: dict[str, CrawlLimits]) -> None:
+    written(tmp_path / "f", DEEP, CrawlLimits())
+    frontier = EmbeddedFrontier(tmp_path / "f", PolitenessSection(delay_s=0.0, places=1))
+    for name, limits in later.items():
+        frontier.open_crawl(name, limits)
+    assert frontier.recover() == 9 * len(later)
+    assert frontier.admit(2, [Found(f"https://a.test/2/{page}", 1) for page in range(10)]).new == 1
+    frontier.close()

@@ -231,3 +231,65 @@ def test_only_ones_own_requests_are_counted_down(opened: Open) -> None:
     assert ask(yours, 50.0) > 50.0, "one of two"
     mine.ended([("a", 50.0, 0.0)])
     assert ask(yours, 51.0) <= 51.0
+
+
+@pytest.mark.parametrize("number", [0, 1, CELLS // 2, CELLS - 1])
+def test_every_cell_can_be_used(opened: Open, number: int) -> None:
+    key = next(key for key in map(str, range(1 << 22)) if zlib.crc32(key.encode()) & CELLS - 1 == number)
+    mine, yours = opened(), opened()
+    mine.started(key, 10.0, 60.0)
+    mine.ended([(key, 10.0, 500.0)])
+    assert ask(yours, 10.5, key=key) == 500.0
+
+
+def test_what_one_cell_holds_is_not_taken_for_its_neighbours(opened: Open) -> None:
+    """The words of a cell lie between those of two others, of which each may be anything."""
+    cells = {zlib.crc32(key.encode()) & CELLS - 1: key for key in map(str, range(1 << 18))}
+    low = next(cell for cell in sorted(cells) if {cell + 1, cell + 2} <= cells.keys())
+    mine, yours, third = opened(), opened(), opened()
+    for key in (cells[low], cells[low + 2]):
+        mine.started(key, 1000.0, 600.0)
+        mine.ended([(key, 1000.0, 5000.0)])
+        mine.started(key, 1000.0, 600.0)
+        assert ask(third, 1000.0, key=key) == 5000.0, "it waits for its turn"
+    key = cells[low + 1]
+    assert ask(yours, 10.0, key=key) == 0.0, "nobody has asked there"
+    yours.started(key, 10.0, 60.0)
+    assert ask(mine, 20.0, key=key) == 20.0 + LOOK_AGAIN_S
+    yours.ended([(key, 20.0, 0.0)])
+    assert ask(mine, 20.5, key=key) == 21.0
+    assert ask(third, 21.0, key=key) == 21.0 + LOOK_AGAIN_S, "the turn of another"
+    for key in (cells[low], cells[low + 2]):
+        assert ask(yours, 1000.0, key=key) == 1000.0 + LOOK_AGAIN_S or ask(yours, 1000.0, key=key) == 5000.0
+
+
+@pytest.mark.parametrize("delay_s", [0.5, 2.0])
+def test_who_has_waited_ten_delays_of_its_own_insists(opened: Open, delay_s: float) -> None:
+    fast, slow = opened(), opened()
+    insists_at = 10.0 + LONG_WAIT * delay_s
+    fast.started("a", 10.0, 0.0)
+    assert ask(slow, 10.0, delay_s) == 10.0 + delay_s
+    for now in (insists_at - 0.25, insists_at):
+        fast.started("a", now, 0.0)
+        assert ask(slow, now, delay_s) == now + delay_s
+        assert (ask(fast, now, 0.0) > now) == (now == insists_at)
+
+
+def test_another_goes_first_only_within_ones_own_delay(opened: Open) -> None:
+    quick, slow = opened(), opened()
+    quick.started("a", 10.0, 0.0)
+    assert ask(slow, 10.0, 4.0) == 14.0, "its turn"
+    assert ask(quick, 12.0, 1.5) == 0.0, "which is too far for one with a short delay"
+    assert ask(quick, 12.0, 2.0) == 12.0 + LOOK_AGAIN_S, "and no further than a longer one"
+    assert ask(quick, 14.95, 2.0) == 14.0 + TURN_S, "it looks again when the turn lapses"
+
+
+def test_one_without_a_delay_does_not_wait_for_what_is_in_flight(opened: Open) -> None:
+    mine, yours = opened(), opened()
+    mine.started("a", 10.0, 60.0)
+    assert ask(yours, 20.0, 0.0) <= 20.0
+    assert ask(yours, 70.0) <= 70.0, "at its time it is over"
+    mine.ended([("a", 20.0, 0.0)])
+    mine.started("b", 10.0, 60.0)
+    mine.ended([("b", 10.0, 0.0)])
+    assert ask(yours, 20.0, key="b") <= 20.0, "nothing is in flight, although one might have lasted until now"
