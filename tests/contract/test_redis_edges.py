@@ -667,6 +667,25 @@ def test_a_bloom_filter_has_the_bits_that_its_error_rate_needs(pod: Pod) -> None
     assert bloom.shape(pod.client, "redis", 1000, 0.5) in ("server", "1443:1")
 
 
+@pytest.mark.parametrize(
+    ("known", "shape"),
+    [
+        ([None], "4792530:7"),
+        ([], "4792530:7"),
+        ({}, "4792530:7"),
+        ([[b"bf.add", -1], None], "server"),
+        ({"bf.add": {"arity": -1}}, "server"),
+    ],
+)
+def test_a_server_that_has_filters_of_its_own_is_known_by_its_commands(known: Any, shape: str) -> None:
+    class Server:
+        def execute_command(self, *command: Any) -> Any:
+            assert command == ("COMMAND INFO", "BF.ADD")
+            return known
+
+    assert bloom.shape(Server(), "redis", 500_000, 0.01) == shape
+
+
 @pytest.mark.parametrize("answer", ["OK", "ERR item exists", "ERR unknown command"])
 def test_a_filter_of_the_servers_own_is_reserved_once(answer: str) -> None:
     asked: list[tuple[Any, ...]] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from itertools import count, pairwise
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from hypothesis import given, settings
@@ -293,3 +296,106 @@ def test_one_without_a_delay_does_not_wait_for_what_is_in_flight(opened: Open) -
     mine.started("b", 10.0, 60.0)
     mine.ended([("b", 10.0, 0.0)])
     assert ask(yours, 20.0, key="b") <= 20.0, "nothing is in flight, although one might have lasted until now"
+
+
+class Watch:
+    """Time that passes only where somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.then: Callable[[], object] = bool
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds
+        self.then()
+
+
+def test_a_lock_is_waited_for_as_long_as_a_batch_may_take(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch()
+    monkeypatch.setattr(clock_module, "time", watch)
+    mine, yours = opened(), opened()
+    with mine.locked(), yours.locked() as second:
+        assert not second and 0.04 < watch.now < 0.06
+    batch = mine.locked()
+    batch.__enter__()
+    watch.then = lambda: batch.__exit__(None, None, None)
+    with yours.locked() as now:
+        assert now, "the other's batch has ended meanwhile"
+
+
+def test_the_table_is_where_all_of_a_users_processes_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_RUNTIME_DIR", str(tmp_path / "named"))
+    assert default_path() == tmp_path / "named" / "clock-1"
+    monkeypatch.delenv("WEFT_RUNTIME_DIR")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    for folders, used in (("folder", "other"), "folder"), (("file", "folder"), "folder"), (("none", "other"), "other"):
+        monkeypatch.setattr(clock_module, "_FOLDERS", tuple(tmp_path / name for name in folders))
+        assert default_path() == tmp_path / used / f"weft-{os.getuid()}" / "clock-1"
+
+
+def test_the_table_is_its_users_alone_and_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "folder" / "clock"
+
+    def held() -> int:
+        files = [str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+        return files.count(str(path)) + Path("/proc/self/maps").read_text().count(str(path))
+
+    before = os.umask(0)
+    try:
+        clock = MachineClock(path)
+    finally:
+        os.umask(before)
+    assert [path.parent.stat().st_mode & 0o777, path.stat().st_mode & 0o777] == [0o700, 0o600]
+    assert held() > 1
+    clock.close()
+    assert held() == 0
+
+    def full(_fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(clock_module, "_prepare", full)
+    with pytest.raises(Unusable, match="No space left"):
+        MachineClock(path)
+    assert held() == 0
+
+
+def test_a_table_that_is_being_made_is_waited_for(tmp_path: Path) -> None:
+    MachineClock(tmp_path / "clock").close()
+    made: list[MachineClock] = []
+    with (tmp_path / "clock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        other = Thread(target=lambda: made.append(MachineClock(tmp_path / "clock")), daemon=True)
+        other.start()
+        other.join(0.1)
+        assert not made
+    other.join()
+    made[0].close()
+
+
+@pytest.mark.parametrize("damage", ["cut", "longer"])
+def test_a_table_of_another_size_is_void(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "clock"
+    first = MachineClock(path)
+    first.started("a", 10.0, 0.0)
+    first.close()
+    size = path.stat().st_size
+    os.truncate(path, size // 2 if damage == "cut" else size * 2)
+    clock = MachineClock(path)
+    assert ask(clock, 10.5) == 0.0 and path.stat().st_size == size
+    clock.close()
+
+
+def test_a_machine_that_does_not_tell_its_boot_has_a_table_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock_module, "_BOOT", tmp_path / "none")
+    for due in (0.0, 11.0):
+        clock = MachineClock(tmp_path / "clock")
+        assert ask(clock, 10.5) == due
+        clock.started("a", 10.0, 0.0)
+        clock.close()
