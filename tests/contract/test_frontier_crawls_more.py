@@ -403,6 +403,27 @@ def test_one_that_has_waited_long_and_used_up_its_budget_holds_nobody_up(make: M
     assert frontier.claim("me", 9) == []
 
 
+def test_one_that_has_waited_long_and_has_no_permit_holds_nobody_up(make: Make) -> None:
+    harness = make(delay_s=1.0, lease_s=9000.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    no_robots(harness, "b")
+    other = frontier.open_crawl("other", CrawlLimits(in_flight=1), polite(1.0))
+    frontier.admit(other, pages("b", 1))
+    out = claim_one(harness)
+    frontier.admit(other, [page(f"http://a/other/{number}") for number in range(5)])
+    harness.advance(30.0)
+    frontier.admit(harness.crawl, pages("a", 2))
+    for _ in range(2):
+        lease = claim_one(harness)
+        assert lease.crawl == harness.crawl
+        done(harness, lease)
+        harness.advance(1.1)
+    assert frontier.claim("me", 9) == []
+    done(harness, out)
+    assert claim_one(harness).crawl == other
+
+
 def test_a_recrawl_is_told_the_last_item_before_it_and_begins_once(make: Make) -> None:
     harness = make(delay_s=0.0)
     frontier = harness.start()

@@ -10,6 +10,7 @@ import pytest
 from harnesses import RedisHarness, no_robots, pages
 
 from weft.frontier.contract import End, Ended, Outcome
+from weft.frontier.redis import view
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.view import site_pace
 from weft.records import Lease
@@ -71,3 +72,20 @@ def test_a_site_of_an_older_version_keeps_what_it_was_held_to(pod: RedisHarness,
     for _ in range(6):
         ask(pod, pod.frontier, 30.0)
     assert ask(pod, pod.frontier, 30.0).delay_s > 20.0
+
+
+def test_a_sites_pace_is_told_to_the_microsecond(pod: RedisHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    client: Any = pod.clients[0]
+    client.hset("s:a", mapping={"t": "7000000:2000000:3:2:900000000:0::250000000", "l": "1500000:125000000"})
+    client.hset("n", "offset", 20_000_000)
+    monkeypatch.setattr(client, "time", lambda: (400, 500_000))
+    monkeypatch.setattr(view.time, "time", lambda: 5000.0)
+    pace = site_pace(client, "redis", "a")
+    assert (pace.crawl_delay, pace.extra, pace.lag, pace.recent, pace.usual) == (7.0, 2.0, 250.0, 1.5, 125.0)
+    assert pace.open and pace.held_wall == 5000.0 + 900.0 - 420.5
+    client.hset("s:a", "T", "192.0.2.1")
+    client.hset("t:192.0.2.1", mapping={"t": "3000000:0:0:0:1:0::0", "l": "-:500000"})
+    pace = site_pace(client, "redis", "a")
+    assert (pace.crawl_delay, pace.recent, pace.usual, pace.open) == (3.0, 0.0, 0.5, True), "that of its address"
+    client.hdel("n", "offset")
+    assert site_pace(client, "redis", "a").held_wall == 5000.0 + 0.000001 - 400.5

@@ -225,3 +225,17 @@ def test_the_longest_extension_is_seen_in_a_list_as_in_one_url() -> None:
     url = f"https://a.test/x.{longest}"
     assert urls.skipped_extension(url) == longest
     assert urls.with_skipped_extension("https://a.test", ["https://a.test/y.z", url]) == [url]
+
+
+@pytest.mark.parametrize(
+    ("typed", "stored"),
+    [
+        ("a.test/x", ["https://a.test/x", "http://a.test/x"]),
+        (" //A.test ", ["https://a.test/", "http://a.test/"]),
+        ("a.test:443/", ["https://a.test/", "http://a.test/"]),
+        ("https://a.test/x", ["https://a.test/x"]),
+        ("http://a.test/x", ["http://a.test/x"]),
+    ],
+)
+def test_what_was_typed_without_a_scheme_may_be_stored_under_either(typed: str, stored: list[str]) -> None:
+    assert urls.stored_as(typed) == stored

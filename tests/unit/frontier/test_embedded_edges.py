@@ -626,3 +626,41 @@ def test_refusals_of_an_older_weft_are_of_its_one_crawl(tmp_path: Path) -> None:
     db = sqlite3.connect(tmp_path / "frontier.db")
     assert db.execute("SELECT * FROM refusals").fetchall() == [("scope", "http://x/", 3, 1)]
     db.close()
+
+
+@pytest.mark.parametrize("max_depth", [None, 5])
+def test_what_a_crawls_urls_take_of_memory(bench: Bench, max_depth: int | None) -> None:
+    frontier = bench.open(CrawlLimits(max_depth=max_depth))
+    assert frontier.url_bytes(1) == 0
+    frontier.admit(1, [Found(f"http://{host}/1", 1) for host in "abc"])
+    queued = sum(len(text) + 1 for lane in frontier._queues.crawls[1].sites.values() for text in lane.queues[0].texts())
+    assert queued > 0
+    assert frontier.url_bytes(1) == 3 * 8 + (3 * 176 if max_depth else 0) + queued
+
+
+def test_how_many_pages_are_out_can_be_limited_while_they_are(bench: Bench) -> None:
+    frontier = bench.open(CrawlLimits(in_flight=1))
+    for host in "abc":
+        frontier.robots_known(f"http://{host}", RobotsRecord("ok", b"", WALL + 9e9), None)
+    frontier.admit(1, [Found(f"http://{host}/1", 1) for host in "abc"])
+    assert [len(frontier.claim("me", 9)) for _ in range(2)] == [1, 0]
+    frontier.limit_flight(1, 2)
+    assert [len(frontier.claim("me", 9)) for _ in range(2)] == [1, 0], "those that wait for a permit are due"
+    frontier.limit_flight(1, 1)
+    assert frontier.claim("me", 9) == []
+    frontier.limit_flight(1, None)
+    assert len(frontier.claim("me", 9)) == 1
+
+
+def test_a_row_is_read_as_the_next_commit_will_leave_it(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "frontier.db")
+    assert journal.latest_record("sites", "a") is None
+    journal.put("sites", "a", b"one")
+    assert journal.latest_record("sites", "a") == ("a", b"one")
+    journal.commit()
+    assert journal.latest_record("sites", "a") == ("a", b"one")
+    journal.put("sites", "a", b"two")
+    assert journal.latest_record("sites", "a") == ("a", b"two") and journal.row("sites", "a") == ("a", b"one")
+    journal.delete("sites", "a")
+    assert journal.latest_record("sites", "a") is None
+    journal.close()

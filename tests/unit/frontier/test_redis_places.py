@@ -9,7 +9,7 @@ from typing import Any
 from weft import urls
 from weft.errors import ServerAway
 from weft.frontier.contract import Ended, Wanted
-from weft.frontier.redis.places import AWAY_WAIT, TOO_LONG, AddressPlaces
+from weft.frontier.redis.places import AWAY_WAIT, TOO_LONG, AddressPlaces, took_of
 from weft.records import Lease, Purpose
 
 ADDRESS = {pod: next(f"192.0.2.{n}" for n in range(99) if urls.pod_of(f"192.0.2.{n}", 2) == pod) for pod in (0, 1)}
@@ -169,3 +169,15 @@ def test_what_earlier_processes_held_is_given_back_in_every_pod() -> None:
     assert [(pod, arguments[0]) for pod, arguments in pods.told()] == [(0, "release"), (0, "take")]
     pods.places.finished([])
     assert pods.told() == []
+
+
+def test_what_an_answer_took_is_told_to_the_microsecond() -> None:
+    ended = Ended(lease(1), 100.0, ok=True, took_s=123.25)
+    assert took_of(ended) == 123_250_000
+    pods = Pods()
+    pods.places.take([wanted(1, ADDRESS[0])])
+    pods.told()
+    pods.time = 350.5
+    pods.places.ended([Ended(lease(1), 100.0, ok=True, slow_down=True, retry_after_s=200.75, took_s=123.25)])
+    ((_, asked),) = pods.told()
+    assert asked[-7:-2] == [250_500_000, 1, 1, 200_750_000, 123_250_000]

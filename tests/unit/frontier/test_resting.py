@@ -453,3 +453,17 @@ def test_where_there_is_room_a_site_at_rest_has_its_turn_though_enough_others_ar
     bench.queues.most_awake = 100
     assert len(bench.claim(1)) == 1
     assert len(bench.queues.resting) < at_rest
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_what_looks_like_a_key_within_an_entry_is_none(before: int) -> None:
+    """The bytes of a value, or the end of one and the beginning of the next, may be those of a key."""
+    packed, key = PackedMap(), bytes(range(1, 8)) + b"\0"
+    value = int.from_bytes(b"\xff" + key[:7] + b"\xff\xff", "little")
+    for number in range(before):
+        packed.put(bytes([200 + number] * 7) + b"\0", value)
+    assert packed.get(key) is None
+    packed.put(key, 5)
+    assert (packed.get(key), len(packed)) == (5, before + 1)
+    packed.put(key, 6)
+    assert (packed.pop(key), packed.pop(key), len(packed)) == (6, None, before)

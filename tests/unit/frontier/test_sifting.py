@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.config import ScopeSection
-from weft.frontier.admission import Rules
+from weft.frontier.admission import Patterns, Rules
 from weft.frontier.traps import MAX_SEGMENTS, MAX_VARIANTS, suspects, trap
 from weft.records import Lease, Purpose, Reason
 
@@ -88,3 +89,22 @@ def test_variants_of_a_path_are_counted_once_each() -> None:
     let_in, refused = rules.sift(links, lease())
     assert [len(some.urls) for some in let_in] == [MAX_VARIANTS]
     assert [reason for _, reason in refused] == [Reason.TRAP, Reason.TRAP]
+
+
+def test_links_to_an_excluded_domain_are_refused_and_the_others_are_not(tmp_path: Path) -> None:
+    (tmp_path / "domains").write_text("b.test\n")
+    section = ScopeSection(scope="any", exclude_file=str(tmp_path / "domains"))
+    rules = Rules(section, ["https://a.test/"], this_year=2026)
+    there = ["https://b.test/1", "https://www.b.test/2", "https://b.test/3"]
+    let_in, refused = rules.sift([*there, "https://c.test/4", "https://ab.test/5"], lease())
+    assert sorted(refused) == sorted((url, Reason.EXCLUDED) for url in there)
+    assert [some.urls for some in let_in] == [["https://c.test/4"], ["https://ab.test/5"]]
+
+
+def test_every_pattern_that_matches_is_known() -> None:
+    patterns, matched = Patterns("exclude", ["*a*", "*b*", "*c*", "*d*"]), set[str]()
+    assert patterns.match("https://x.test/a", matched) and matched == {"exclude *a*"}
+    assert patterns.match("https://x.test/abd", matched)
+    assert matched == {"exclude *a*", "exclude *b*", "exclude *d*"}
+    assert not patterns.match("https://x.test/", matched)
+    assert patterns.match("https://x.test/abc", matched) and len(matched) == 4

@@ -187,3 +187,11 @@ def test_a_file_that_is_begun_again_while_another_process_reads_it_is_not_delete
         queue.push(f"again{number:03d}")
     assert SpillQueue.unused == set()
     assert drained(queue) == [f"again{number:03d}" for number in range(40)]
+
+
+def test_what_a_queue_takes_of_memory_is_what_it_holds_of_its_two_ends(tmp_path: Path, small: int) -> None:
+    queue, _ = filled(tmp_path / "q", 2)
+    assert queue.held_bytes == 16
+    queue, _ = filled(tmp_path / "q", 12)
+    assert (queue.held_bytes, (tmp_path / "q").stat().st_size) == (small + 16, small)
+    assert QueueAt(tmp_path / "none").held_bytes == 0

@@ -140,6 +140,20 @@ def test_pages_are_the_same_that_share_nearly_all_their_words(left_out: int, is_
     assert guard.stops("https://a/99", "https://a/98") == is_same
 
 
+def test_words_are_compared_from_half_of_the_pages_on() -> None:
+    """Which costs something; what looked the same before that is not looked at again."""
+    guard, asked = SamenessGuard(), []
+    for number in range(SAME_PAGES):
+
+        def words(number: int = number) -> frozenset[str]:
+            asked.append(number)
+            return WORDS
+
+        guard.observe(f"https://a/{number}", "T", 5, words)
+        assert guard.leads(f"https://a/{number}", f"https://a/{1000 + number}") == (number == SAME_PAGES - 1)
+    assert asked == [6, 7, 8, 9, 10, 11]
+
+
 def test_a_page_of_other_words_is_the_first_of_a_new_row() -> None:
     guard, others = SamenessGuard(), frozenset({"quite", "different"})
     assert not observed(guard, SAME_PAGES - 1)

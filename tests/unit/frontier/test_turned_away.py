@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, Item, RobotsRecord
+from weft.frontier.contract import CrawlLimits, Item, PageLinks, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found, Purpose, Reason
 
@@ -122,3 +122,16 @@ def test_sitemaps_are_left_to_who_claims_them(bench: Bench) -> None:
     bench.frontier.admit(bench.crawl, [Found("http://a/private/map.xml", 0, 0, 0, Purpose.SITEMAP, "http://a")])
     assert bench.frontier.rejections() == []
     assert bench.frontier.stats().queued == 1
+
+
+def test_of_a_pages_links_those_that_robots_forbids_are_rejected(bench: Bench) -> None:
+    bench.know_robots()
+    some = PageLinks("http://a", ["http://a/1", "http://a/private/2", "http://a/3"], 4, 9, 1)
+    assert bench.frontier.admit_links(bench.crawl, [some]).new == 3
+    (rejection,) = bench.frontier.rejections()
+    assert (rejection.reason, rejection.detail) == (Reason.ROBOTS, RULE)
+    item = rejection.item
+    assert item == Item(item.item, "http://a/private/2", 4, 9, 0, Purpose.PAGE, "", 0, 1)
+    left = [(one.item, one.url, one.depth, one.parent, one.offsite) for one in bench.frontier.items(bench.crawl)]
+    assert left == [(item.item - 1, "http://a/1", 4, 9, 1), (item.item + 1, "http://a/3", 4, 9, 1)]
+    assert bench.claimed() == ["http://a/1"]
