@@ -403,24 +403,28 @@ def test_one_that_has_waited_long_and_used_up_its_budget_holds_nobody_up(make: M
     assert frontier.claim("me", 9) == []
 
 
-def test_one_that_has_waited_long_and_has_no_permit_holds_nobody_up(make: Make) -> None:
+@pytest.mark.parametrize("waited_s", [0.0, 30.0])
+def test_one_that_has_waited_long_and_has_no_permit_holds_nobody_up(make: Make, waited_s: float) -> None:
     harness = make(delay_s=1.0, lease_s=9000.0)
     frontier = harness.start()
     no_robots(harness, "a")
     no_robots(harness, "b")
-    other = frontier.open_crawl("other", CrawlLimits(in_flight=1), polite(1.0))
+    other = frontier.open_crawl("other", CrawlLimits(in_flight=1), polite(2.0))
+    frontier.admit(other, [page(f"http://a/other/{number}") for number in range(5)])
+    done(harness, claim_one(harness))
     frontier.admit(other, pages("b", 1))
     out = claim_one(harness)
-    frontier.admit(other, [page(f"http://a/other/{number}") for number in range(5)])
-    harness.advance(30.0)
-    frontier.admit(harness.crawl, pages("a", 2))
-    for _ in range(2):
+    assert out.key == "b", "the other site has its delay"
+    harness.advance(1.1 + waited_s)
+    frontier.admit(harness.crawl, pages("a", 25))
+    for _ in range(25):
         lease = claim_one(harness)
         assert lease.crawl == harness.crawl
         done(harness, lease)
         harness.advance(1.1)
     assert frontier.claim("me", 9) == []
     done(harness, out)
+    harness.advance(2.0)
     assert claim_one(harness).crawl == other
 
 

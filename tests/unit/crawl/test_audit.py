@@ -266,3 +266,11 @@ def test_what_was_asked_before_a_frontier_was_made_anew_cannot_be_proven(crawled
     report = crawled.audit(config)
     assert (report.unproven, report.requests) == (2, 4)
     assert kinds(report) == [("no-robots", "lost/3"), ("robots", "a/private")], "since then everything is known"
+
+
+def test_a_host_of_one_letter_has_a_robots_txt_of_its_own(crawled: Crawled, config: Config) -> None:
+    crawled.robots("http://b", (0.0, b"User-agent: *\nDisallow: /private\n"))
+    asked = [start(1, 10.0, host="b"), end(1, 10.5), start(2, 30.0, "/private", host="b"), end(2, 30.5)]
+    crawled.log(begin(), *(line.replace("https:", "http:") for line in asked))
+    report = crawled.audit(config)
+    assert [(one.kind, one.url) for one in report.violations] == [("robots", "http://b/private")]

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from weft import urls
 from weft.config import ScopeSection
 from weft.errors import BadInput
 from weft.frontier.admission import Rules, read_domains
-from weft.frontier.traps import MAX_VARIANTS, SAME_PAGES
+from weft.frontier.traps import MAX_VARIANTS, SAME_PAGES, SamenessGuard, pattern_of
 from weft.records import Reason
 
 SEED = "https://www.example.com/docs/start.html?x=/y/z"
@@ -129,4 +130,30 @@ def test_the_lines_of_an_exclude_file_are_counted_from_one(tmp_path: Path) -> No
     assert read_domains(str(path)) == {"example.org", "example.net"}
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(BadInput, match="cannot be read: it is not text"):
+        read_domains(str(path))
+
+
+def test_hosts_of_one_letter_are_hosts() -> None:
+    crawl = rules("http://a/", scope="host")
+    assert (crawl.in_scope("http://a/x"), crawl.in_scope("http://b/x")) == (True, False)
+    assert (crawl.refusal("http://a/x", 1), crawl.refusal("http://b/x", 1)) == (None, Reason.SCOPE)
+    guard = SamenessGuard()
+    guard.observe("http://a/1", "", 0, frozenset)
+    assert guard.counts("http://a/1") and not guard.leads("http://a/1", "http://b/2") and guard.counts("http://a/1")
+    guard.leads("http://a/1", "http://a/2")
+    assert not guard.counts("http://a/1")
+    assert (pattern_of("http://a/12"), pattern_of("http://a/x")) == ("http://a/0", None)
+    assert urls.origin_of("http://a/x") == "http://a"
+    assert dict(urls.by_origin(["http://a/x", "http://b/"])) == {
+        "http://a/": ["http://a/x"],
+        "http://b/": ["http://b/"],
+    }
+
+
+def test_a_long_list_of_domains_is_read_to_its_end_and_what_is_no_text_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "domains"
+    path.write_text("".join(f"domain-{number}.test\n" for number in range(5000)))
+    assert path.stat().st_size > 65536 and len(read_domains(str(path))) == 5000
+    path.write_bytes(b"\0" * 70_000 + b"\xff")
+    with pytest.raises(BadInput, match=r":1: .* is not a domain"):
         read_domains(str(path))

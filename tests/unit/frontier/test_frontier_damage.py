@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
@@ -10,6 +11,7 @@ import sqlite3
 import stat
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -251,7 +253,8 @@ def test_a_frontier_made_anew_keeps_what_cannot_be_found_again(tmp_path: Path) -
     again.links_are_known()
     again.close()
     kept = sqlite3.connect(path)
-    assert kept.execute("SELECT origin FROM robots_history").fetchall() in ([], [("http://h1.test",)])
+    assert kept.execute("SELECT origin FROM robots_history").fetchall() == [("http://h1.test",)]
+    assert kept.execute("SELECT key FROM sites").fetchall() == [("h1.test",)], "its Crawl-delay"
     assert kept.execute("SELECT count(*) FROM robots").fetchone() == (0,)
     kept.close()
     other = tmp_path.with_name("other")
@@ -264,6 +267,26 @@ def test_a_frontier_made_anew_keeps_what_cannot_be_found_again(tmp_path: Path) -
     again = opened(tmp_path)
     assert again.is_new
     again.close()
+
+
+@pytest.mark.parametrize("columns", ["reason, url, parent", "reason, url, parent, crawl", "reason, url"])
+def test_refusals_are_kept_of_every_layout(tmp_path: Path, columns: str) -> None:
+    """An older Weft, which had one crawl, did not say whose a refusal was."""
+    path = tmp_path / "frontier.db"
+    db = sqlite3.connect(path)
+    db.executescript(f"PRAGMA page_size=4096; CREATE TABLE refusals ({columns}); CREATE TABLE filler (text)")
+    row: tuple[object, ...] = ("scope", "http://b.test/", 7, 3)[: columns.count(",") + 1]
+    db.execute(f"INSERT INTO refusals VALUES ({','.join('?' * len(row))})", row)
+    broken = (5, "http://b.test/", 7, 3), ("scope", 6, 7, 3)
+    db.executemany(f"INSERT INTO refusals VALUES ({','.join('?' * len(row))})", [one[: len(row)] for one in broken])
+    db.executemany("INSERT INTO filler VALUES (?)", [("x" * 4000,)] * 3)
+    db.commit()
+    db.close()
+    os.truncate(path, path.stat().st_size - 4096)
+    assert renew(tmp_path, [])
+    with contextlib.closing(sqlite3.connect(path)) as made:
+        kept = made.execute("SELECT * FROM refusals").fetchall()
+    assert kept == {2: [], 3: [("scope", "http://b.test/", 7, 1)], 4: [("scope", "http://b.test/", 7, 3)]}[len(row)]
 
 
 def test_a_record_that_fails_its_checksum_makes_a_frontier_anew(tmp_path: Path) -> None:
@@ -328,3 +351,16 @@ def test_the_frontiers_files_are_its_owners_alone(closed: tuple[Path, set[str]],
     files = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "frontier").rglob("*")}
     assert {mode for path, mode in files.items() if path.is_file()} == {0o600}
     assert stat.S_IMODE((tmp_path / "frontier").stat().st_mode) == 0o700
+
+
+def test_a_journal_may_be_used_by_another_thread_than_the_one_that_opened_it(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "frontier.db")
+    journal.put_meta("of", "the first")
+
+    def use() -> str:
+        journal.commit()
+        return str(journal.meta("of"))
+
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(use).result() == "the first"
+    journal.close()
