@@ -467,3 +467,12 @@ def test_what_looks_like_a_key_within_an_entry_is_none(before: int) -> None:
     assert (packed.get(key), len(packed)) == (5, before + 1)
     packed.put(key, 6)
     assert (packed.pop(key), packed.pop(key), len(packed)) == (6, None, before)
+
+
+def test_where_enough_that_nobody_knows_are_due_no_others_are_woken(bench: Bench) -> None:
+    bench.queues.most_awake = 3
+    bench.admit(*(f"https://{host}/{number}" for host in "abcdef" for number in range(5)))
+    assert (len(bench.queues.sites), len(bench.queues.resting)) == (3, 3)
+    bench.queues.most_awake = 100
+    assert len(bench.claim(1)) == 1
+    assert len(bench.queues.resting) == 3

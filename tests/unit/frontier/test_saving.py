@@ -20,6 +20,7 @@ from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.embedded import rows, spill
 from weft.frontier.embedded.checkpoint import Writer
 from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.saving import Saving
 from weft.frontier.embedded.spill import SpillQueue
 from weft.records import Found
 from weft.supervise.process import has_ended
@@ -91,6 +92,7 @@ def test_a_checkpoint_is_of_the_moment_of_its_fork_whatever_happens_then(
     os.write(write, b"x")
     assert not frontier._is_saving(wait=True)
     assert SpillQueue.unused is None
+    assert frontier._queues.resting.rows._kept is None, "from now on files are deleted at once"
     frontier._since_checkpoint = 0
     frontier.close()
     os.close(read)
@@ -157,3 +159,9 @@ def test_a_child_dies_with_the_process_that_it_comes_from() -> None:
     finally:
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
+
+
+def test_one_that_is_over_stays_so() -> None:
+    saving = Saving(lambda: None)
+    assert saving.is_over(wait=True)
+    assert saving.is_over() and saving.is_over(wait=True)
