@@ -428,6 +428,45 @@ def test_one_that_has_waited_long_and_has_no_permit_holds_nobody_up(make: Make, 
     assert claim_one(harness).crawl == other
 
 
+def test_one_that_has_waited_long_for_a_robots_txt_holds_nobody_up(make: Make) -> None:
+    harness = make(delay_s=1.0, places=2, lease_s=9000.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    other = frontier.open_crawl("other", CrawlLimits(), polite(1.0, places=2))
+    frontier.admit(other, [page(f"https://a/other/{number}") for number in range(3)])
+    robots = claim_one(harness)
+    assert (robots.url, robots.crawl) == ("https://a/robots.txt", other)
+    harness.advance(30.0)
+    frontier.admit(harness.crawl, pages("a", 3))
+    for _ in range(3):
+        lease = claim_one(harness)
+        assert lease.crawl == harness.crawl
+        done(harness, lease)
+        harness.advance(1.1)
+    assert frontier.claim("me", 9) == []
+
+
+def test_one_that_has_waited_long_keeps_the_next_place_and_nobody_asks_in_vain(make: Make) -> None:
+    harness = make(delay_s=1.0, places=2, lease_s=9000.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, pages("a", 5))
+    first = claim_one(harness)
+    other = frontier.open_crawl("other", CrawlLimits(), polite(1.0, places=1))
+    frontier.admit(other, [page("http://a/other")])
+    harness.advance(1.1)
+    second = claim_one(harness)
+    assert second.crawl == harness.crawl, "for the other there is no place"
+    done(harness, first)
+    harness.advance(30.0)
+    assert frontier.claim("me", 9) == [], "it is the other's turn"
+    due = frontier.next_due()
+    assert due is None or due > harness.time, "a loop that asked again at once would never sleep"
+    done(harness, second)
+    harness.advance(1.1)
+    assert other in {lease.crawl for lease in frontier.claim("me", 9)}
+
+
 def test_a_recrawl_is_told_the_last_item_before_it_and_begins_once(make: Make) -> None:
     harness = make(delay_s=0.0)
     frontier = harness.start()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from harnesses import Harness, no_robots, page
 
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, Slots
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, Slots, Wanted
 from weft.frontier.politeness import SLOW_S
 from weft.records import Lease
 
@@ -154,3 +154,11 @@ def test_an_edited_crawl_is_scheduled_anew_whatever_its_sites_have_shown(make: M
     harness.frontier.change_crawl(harness.crawl, CrawlLimits(), type(harness.section)(delay_s=2.0, places=1), 1.0)
     harness.advance(3.0)
     assert sorted(web.claim(None)) == ["fine", "mute", "new", "slow"]
+
+
+def test_a_request_that_its_address_has_no_place_for_gives_its_slot_back(make: Make) -> None:
+    web = Web(make(key_scope="ip", delay_s=5.0))
+    web.add("a", "b", "c", "d", pages=1)
+    assert len(web.claim()) == 2 and web.harness.frontier.claim("me", 9, FEW) == []
+    assert web.harness.frontier.take_places([Wanted(lease, "192.0.2.1") for lease in web.leases]) == [True, False]
+    assert web.claim() == ["c"]

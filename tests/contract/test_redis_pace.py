@@ -10,7 +10,6 @@ import pytest
 from harnesses import RedisHarness, no_robots, pages
 
 from weft.frontier.contract import End, Ended, Outcome
-from weft.frontier.redis import view
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.view import site_pace
 from weft.records import Lease
@@ -79,7 +78,7 @@ def test_a_sites_pace_is_told_to_the_microsecond(pod: RedisHarness, monkeypatch:
     client.hset("s:a", mapping={"t": "7000000:2000000:3:2:900000000:0::250000000", "l": "1500000:125000000"})
     client.hset("n", "offset", 20_000_000)
     monkeypatch.setattr(client, "time", lambda: (400, 500_000))
-    monkeypatch.setattr(view.time, "time", lambda: 5000.0)
+    monkeypatch.setattr("weft.frontier.redis.view.time.time", lambda: 5000.0)
     pace = site_pace(client, "redis", "a")
     assert (pace.crawl_delay, pace.extra, pace.lag, pace.recent, pace.usual) == (7.0, 2.0, 250.0, 1.5, 125.0)
     assert pace.open and pace.held_wall == 5000.0 + 900.0 - 420.5
@@ -89,3 +88,11 @@ def test_a_sites_pace_is_told_to_the_microsecond(pod: RedisHarness, monkeypatch:
     assert (pace.crawl_delay, pace.recent, pace.usual, pace.open) == (3.0, 0.0, 0.5, True), "that of its address"
     client.hdel("n", "offset")
     assert site_pace(client, "redis", "a").held_wall == 5000.0 + 0.000001 - 400.5
+
+
+@pytest.mark.parametrize(("recent", "lag"), [(11_000_000, 0.0), (11_000_004, 9.000003)])
+def test_a_site_lags_from_more_than_three_times_the_usual_on(pod: RedisHarness, recent: int, lag: float) -> None:
+    client: Any = pod.clients[0]
+    client.hset("s:a", "l", f"{recent}:3000000")
+    ask(pod, pod.frontier, 3.0)
+    assert site_pace(client, "redis", "a").lag == lag

@@ -160,6 +160,7 @@ def test_a_query_is_in_the_pages_encoding(href: str, encoding: str, query: str) 
         ("localhost", ("", "")),
         ("127.0.0.1", ("", "")),
         ("[::1]", ("", "")),
+        ("www.host.notatld", ("", "")),
     ],
 )
 def test_what_a_registry_has_given_a_name_under(host: str, registered: tuple[str, str]) -> None:
@@ -239,3 +240,12 @@ def test_the_longest_extension_is_seen_in_a_list_as_in_one_url() -> None:
 )
 def test_what_was_typed_without_a_scheme_may_be_stored_under_either(typed: str, stored: list[str]) -> None:
     assert urls.stored_as(typed) == stored
+
+
+def test_a_port_is_at_most_65535() -> None:
+    assert urls.seed("a.test:65535/") == "https://a.test:65535/"
+    for port in ("65536", "99999", "-1", "x"):
+        with pytest.raises(BadUrl, match="port"):
+            urls.seed(f"https://a.test:{port}/")
+    with pytest.raises(BadUrl, match="host"):
+        urls.seed("https://a^b.test:65535/")

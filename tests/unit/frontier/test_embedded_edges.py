@@ -18,7 +18,7 @@ from weft.config import PolitenessSection, ScopeSection
 from weft.errors import DiskFull
 from weft.frontier import admission
 from weft.frontier.admission import Rules
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, PageLinks, RobotsRecord, Slots, Wanted
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, PageLinks, RobotsRecord, Wanted
 from weft.frontier.embedded import checkpoint, robots_files, routing, spill, state
 from weft.frontier.embedded import frontier as embedded
 from weft.frontier.embedded.frontier import EmbeddedFrontier
@@ -664,19 +664,3 @@ def test_a_row_is_read_as_the_next_commit_will_leave_it(tmp_path: Path) -> None:
     journal.delete("sites", "a")
     assert journal.latest_record("sites", "a") is None
     journal.close()
-
-
-def test_a_request_that_its_address_has_no_place_for_gives_its_slot_back(tmp_path: Path) -> None:
-    section = PolitenessSection(delay_s=5.0, places=1, key_scope="ip")
-    frontier = EmbeddedFrontier(tmp_path / "f", section, clock=lambda: 1000.0)
-    crawl = frontier.open_crawl("test", CrawlLimits())
-    frontier.recover()
-    for host in "abc":
-        frontier.robots_known(f"http://{host}", RobotsRecord("ok", b"", 9e12), None)
-    frontier.admit(crawl, [Found(f"http://{host}/1", 1) for host in "abc"])
-    two = Slots(unknown=2, slow=1)
-    leases = frontier.claim("me", 9, two)
-    assert len(leases) == 2 and frontier.claim("me", 9, two) == []
-    assert frontier.take_places([Wanted(lease, "192.0.2.1") for lease in leases]) == [True, False]
-    assert [lease.url for lease in frontier.claim("me", 9, two)] == ["http://c/1"]
-    frontier.close()

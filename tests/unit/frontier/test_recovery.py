@@ -166,16 +166,20 @@ def test_who_reads_a_long_journal_or_a_checkpoint_tells_that_it_is_alive(lives: 
         frontier.commit()
     lives.next(NEVER)
     assert lives.beats >= (20 if checkpoint_every == NEVER else 1)
+    lives.close()
 
 
-@pytest.mark.parametrize("checkpoint_every", [10**9, -1_000_000])
-def test_numbers_go_on_beyond_those_of_a_crawl_that_is_not_open(lives: Lives, checkpoint_every: int) -> None:
+@pytest.mark.parametrize("others", [0, 5])
+@pytest.mark.parametrize("checkpoint_every", [NEVER, ALWAYS])
+def test_numbers_go_on_beyond_those_of_a_crawl_that_is_not_open(
+    lives: Lives, checkpoint_every: int, others: int
+) -> None:
     frontier = lives.next(checkpoint_every)
     frontier.admit(lives.crawl, [Found("https://a/1", 0)])
     other = frontier.open_crawl("other", CrawlLimits())
-    frontier.admit(other, [Found(f"https://a/{number}", 0) for number in range(5)])
+    frontier.admit(other, [Found(f"https://a/{number}", 0) for number in range(others)])
     frontier.commit()
-    last = max(item.item for item in frontier.items(other))
+    last = max((item.item for item in frontier.items(other)), default=1)
     frontier = lives.next(checkpoint_every)
     frontier.admit(lives.crawl, [Found("https://a/2", 0)])
     assert [item.item for item in frontier.items(lives.crawl)] == [1, last + 1]

@@ -112,6 +112,32 @@ def test_a_line_that_was_not_written_so_is_passed_over_and_makes_all_wait(tmp_pa
     assert (recent.unreadable, recent.unsure_at) == (1, NOW)
 
 
+@pytest.mark.parametrize(
+    ("line", "is_read"),
+    [
+        (b"S\t4\t106.0\t1.0\ta\t5\t1\thttp://a/\n", True),
+        (b"S\t4\t106.0\t1.0\ta\t5\t1\thttps://a/\n", True),
+        (b"S\t4\t106.0\t1.0\ta.test\t5\t2\thttp://www.a.test/\n", True),
+        (b"S\t4\t106.0\t1.0\tq.test\t5\t1\thttp://a.test/\n", False),  # the key is not the URL's
+        (b"S\t4\t106.0\t1.0\tx\t5\t1\thttp://a/x/y\n", False),
+        (b"S\t4\t106.0\t1.0\ta.test\t5\t0\thttp://a.test/\n", False),
+        (b"S\t4\t106.0\t1.0\t\t5\t1\thttp://a.test/\n", False),
+        (b"S\t4\t106.0\t1.0\ta.test\tinf\t1\thttp://a.test/\n", False),
+        (b"S\t4\t106.0\t1.0\ta.test\t5\t1\thttp:\n", False),
+        (b"E\t1\t0\t200\n", True),
+        (b"E\t1\t-3\t200\n", False),
+        (b"E\t1\t106.0\t20\x000\n", False),
+    ],
+)
+def test_a_line_without_a_checksum_is_read_if_it_can_be_one(tmp_path: Path, line: bytes, is_read: bool) -> None:
+    """An older Weft wrote none: then only what the line says can show that it is damaged."""
+    path = written(tmp_path)
+    path.write_bytes(line + path.read_bytes())
+    gaps = Gaps(files=[])
+    assert len(list(read_events(tmp_path, gaps))) == 7 + is_read
+    assert gaps.lines == (not is_read)
+
+
 @pytest.mark.parametrize("at", ["99.0", "600.0"])
 def test_an_end_before_its_start_or_in_the_future_is_no_end(tmp_path: Path, at: str) -> None:
     path = written(tmp_path)

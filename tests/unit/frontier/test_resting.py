@@ -476,3 +476,17 @@ def test_where_enough_that_nobody_knows_are_due_no_others_are_woken(bench: Bench
     bench.queues.most_awake = 100
     assert len(bench.claim(1)) == 1
     assert len(bench.queues.resting) == 3
+
+
+def test_of_those_that_nobody_knows_as_many_are_woken_as_have_a_turn(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.admit(*(f"https://{host}/" for host in "abcdefghi"))
+    bench.queues.most_awake = 100
+    monkeypatch.setattr(Wheel, "due", lambda *_: 1000)
+    monkeypatch.setattr(Wheel, "waiting", lambda *_: 1)
+    at_rest = len(bench.queues.resting)
+    bench.queues.wake_due(3 * (KNOWN_TURNS + 1) - 1, bench.time)
+    assert at_rest - len(bench.queues.resting) == 2
+    bench.queues.wake_due(3 * (KNOWN_TURNS + 1), bench.time)
+    assert at_rest - len(bench.queues.resting) == 2 + 3

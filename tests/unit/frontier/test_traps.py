@@ -203,3 +203,12 @@ def test_parameters_go_by_their_names() -> None:
     assert without_parameters("https://a/x?utm_a=1&b=2&ref&c", patterns) == "https://a/x?b=2&c"
     assert without_parameters("https://a/x?ref=1", patterns) == "https://a/x"
     assert without_parameters("https://a/x?REF=1&reference=2", patterns) == "https://a/x?REF=1&reference=2"
+
+
+def test_words_may_be_asked_for_once_a_page_of_the_pattern_has_counted() -> None:
+    guard = SamenessGuard()
+    assert not guard.may_compare("https://a/1") and not guard.may_compare("https://a/about")
+    guard.observe("https://a/1", "T", 5, lambda: WORDS)
+    assert not guard.may_compare("https://a/2"), "it has led nowhere yet"
+    guard.leads("https://a/1", "https://a/7")
+    assert guard.may_compare("https://a/2") and not guard.may_compare("https://b/2")
