@@ -95,7 +95,7 @@ def test_each_kind_of_proxy_gets_the_right_verdict(proxies: Proxies, section: Pr
         f"http://user:right@127.0.0.1:{silent.port}": "anonymous",
         f"socks5://user:p@ss@127.0.0.1:{socks.port}": "elite",
         f"http://127.0.0.1:{silent.port}": "it asks for a login (407)",
-        f"socks5://user:wrong@127.0.0.1:{socks.port}": "rejected",
+        f"socks5://user:wrong@127.0.0.1:{socks.port}": "refuses the login",
         f"http://127.0.0.1:{free_port()}": "connect",
         f"http://127.0.0.1:{proxies.listening(hangs)}": "not done in",
         f"http://127.0.0.1:{proxies.listening(hijacks)}": "it answers with something else than the page",
