@@ -24,7 +24,8 @@ from weft.telemetry import Log, Slot
 # A process drains for ten seconds, then writes down what it has: on a busy machine that takes some more. What is in
 # flight when it is killed is fetched again.
 STOP_S = 20.0
-STARTS = 4  # times as long as later may pass before the first heartbeat: a large index is read meanwhile
+# A process reads its frontier and its index before its first heartbeat: it may take so many times longer than later.
+FIRST_BEAT = 4
 POLICY = RestartPolicy(first_delay_s=0.2, max_failures=6, stop_grace_s=STOP_S)
 log = Log("weft.crawl.orchestrator")
 _MODULES = {"fetcher": "weft.crawl.fetcher", "parser": "weft.crawl.pods.parser"}  # by role
@@ -44,7 +45,7 @@ class Process:
         self._service = Service(
             self.slot.name,
             self._command,
-            health=Moving(lambda: pulse(pulse_folder), stuck_s, start_s=STARTS * stuck_s),
+            health=Moving(lambda: pulse(pulse_folder), stuck_s, start_s=FIRST_BEAT * stuck_s),
             policy=POLICY,
             judge=self._judged,
             on_start=self._started,
