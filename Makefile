@@ -3,13 +3,14 @@
 BIN := .venv/bin
 RUN := .venv/.ready-run
 DEV := .venv/.ready-dev
+COMPILED := src/weft/frontier/_seen_table.c
 
 setup: $(DEV)            ## the development environment in .venv
 
-$(RUN): requirements/run.lock pyproject.toml scripts/setup
+$(RUN): requirements/run.lock pyproject.toml scripts/setup $(COMPILED)
 	@scripts/setup run
 
-$(DEV): requirements/dev.lock requirements/run.lock pyproject.toml scripts/setup
+$(DEV): requirements/dev.lock requirements/run.lock pyproject.toml scripts/setup $(COMPILED)
 	@scripts/setup dev
 
 demo: $(RUN)             ## serve a synthetic web on loopback and crawl it, live

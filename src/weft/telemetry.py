@@ -293,6 +293,7 @@ class Metrics:
         self._cpu = self.counter("weft_process_cpu_seconds_total", "User and system CPU time spent.")
         self._cpu_before = self._cpu.value
         self._memory = self.gauge("weft_process_resident_memory_bytes", "Resident memory.")
+        self._sockets: dict[str, str] = {}  # what `open_files` knows of them
         self._files = {
             kind: self.gauge("weft_process_open_fds", "Open file descriptors, by kind.", kind=kind) for kind in FD_KINDS
         }
@@ -365,7 +366,7 @@ class Metrics:
         self._cpu.value = self._cpu_before + usage.ru_utime + usage.ru_stime
         try:
             self._memory.set(int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize())
-            for kind, number in open_files(self.redis_peers).items():
+            for kind, number in open_files(self.redis_peers, self._sockets).items():
                 self._files[kind].set(number)
             for line in Path("/proc/self/io").read_text().splitlines():
                 name, _, value = line.partition(": ")
@@ -376,9 +377,14 @@ class Metrics:
             self._memory.set(self._memory.value or usage.ru_maxrss * 1024)
 
 
-def open_files(redis: Collection[Peer] = ()) -> dict[str, int]:
-    """This process's descriptors by kind. A TCP connection that is not to a Redis counts as HTTP."""
+def open_files(redis: Collection[Peer] = (), known: dict[str, str] | None = None) -> dict[str, int]:
+    """This process's descriptors by kind. A TCP connection that is not to a Redis counts as HTTP.
+
+    `known`: the kinds of sockets that an earlier call has looked at; kept from call to call, it spares a crawl with
+    thousands of connections a pause. Where there is a Redis all are looked at: one may not be connected yet.
+    """
     counts = dict.fromkeys(FD_KINDS, 0)
+    before, met = known or {}, dict[str, str]()
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 (names alone, no objects)
         try:
             target = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115
@@ -386,8 +392,11 @@ def open_files(redis: Collection[Peer] = ()) -> dict[str, int]:
             continue  # the one that the listing itself had open
         kind = target.partition(":")[0]
         if kind == "socket":
-            kind = _socket_kind(int(name), redis)
+            kind = met[target] = before.get(target) or _socket_kind(int(name), redis)
         counts["file" if target.startswith("/") else kind if kind in counts else "other"] += 1
+    if known is not None:
+        known.clear()
+        known.update(met if not redis else {})
     return counts
 
 

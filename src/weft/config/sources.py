@@ -15,7 +15,7 @@ from weft.config.values import Value
 
 DEBUG_PODS = "WEFT_DEBUG_POD_ASSIGNMENT"
 # WEFT_ variables that are switches of their own, not keys.
-SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*|RUNTIME_DIR|SERVER|API_KEY)")
+SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*|RUNTIME_DIR|PURE_PYTHON|SERVER|API_KEY)")
 
 
 # What a setting is called elsewhere, without our prefix.

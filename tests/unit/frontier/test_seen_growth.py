@@ -1,12 +1,19 @@
-"""The seen set over several doublings of its table, and what it knows a URL by."""
+"""The seen set over several doublings of its table, and what it knows a URL by; on both of its tables."""
 
 from __future__ import annotations
 
+import os
+import random
+import subprocess
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from xxhash import xxh3_64_digest
+from xxhash import xxh3_64_intdigest
 
+from weft.frontier import seen as seen_module
+from weft.frontier import seen_table
 from weft.frontier.seen import SeenSet, seen_key
 from weft.records import Found, Purpose
 
@@ -15,8 +22,31 @@ URLS = [f"https://example.com/page/{number}" for number in range(COUNT)]
 OTHERS = [f"https://example.org/page/{number}" for number in range(COUNT)]
 
 
+def compiled_table() -> Any:
+    try:
+        from weft.frontier import _seen_table  # type: ignore[attr-defined]
+    except ImportError:
+        assert not os.environ.get("WEFT_REQUIRE_TOOLS"), "the compiled table is missing and this run requires it"
+        pytest.skip("the table was not compiled: no C compiler, or no headers of Python, when Weft was installed")
+    return _seen_table.Table
+
+
+@pytest.fixture(scope="module", params=["compiled", "python"], autouse=True)
+def table(request: pytest.FixtureRequest) -> Iterator[Any]:
+    chosen = compiled_table() if request.param == "compiled" else seen_table.Table
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seen_module, "Table", chosen)
+        yield chosen
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fingerprint of a text is the number that it writes, in hexadecimal digits."""
+    monkeypatch.setattr(seen_module, "xxh3_64_intdigest", lambda data, _seed: int(data, 16))
+
+
 @pytest.fixture(scope="module")
-def grown() -> SeenSet:
+def grown(table: Any) -> SeenSet:
     seen = SeenSet(3)
     assert seen.add_new(URLS) == URLS
     return seen
@@ -79,8 +109,8 @@ def test_a_url_that_is_forgotten_takes_no_other_with_it() -> None:
     assert seen.add_new(URLS[:40_000]) == gone
 
 
-def test_fingerprints_that_differ_in_any_one_bit_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.frontier.seen.xxh3_64_digest", lambda data, _seed: bytes.fromhex(data.decode()))
+@pytest.mark.usefixtures("written")
+def test_fingerprints_that_differ_in_any_one_bit_are_two() -> None:
     there = [number.to_bytes(8, "big") for number in (0x0102030405060708 * step % 2**64 for step in range(1, 100))]
     seen = SeenSet(1)
     seen.add_new([one.hex() for one in there])
@@ -108,9 +138,9 @@ def test_the_table_is_as_large_for_few_at_a_time_as_for_all_at_once() -> None:
     assert few.shape() == all_.shape()
 
 
-def test_the_end_of_one_fingerprint_and_the_start_of_the_next_are_no_third(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("written")
+def test_the_end_of_one_fingerprint_and_the_start_of_the_next_are_no_third() -> None:
     """Fingerprints lie end to end: what is found across a border is none, but one may still come further on."""
-    monkeypatch.setattr("weft.frontier.seen.xxh3_64_digest", lambda data, _seed: bytes.fromhex(data.decode()))
     first, second = "aabbccddeeff0100", "1122334455667700"
     across = "ccddeeff01112200"  # the last five bytes of the first as they are kept, and the first two of the second
     seen = SeenSet(1)
@@ -143,9 +173,10 @@ def test_a_sitemap_and_a_redirect_into_its_own_chain_are_known_for_themselves(fo
 def test_a_fingerprint_is_found_on_the_grid_alone(at: int) -> None:
     """Fingerprints lie end to end: the end of one and the start of the next may look like a third."""
     url, filled = "http://a/1", SeenSet(5)
-    entry = xxh3_64_digest(url.encode(), 5)[:7]
-    place = filled._place(xxh3_64_digest(url.encode(), 5))
-    filled._buckets[place] = b"x" * at + entry + b"y" * (21 - 7 - at if at < 15 else 0)
+    number = xxh3_64_intdigest(url.encode(), 5)
+    assert filled.reset_to((255, 0, 256)) == 1
+    sizes = [21 if bucket == number & 255 else 0 for bucket in range(256)]
+    filled.load((sizes, b"x" * at + (number >> 8).to_bytes(7, "big") + b"y" * (14 - at)))
     is_there = at % 7 == 0
     assert (url in filled) == is_there
     assert filled.unknown([url]) == ([] if is_there else [url])
@@ -176,3 +207,98 @@ def test_what_was_looked_up_is_not_remembered_for_ever() -> None:
         assert len(seen._missed) <= 4096 + 500
     seen.forget_missed()
     assert (len(seen._missed), seen.add_new(URLS[49_990:50_010]), len(seen)) == (0, URLS[49_990:50_010], 20)
+
+
+def test_the_seen_set_keeps_every_url_while_it_grows() -> None:
+    seen = SeenSet(1)
+    urls = [f"https://example.com/page/{n}" for n in range(60_000)]
+    assert seen.add_new(urls) == urls
+    assert seen.add_new(urls) == []
+    assert all(url in seen for url in urls[::97])
+    assert "https://example.com/other" not in seen
+    seen.discard(urls[5])
+    assert (urls[5] in seen, len(seen)) == (False, 59_999)
+    copy = SeenSet(1)
+    assert copy.reset_to(seen.shape()) == len(list(seen.dump()))
+    for piece in seen.dump():
+        copy.load(piece)
+    assert len(copy) == 59_999
+    assert copy.add_new(urls) == [urls[5]]
+
+
+@pytest.mark.usefixtures("written")
+def test_all_64_bits_of_a_fingerprint_count() -> None:
+    chance = random.Random(5)
+    fingerprints = [chance.randbytes(8) for _ in range(3000)]
+    for bit in range(64):  # each has neighbours that differ from it in one bit
+        fingerprints += [(int.from_bytes(one, "big") ^ 1 << bit).to_bytes(8, "big") for one in fingerprints[:700]]
+    urls = [fingerprint.hex() for fingerprint in fingerprints]
+    seen = SeenSet(1)
+    assert seen.add_new(urls[::2]) == urls[::2]
+    assert seen.unknown(urls) == urls[1::2]
+    assert seen.add_new(urls) == urls[1::2]
+    assert len(seen) == len(urls)
+
+
+def test_fingerprints_of_two_crawls_differ() -> None:
+    assert SeenSet(1).fingerprint("http://a/") != SeenSet(2).fingerprint("http://a/")
+
+
+def test_either_table_goes_on_with_what_the_other_has_dumped(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = SeenSet(9)
+    first.add_new(URLS[:30_000])
+    first.discard(URLS[7])
+    other = seen_table.Table if table is not seen_table.Table else compiled_table()
+    monkeypatch.setattr(seen_module, "Table", other)
+    second = SeenSet(9)
+    second.reset_to(first.shape())
+    for piece in first.dump():
+        second.load(piece)
+    assert (len(second), second.unknown(URLS[:30_010])) == (29_999, [URLS[7], *URLS[30_000:30_010]])
+    for seen in (first, second):  # and both grow in the same way
+        seen.add_new(URLS[:60_000])
+    assert list(first.dump()) == list(second.dump())
+    assert first.shape() == second.shape()
+
+
+def test_a_random_life_is_that_of_a_set(table: Any) -> None:
+    chance, ours, model = random.Random(11), SeenSet(4), set[str]()
+    urls = [f"http://a/{number}" for number in range(3000)]
+    for _ in range(4000):
+        some = chance.choices(urls, k=chance.randrange(1, 12))
+        if chance.random() < 0.2:
+            ours.discard(some[0])
+            model.discard(some[0])
+        new = ours.unknown(some)
+        assert new == [url for url in some if url not in model]
+        if chance.random() < 0.5:
+            some = list(dict.fromkeys(new if chance.random() < 0.5 else some))
+            assert ours.add_new(some) == [url for url in some if url not in model]
+            model.update(some)
+        assert len(ours) == len(model)
+    assert sorted(url for url in urls if url in ours) == sorted(model)
+
+
+def test_what_is_no_dump_is_refused_and_a_table_that_is_not_loaded_says_so() -> None:
+    compiled = compiled_table()()
+    for sizes, content in (([8], b"12345678"), ([7, 7], b"1234567"), ([-7], b"")):
+        with pytest.raises(ValueError, match="dump"):
+            compiled.load(sizes, content)
+    compiled.reset(255, 0)
+    for use in (lambda: 3 in compiled, lambda: compiled.discard(3), lambda: compiled.add_new(["a"], [3])):
+        with pytest.raises(IndexError):
+            use()
+    with pytest.raises(ValueError, match="length"):
+        compiled.add_new(["a"], [])
+    with pytest.raises(OverflowError):
+        compiled_table()().add_new(["a"], [1 << 64])
+
+
+@pytest.mark.parametrize(("setting", "name"), [("1", "weft.frontier.seen_table"), ("", "weft.frontier._seen_table")])
+def test_the_compiled_table_is_used_unless_python_is_asked_for(setting: str, name: str) -> None:
+    compiled_table()
+    code = "from weft.frontier.seen import Table; print(Table.__module__)"
+    told = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "WEFT_PURE_PYTHON": setting}, capture_output=True, text=True
+    )
+    assert told.stdout.split() == [name]

@@ -27,37 +27,6 @@ def test_the_seen_set_is_a_set(batches: list[list[str]]) -> None:
         assert len(seen) == len(model)
 
 
-def test_the_seen_set_keeps_every_url_while_it_grows() -> None:
-    seen = SeenSet(1)
-    urls = [f"https://example.com/page/{n}" for n in range(60_000)]
-    assert seen.add_new(urls) == urls
-    assert seen.add_new(urls) == []
-    assert all(url in seen for url in urls[::97])
-    assert "https://example.com/other" not in seen
-    seen.discard(urls[5])
-    assert (urls[5] in seen, len(seen)) == (False, 59_999)
-    copy = SeenSet(1)
-    assert copy.reset_to(seen.shape()) == len(list(seen.dump()))
-    for piece in seen.dump():
-        copy.load(piece)
-    assert len(copy) == 59_999
-    assert copy.add_new(urls) == [urls[5]]
-
-
-def test_all_64_bits_of_a_fingerprint_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.frontier.seen.xxh3_64_digest", lambda data, _seed: bytes.fromhex(data.decode()))
-    chance = random.Random(5)
-    fingerprints = [chance.randbytes(8) for _ in range(3000)]
-    for bit in range(64):  # each has neighbours that differ from it in one bit
-        fingerprints += [(int.from_bytes(one, "big") ^ 1 << bit).to_bytes(8, "big") for one in fingerprints[:700]]
-    urls = [fingerprint.hex() for fingerprint in fingerprints]
-    seen = SeenSet(1)
-    assert seen.add_new(urls[::2]) == urls[::2]
-    assert seen.unknown(urls) == urls[1::2]
-    assert seen.add_new(urls) == urls[1::2]
-    assert len(seen) == len(urls)
-
-
 class QueueAt(SpillQueue):
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -65,10 +34,6 @@ class QueueAt(SpillQueue):
 
     def file(self) -> Path:
         return self._path
-
-
-def test_fingerprints_of_two_crawls_differ() -> None:
-    assert SeenSet(1).fingerprint("http://a/") != SeenSet(2).fingerprint("http://a/")
 
 
 @settings(max_examples=60)

@@ -98,6 +98,7 @@ class Leases(State):
             self._schedule(state)
             over.append((state.noted, one.at, state.clock.due))
         self._machine.ended(over)
+        self._commit_sites()
 
     def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
         """Ends leases. `batch`: the store's batch that `acknowledge` names once it is durable."""
@@ -130,6 +131,7 @@ class Leases(State):
             # The request for robots.txt has already ended, and set `due` with the shorter delay.
             site.clock.due = max(site.clock.due, self.now() + crawl_delay_s)
             self._save_site(site)
+            self._commit_sites()
         self._queues.schedule(site)
 
     def next_due(self) -> float | None:
@@ -150,6 +152,7 @@ class Leases(State):
             granted = [self._take_place(one, may_ask) for one in wanted]
         if not all(granted):
             self._requests.try_flush()
+        self._commit_sites()
         return granted
 
     def _take_place(self, wanted: Wanted, may_ask: bool) -> bool:

@@ -104,6 +104,8 @@ class State:
         self.saved_beside_from = SAVED_BESIDE_FROM
         self._saving: Saving | None = None
         self._refusals_kept: Counter[int] = Counter()  # by crawl
+        self._has_saved_sites = False  # in the journal, to be committed
+        self._longest_saved_s = 0.0  # the journal's longest delay is this one at least
         self.unreadable_requests = 0  # lines of the request log; known after `recover`
         self.missing_log_bytes = missing_bytes(folder / "requests", self._journal.meta("request_log"))
         self._requests = RequestLog(folder / "requests", self.now())
@@ -231,14 +233,21 @@ class State:
         return self._folder / "spill" / str(crawl)
 
     def _save_site(self, site: Site) -> None:
+        """What a site has asked for must survive a kill before the next regular commit: `_commit_sites` ends the call
+        in which this happened."""
         self._queues.save(site)
         delay_s = site.clock.delay_s(self._section)
-        if delay_s > (self._journal.latest_meta("longest_delay") or 0.0):
-            self._journal.put_meta("longest_delay", delay_s)
-        # Rare, and must survive a kill before the next regular commit.
-        self._commit_early()
+        if delay_s > self._longest_saved_s:
+            self._longest_saved_s = max(delay_s, self._journal.latest_meta("longest_delay") or 0.0)
+            self._journal.put_meta("longest_delay", self._longest_saved_s)
+        self._has_saved_sites = True
+
+    def _commit_sites(self) -> None:
+        if self._has_saved_sites:
+            self._commit_early()
 
     def _commit_early(self) -> None:
+        self._has_saved_sites = False
         try:
             self._journal.commit()
         except DiskFull:
