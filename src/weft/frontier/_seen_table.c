@@ -131,10 +131,28 @@ static int number_at(PyObject *numbers, Py_ssize_t at, uint64_t *number) {
   return *number == (uint64_t)-1 && PyErr_Occurred() ? -1 : 0;
 }
 
+/* Has the buckets of all numbers brought into the processor's caches, side by side: in a table of millions each would be
+ * waited for in turn. */
+static void fetch_ahead(const Table *self, PyObject *numbers) {
+#ifdef __GNUC__
+  for (int pass = 0; pass < 2; pass++)
+    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(numbers); at++) {
+      Py_ssize_t place = place_of(self, PyLong_AsUnsignedLongLongMask(PyList_GET_ITEM(numbers, at)));
+      if (place >= self->size) continue;
+      if (pass == 0) __builtin_prefetch(&self->buckets[place]);
+      else if (self->buckets[place] != NULL) {
+        for (int line = 0; line < 6; line++) __builtin_prefetch(self->buckets[place] + line * 64);
+      }
+    }
+  PyErr_Clear();
+#endif
+}
+
 static PyObject *unknown(Table *self, PyObject *args) {
   PyObject *urls, *numbers, *missed;
   if (two_lists(args, "O!O!O", &urls, &numbers, &missed) < 0) return NULL;
   if (!PyDict_Check(missed)) return PyErr_Format(PyExc_TypeError, "missed is not a dict");
+  fetch_ahead(self, numbers);
   PyObject *found = PyList_New(0);
   for (Py_ssize_t at = 0; found != NULL && at < PyList_GET_SIZE(urls); at++) {
     uint64_t number;

@@ -5,7 +5,7 @@ searched with `find`; the table grows by splitting one bucket at a time (linear 
 at a thousand as at a hundred million, and there is no pause in which everything is rehashed. A fingerprint's last byte
 equals that of its bucket's number, so seven are kept.
 
-`_seen_table.c` is the same, compiled where there is a compiler at installation: a new link costs 2 µs less
+`_seen_table.c` is the same, compiled where there is a compiler at installation: a new link costs 1 µs less
 (docs/decisions/0047-a-compiled-table.md). Each gives dumps that the other loads.
 """
 
