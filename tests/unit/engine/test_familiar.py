@@ -56,8 +56,44 @@ def test_what_may_be_let_in_later_is_looked_at_again(href: str) -> None:
 
 def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(familiar, "_KEPT", 10)
+    monkeypatch.setattr(familiar, "_STRANGE", 100)
     links = known()
     for number in range(12):
         links.fresh(PAGE, [f"/{number}"])
     assert links.fresh(PAGE, ["/11", "/0"]) == ["/0"], "all before the last were forgotten"
     assert links.fresh(PAGE, ["/11", "/0"]) == []
+
+
+def test_where_every_link_is_new_one_page_in_eight_is_looked_at() -> None:
+    refused: Counter[str] = Counter()
+    links = known(refused)
+    pages = [[f"/{page}/{link}" for link in range(5)] for page in range(9)]
+    for page in pages:
+        assert links.fresh(PAGE, page) == page
+    again = [links.fresh(NEAR, page) for page in (pages[0], pages[8], pages[5])]
+    assert again == [pages[0], pages[8], pages[5]], "after four strange pages only the ninth was looked at"
+    for _ in range(4):
+        links.fresh(PAGE, ["/strange"])
+    assert links.fresh(NEAR, pages[8]) == [], "and the seventeenth, which has links of the ninth"
+    assert links.fresh(NEAR, [*pages[2], *pages[5], *pages[3]]) == pages[5], "from then on each one is"
+    assert refused == {Reason.DUPLICATE: 15}
+
+
+def test_another_site_is_not_strange_and_an_empty_page_tells_nothing() -> None:
+    links = known()
+    for number in range(6):
+        links.fresh(PAGE, [f"/{number}"])
+    assert links.fresh("http://b.example/", ["/x"]) == ["/x"]
+    assert links.fresh("http://b.example/", ["/x"]) == []
+    for _ in range(9):
+        links.fresh("http://b.example/", [])
+    assert links.fresh("http://b.example/", ["/x"]) == []
+
+
+def test_sites_that_are_all_strange_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(familiar, "_KEPT", 100)
+    links = known()
+    for site in range(500):
+        for page in range(6):
+            links.fresh(f"http://s{site}.example/", [f"/{page}"])
+        assert len(links._strange) <= 101 and sum(map(len, links._sites.values())) <= 101

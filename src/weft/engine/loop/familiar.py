@@ -3,6 +3,9 @@
 A page's links are mostly those of the pages around it. One that was joined, judged and looked up a moment ago need not
 be again: it is counted under the same reason as then, and that is all. Only where that reason cannot change: with a
 limit of depth, of hops or of pages for each domain, what was refused may be let in later (see RunningCrawl).
+
+Of a site whose pages lead to new URLs only, remembering them would be in vain: there one page in eight is looked at,
+until one has links that were met.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from collections import Counter
 from weft.records import Reason
 
 _KEPT = 60_000
+_STRANGE = 4  # pages in a row of which no link was met, from which on a site's are in vain
+_LOOKED_AT = 8  # one in so many of such a site's pages is looked at
 # What depends on the URL and the settings alone; a scope that is extended makes everything be forgotten.
 _LASTING = frozenset(
     {Reason.SCOPE, Reason.EXTENSION, Reason.LENGTH, Reason.SYNTAX, Reason.SCHEME, Reason.PATTERN, Reason.EXCLUDED}
@@ -24,14 +29,19 @@ class Familiar:
     def __init__(self, refused: Counter[str]) -> None:
         self._refused = refused
         self._sites: dict[str, dict[str, str]] = {}
+        self._strange: dict[str, int] = {}  # by site: how many pages in a row had no link that was met
         self._kept = 0
 
     def fresh(self, base: str, hrefs: list[str]) -> list[str]:
         """Those that must be looked at; the others are counted."""
         site = base[: base.index("/", 8)]
+        strange = self._strange.get(site, 0)
+        if strange >= _STRANGE and strange % _LOOKED_AT:
+            self._strange[site] = strange + 1
+            return hrefs
         fates = self._sites.get(site)
         if fates is None or self._kept > _KEPT:
-            if self._kept > _KEPT:
+            if self._kept + len(self._strange) > _KEPT:
                 self.forget()
             fates = self._sites.setdefault(site, {})
         met = list(map(fates.get, hrefs))
@@ -43,6 +53,8 @@ class Familiar:
                 self._refused.update(fate for fate in met if fate is not None and fate is not Reason.DUPLICATE)
         else:
             hrefs = []
+        if met:
+            self._strange[site] = strange + 1 if len(hrefs) == len(met) else 0
         self._refused[Reason.DUPLICATE] += again
         return hrefs
 
@@ -84,6 +96,7 @@ class Familiar:
     def forget(self) -> None:
         """What was turned away may be let in from now on."""
         self._sites.clear()
+        self._strange.clear()
         self._kept = 0
 
 
