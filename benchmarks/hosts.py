@@ -100,10 +100,11 @@ _PAUSE = """
 import sys, tempfile, time, json, gc
 from pathlib import Path
 from weft.config import PolitenessSection
+from weft.crawl.child import GC_THRESHOLDS
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found
-gc.freeze(); gc.set_threshold(20_000, 20, 100)
+gc.freeze(); gc.set_threshold(*GC_THRESHOLDS)
 frontier = EmbeddedFrontier(Path(sys.argv[1]), PolitenessSection(delay_s=1.0, places=1))
 crawl = frontier.open_crawl("pause", CrawlLimits())
 frontier.recover()

@@ -35,7 +35,7 @@ from weft.telemetry import Log, log_to_file
 
 LAYOUT = 1
 GRACE_S = 20.0  # longer than what is in flight is waited for
-GC_THRESHOLDS = (20_000, 20, 100)  # a page makes hundreds of objects and hardly a cycle: look for cycles rarely
+GC_THRESHOLDS = (20_000, 5, 400)  # a page makes hundreds of objects and hardly a cycle: look for cycles rarely
 log = Log("weft.engine.host")
 
 
