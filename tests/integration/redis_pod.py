@@ -6,6 +6,7 @@ them, and says when nothing is left.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -16,6 +17,9 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+if __name__ == "__main__":
+    gc.disable()  # as the processes of a crawl do while they start
 
 from weft import config as settings
 from weft.config import Config
@@ -213,4 +217,8 @@ def _patience(seconds: float) -> float:
 
 
 if __name__ == "__main__":
-    One(json.loads(sys.argv[1])).run()
+    one = One(json.loads(sys.argv[1]))
+    gc.freeze()
+    gc.enable()
+    one.run()
+    gc.freeze()  # and while they end

@@ -51,6 +51,8 @@ SUBSTITUTIONS = [
     (r"--max-pages (\d)000\b", r"--max-pages \g<1>2"),  # 1000: 12, 2000: 22, so that what goes on has something to do
     (r"WEFT_MAX_PAGES=\d+", "WEFT_MAX_PAGES=5"),
     (r"\bmax_pages=\d+", "max_pages=5"),
+    # A crawl that verbs are shown on has to be there for all of them, however late they come: it may not reach its end.
+    (r"max_pages=\d+, weight=2", "max_pages=5, delay=3600, weight=2"),
     (r'Engine\("\./engine"', 'Engine("./engine", allow_private=True, delay=0.01'),  # it does not read the environment
     (r"--hosts \d+ --pages \d+", "--hosts 4 --pages 30 --port 0"),
     (r'hosts=30, pages=300, profile="messy"', "hosts=2, pages=6"),

@@ -25,6 +25,8 @@ from weft.pipelines import PoolBroken, Result, Status, WorkerPool
 from weft.pipelines.pool.events import Event
 from weft.supervise import process
 
+# For those that never end. The others come to their end by themselves, however slow the machine is.
+LIMIT_S = float(round(patience(0.4)))
 # action -> (status, failure phase, a piece of the error, attempts)
 EXPECTED: dict[str, tuple[str, str | None, str, int]] = {
     "raise": ("failed", "clone", "ValueError: no such branch", 1),
@@ -39,8 +41,8 @@ EXPECTED: dict[str, tuple[str, str | None, str, int]] = {
     "segfault": ("crashed", "process", "SIGSEGV", 2),
     "recurses_to_death": ("crashed", "process", "SIGSEGV", 2),
     "allocates": ("crashed", "process", "memory limit of 300 MB", 2),
-    "native_block": ("timeout", "process", "limit of 2 s", 1),
-    "sleeps": ("timeout", "process", "limit of 2 s", 1),
+    "native_block": ("timeout", "process", f"limit of {LIMIT_S:g} s", 1),
+    "sleeps": ("timeout", "process", f"limit of {LIMIT_S:g} s", 1),
     "skips": ("skipped", "process", "seen before", 1),
     "forks": ("ok", None, "", 1),
     "installs_handler": ("ok", None, "", 1),
@@ -53,23 +55,32 @@ EXPECTED: dict[str, tuple[str, str | None, str, int]] = {
 }
 
 
-def bystanders(count: int, **more: Any) -> list[dict[str, Any]]:
-    return [{"id": f"by-{number}", **more} for number in range(count)]
+ENDLESS = [name for name, (status, *_) in EXPECTED.items() if status == "timeout"]
+
+
+def bystanders(count: int, first: int = 0, **more: Any) -> list[dict[str, Any]]:
+    return [{"id": f"by-{number}", **more} for number in range(first, first + count)]
 
 
 @pytest.fixture(scope="module")
 def misbehaved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
-    """Every misbehaving function once, in two pools (storm evidence from one would reach the other), and bystanders."""
+    """Every misbehaving function once, in three pools (storm evidence from one would reach the other, and two need a
+    short limit), and bystanders."""
     results: list[Result] = []
-    for number, names in enumerate([[n for n in EXPECTED if n != "kill_once"], ["kill_once"]]):
-        work = bystanders(100, sleep=0.001) if number == 0 else []
+    others = [name for name in EXPECTED if name not in ("kill_once", *ENDLESS)]
+    for names, limit_s, beside in (
+        (others, patience(20), bystanders(80, sleep=0.001)),
+        (ENDLESS, LIMIT_S, bystanders(20, first=80, sleep=0.001)),
+        (["kill_once"], patience(20), []),
+    ):
+        work = beside
         for place, name in enumerate(names):
             work.insert(place * 5 + 3, {"id": name, "do": name, "mb": 20})
         pool = WorkerPool(
             misbehaving.act,
             workers=3,
             batch_size=10,
-            item_timeout=2,
+            item_timeout=limit_s,
             memory_limit_mb=300,
             run_dir=tmp_path_factory.mktemp("pool") / "run",
         )

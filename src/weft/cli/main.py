@@ -5,6 +5,7 @@ A command is a row in COMMANDS; its module is imported when it runs, so that `we
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -17,6 +18,8 @@ from weft import __version__
 from weft.cli.output import shown
 from weft.errors import NoCrawl, WeftError
 
+# What a command imports has hardly a cycle: look for them rarely.
+GC_THRESHOLDS = (20_000, 20, 100)
 # name -> (module that holds a click command of that name, the line in `weft --help`)
 COMMANDS = {
     "audit": ("weft.cli.audit", "Check every request that was made against robots.txt and its delay."),
@@ -93,7 +96,10 @@ def weft(ctx: click.Context, as_json: bool, quiet: bool) -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Runs the command line and exits with its code; no traceback reaches a user."""
-    sys.exit(run(sys.argv[1:] if args is None else args))
+    gc.set_threshold(*GC_THRESHOLDS)
+    code = run(sys.argv[1:] if args is None else args)
+    gc.freeze()  # the interpreter's end would look through everything for cycles, three times
+    sys.exit(code)
 
 
 def run(args: list[str]) -> int:

@@ -1,7 +1,5 @@
 """The keys of a crawl: where it goes, how it asks, when it ends, what it keeps and says."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field

@@ -1,7 +1,5 @@
 """The keys of pods: how a crawl is divided, into which processes, and how their Redis is spoken to."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field

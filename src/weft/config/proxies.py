@@ -1,7 +1,5 @@
 """The keys of proxies: where they come from, how they are tested, how many there must be."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta, field

@@ -1,4 +1,8 @@
-"""What sections are made of: the types that bound a value, and what a key says about itself."""
+"""What sections are made of: the types that bound a value, and what a key says about itself.
+
+The modules of sections do without `from __future__ import annotations`: every process reads the types of all keys at
+its start, several times, and would compile each of them from its text each time.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The keys of the scrape service: where it listens, how much it does at a time, how long it keeps things."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field

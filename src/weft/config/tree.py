@@ -1,7 +1,5 @@
 """All sections together, the defaults that follow from other values, and what is special about some keys."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

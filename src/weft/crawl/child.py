@@ -79,6 +79,8 @@ def run_child(work: Callable[[ProcessOrder, Control], int]) -> int:
         log.error("crashed", exc_info=True)
         progress_of(order).write("failed", f"{type(error).__name__}: {error}")
         return CRASHED
+    finally:
+        gc.freeze()  # the interpreter's end would look through everything for cycles, three times
 
 
 def _is_damage(error: BaseException | None) -> bool:

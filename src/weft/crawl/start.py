@@ -27,7 +27,6 @@ from weft.engine.extraction import extraction_of
 from weft.engine.limits import check_email
 from weft.engine.machine import check_clock
 from weft.errors import BadInput, Busy, Occupied, installing
-from weft.fetch.proxies.pool import check as check_proxies
 from weft.frontier.admission import read_domains
 from weft.frontier.redis.connection import peers
 from weft.supervise.node import NodeMetrics
@@ -123,8 +122,7 @@ def _prepare(
         )
     check_email([*seeds, *first], config.fetch)
     extraction_of(config.extract)
-    if config.fetch.proxies is not None and (unreadable := check_proxies(Path(config.fetch.proxies))):
-        complain(unreadable)
+    _check_proxies(config, complain)
     if config.scope.exclude_file:
         read_domains(config.scope.exclude_file)
     check_nodes(loaded)
@@ -181,6 +179,16 @@ def _prepare(
     return Prepared(
         loaded, folder, Orchestrator(config, folder, identity.crawl_id, pods=pods), endpoint, pods, log_file
     )
+
+
+def _check_proxies(config: Config, complain: Callable[[str], None]) -> None:
+    """That there are proxies where some are asked for. What only they need is not imported without."""
+    if config.fetch.proxies is None:
+        return
+    from weft.fetch.proxies.pool import check
+
+    if unreadable := check(Path(config.fetch.proxies)):
+        complain(unreadable)
 
 
 def _check_installed(config: Config) -> None:

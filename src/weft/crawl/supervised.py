@@ -6,6 +6,7 @@ the next start goes on. What is wrong goes to standard error as one line.
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 
@@ -32,6 +33,8 @@ def main(parent_pid: str, file: str, *data_dirs: str) -> int:
     except WeftError as error:
         print(f"{type(error).__name__}: {' '.join(str(error).splitlines())}", file=sys.stderr, flush=True)
         return error.exit_code
+    finally:
+        gc.freeze()  # the interpreter's end would look through everything for cycles, three times
 
 
 if __name__ == "__main__":

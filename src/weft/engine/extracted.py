@@ -1,7 +1,8 @@
 """What crosses between a process and its parser children: a page's bytes there, what was read from them back.
 
 A frame is a msgpack array behind its length (4 bytes, big-endian). `Extracted` has the attributes of a `Page` (of
-extract/page.py) as plain values: those that every page has, and of the others those that were asked for.
+extract/page.py) as plain values: those that every page has, and of the others those that were asked for. Rules and
+formats are imported with the first page that they are asked for: most processes never see one.
 """
 
 from __future__ import annotations
@@ -9,19 +10,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from weft.extract.article import article
 from weft.extract.charset import Source, as_text
-from weft.extract.formats import Shape, render
 from weft.extract.kind import Kind
 from weft.extract.links import Link
 from weft.extract.metadata import Json, Meta
 from weft.extract.page import MAX_BYTES, Page, extract
-from weft.extract.rules import Rules, compile_rules
+
+if TYPE_CHECKING:
+    from weft.extract.rules import Rules
 
 LENGTH = struct.Struct(">I")
 _T = TypeVar("_T")
@@ -185,6 +187,8 @@ def _made(name: str, page: Page, request: Request) -> Any:
     if name == "fields":
         return _rules(request.rules).apply(page).encoded()
     if name == "rendered":
+        from weft.extract.formats import Shape, render
+
         order = _order(request.order)
         return render(page, order.formats, Shape(order.main_only, order.include, order.exclude))
     return getattr(page, name)
@@ -192,6 +196,8 @@ def _made(name: str, page: Page, request: Request) -> Any:
 
 @lru_cache(maxsize=200)
 def _rules(encoded: bytes) -> Rules:
+    from weft.extract.rules import compile_rules
+
     return compile_rules(msgspec.json.decode(encoded))
 
 

@@ -1,16 +1,20 @@
 """What a crawl reads from its pages beyond links: its rules, compiled once for all crawls that have the same.
 
-Settings are checked here, too, since the configuration knows no selectors: BadRules names what is wrong.
+Settings are checked here, too, since the configuration knows no selectors: BadRules names what is wrong. What compiles
+them is imported with the first rules: most crawls have none, and their processes start without it.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from weft.config import ExtractSection
-from weft.extract.rules import Rules, compile_rules
+
+if TYPE_CHECKING:
+    from weft.extract.rules import Rules
 
 _encode = msgspec.json.Encoder(order=None).encode  # the order of fields is that of the rules
 
@@ -37,4 +41,6 @@ def extraction_of(section: ExtractSection) -> Extraction | None:
 
 @lru_cache(maxsize=256)
 def _compiled(encoded: bytes) -> Extraction:
+    from weft.extract.rules import compile_rules
+
     return Extraction(compile_rules(msgspec.json.decode(encoded)), encoded)

@@ -167,6 +167,8 @@ def main() -> int:
         log.error("stopped", error=error)
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code
+    finally:
+        gc.freeze()  # the interpreter's end would look through everything for cycles, three times
     return 0
 
 

@@ -109,6 +109,8 @@ def main() -> int:
         run(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
     except OSError:
         return 0  # the parent has gone
+    finally:
+        gc.freeze()  # the interpreter's end would look through everything for cycles, three times
     return 0
 
 

@@ -7,6 +7,7 @@ terminal that is closed does not take it along.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -128,6 +129,8 @@ def main() -> int:
         with suppress(OSError):  # whoever has started it has gone
             print(f"{kind_of(error)}: {' '.join(str(error).splitlines())}", file=sys.stderr, flush=True)
         return error.exit_code
+    finally:
+        gc.freeze()  # the interpreter's end would look through everything for cycles, three times
     log.always("process ended", pid=os.getpid())
     return 0
 

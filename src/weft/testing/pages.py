@@ -12,7 +12,7 @@ from random import Random
 from struct import iter_unpack
 
 from weft.testing.resources import HEAD_TAGS, Resource
-from weft.testing.texts import PARAGRAPHS, Pool, Texts
+from weft.testing.texts import Pool, Texts
 
 SERVER = "weft-web"
 GROUPS = 16
@@ -139,7 +139,8 @@ def _weave(links: list[bytes], pool: Pool, size: int, random: Random) -> list[by
     """Paragraphs of `size` bytes in all, with the links spread among them in groups."""
     paragraphs = pool.paragraphs
     wanted = max(1, round(size / pool.mean_paragraph_bytes))
-    texts = [paragraphs[draw & PARAGRAPHS - 1] for (draw,) in iter_unpack("<H", random.randbytes(2 * wanted))]
+    last = len(paragraphs) - 1  # of a power of two: all bits are set
+    texts = [paragraphs[draw & last] for (draw,) in iter_unpack("<H", random.randbytes(2 * wanted))]
     woven: list[bytes] = []
     for group in range(GROUPS):
         woven += texts[group * wanted // GROUPS : (group + 1) * wanted // GROUPS]

@@ -1,6 +1,7 @@
 """Pools of ready paragraphs and anchors, per language and charset, from which pages are put together quickly.
 
-A pool is a pure function of (seed, language, charset). Pools are made when first used.
+A pool is a pure function of (seed, size, language, charset). Pools are made when first used: that of a small web, which
+would never get through a large one, is small.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from weft.testing.resources import mix
 
 Draw = Callable[[], float]
 
-PARAGRAPHS = 512
+PARAGRAPHS = 512  # powers of two
+FEW_PARAGRAPHS = 64
 ANCHORS = 256
 
 
@@ -28,9 +30,10 @@ class Pool:
 
 
 class Texts:
-    """The pools of one seed."""
+    """The pools of one seed, each of so many paragraphs."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, paragraphs: int = PARAGRAPHS) -> None:
+        self._paragraphs = paragraphs
         self._seed = seed & (1 << 64) - 1
         self._pools: dict[tuple[str, str], Pool] = {}
         self._plain: dict[str, tuple[list[str], list[str]]] = {}
@@ -53,7 +56,7 @@ class Texts:
         if code not in self._plain:
             language = BY_CODE[code]
             random = Random(mix(self._seed, *code.encode())).random
-            paragraphs = [paragraph(language, random, 60 + int(random() * 90)) for _ in range(PARAGRAPHS)]
+            paragraphs = [paragraph(language, random, 60 + int(random() * 90)) for _ in range(self._paragraphs)]
             anchors = [phrase(language, random, 1 + int(random() * 5)) for _ in range(ANCHORS)]
             self._plain[code] = (paragraphs, anchors)
         return self._plain[code]

@@ -14,10 +14,11 @@ from weft.testing.fixtures import Shelf
 from weft.testing.resources import Flaw, Reference, Resource, mix
 from weft.testing.robots_txt import MOVED_TO
 from weft.testing.sites import Site, WorldSpec, make_sites
-from weft.testing.texts import Texts, title
+from weft.testing.texts import FEW_PARAGRAPHS, PARAGRAPHS, Texts, title
 
 _NUMBER_AT_END = re.compile(r"(\d+)(?:\.html|/)?$")
 _DAY_S = 86_400
+SMALL = 500  # pages
 _DECLARED = ("header", "header", "header", "meta", "meta", "both", "bom", "none")
 
 
@@ -26,7 +27,7 @@ class World:
 
     def __init__(self, spec: WorldSpec) -> None:
         self.spec = spec
-        self.texts = Texts(spec.seed)
+        self.texts = Texts(spec.seed, FEW_PARAGRAPHS if spec.pages < SMALL else PARAGRAPHS)
         behaviours = hostile.names(spec) if spec.profile == "hostile" else ()
         self.sites = make_sites(spec, behaviours)
         self.ordinary = self.sites[: spec.hosts]

@@ -14,12 +14,15 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from weft.crawl.folder import CrawlFolder
 from weft.errors import DiskFull, writing
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+
+if TYPE_CHECKING:
+    from weft.frontier.embedded.frontier import EmbeddedFrontier
 
 LARGEST_BLOCK = 1000
 LOOK_EVERY_S = 0.05
