@@ -446,6 +446,48 @@ def test_one_that_has_waited_long_for_a_robots_txt_holds_nobody_up(make: Make) -
     assert frontier.claim("me", 9) == []
 
 
+def test_one_that_has_waited_long_for_another_try_of_a_robots_txt_holds_nobody_up(make: Make) -> None:
+    harness = make(delay_s=1.0, lease_s=9000.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    other = frontier.open_crawl("other", CrawlLimits(), polite(1.0))
+    frontier.admit(other, [page(f"https://a/other/{number}") for number in range(3)])
+    robots = claim_one(harness)
+    frontier.admit(harness.crawl, pages("a", 20))
+    cool(harness, robots, ok=False)
+    frontier.finish([Outcome(robots, End.RETRY, wait_s=100)])
+    for _ in range(20):
+        harness.advance(1.1)
+        lease = claim_one(harness)
+        assert lease.crawl == harness.crawl
+        done(harness, lease)
+    harness.advance(100)
+    again = claim_one(harness)
+    assert (again.url, again.crawl) == ("https://a/robots.txt", other)
+
+
+def test_one_that_has_waited_long_is_served_at_the_moment_when_its_delay_is_over(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    slow = frontier.open_crawl("slow", CrawlLimits(), polite(2.0))
+    frontier.admit(harness.crawl, pages("a", 200))
+    done(harness, claim_one(harness))
+    frontier.admit(slow, pages("a", 2))
+    for _ in range(21):
+        for lease in frontier.claim("me", 1):
+            assert lease.crawl == harness.crawl
+            done(harness, lease)
+        harness.advance(1.0)
+    third = frontier.open_crawl("third", CrawlLimits(), polite(0.0))
+    frontier.admit(third, pages("a", 9))
+    assert frontier.claim("me", 1) == [], "one that comes last does not go first"
+    due = frontier.next_due()
+    assert due is not None and due > harness.time
+    harness.advance(due - harness.time)
+    assert claim_one(harness).crawl == slow
+
+
 def test_one_that_has_waited_long_keeps_the_next_place_and_nobody_asks_in_vain(make: Make) -> None:
     harness = make(delay_s=1.0, places=2, lease_s=9000.0)
     frontier = harness.start()
