@@ -151,3 +151,23 @@ def test_a_site_that_takes_a_little_less_is_due_earlier_for_all_crawls(make: Cal
     assert harness.frontier.claim("me", 1) == []
     harness.advance(0.01 + TICK_S)
     assert claim_one(harness).crawl == other
+
+
+@pytest.mark.parametrize("in_trouble", [False, True])
+def test_a_site_that_has_eased_to_a_crawls_own_delay_does_not_hold_up_one_with_less(
+    make: Callable[..., Harness], in_trouble: bool
+) -> None:
+    times = 4.0 if in_trouble else 2.0  # how many times less the delay becomes
+    harness = begin(make, delay_s=1.0)
+    eager = harness.frontier.open_crawl("eager", CrawlLimits(), polite(0.5))
+    for _ in range(int(times) // 2):
+        lease = claim_one(harness)
+        cool(harness, lease, slow_down=True, in_trouble=in_trouble)
+        harness.frontier.finish([Outcome(lease, End.OTHER)])
+        harness.advance(60.0)
+    for _ in range(1 if in_trouble else 20):
+        assert answer(harness, 0.1) == times
+        harness.advance(60.0)
+    harness.frontier.pause(harness.crawl)
+    harness.frontier.admit(eager, [page("http://a/eager")])
+    assert claim_one(harness).delay_s == 0.5
