@@ -100,7 +100,7 @@ def test_a_site_lags_from_more_than_three_times_the_usual_on(pod: RedisHarness, 
 
 @pytest.mark.parametrize("facts", [{"ok": False}, {"slow_down": True}])
 def test_a_failure_and_a_slow_down_are_known_to_other_processes_at_once(
-    pod: RedisHarness, facts: dict[str, bool]
+    pod: RedisHarness, facts: dict[str, Any]
 ) -> None:
     for _ in range(pod.section.breaker_failures - 1):
         ask(pod, pod.frontier, None)

@@ -158,6 +158,10 @@ def test_rules_match_the_same_paths_among_very_many_others() -> None:
     others = tuple(f"Disallow: /*other{number}" for number in range(FEW_GLOBS + 1))
     for rules, url, wanted in CHECKS:
         assert allows(group(*rules, *others), url if url else HOST) is wanted, (rules, url)
+    for path in ("/other5", "/x/other64", "/another7.html"):
+        assert not allows(group(*others), path)
+    for path in ("/abc", "/x/abc", "/abcd"):
+        assert not allows(group("Disallow: /*abc", *others), path)
 
 
 def test_there_are_enough_checks() -> None:
