@@ -446,6 +446,48 @@ def test_one_that_has_waited_long_for_a_robots_txt_holds_nobody_up(make: Make) -
     assert frontier.claim("me", 9) == []
 
 
+def test_one_that_has_waited_long_for_another_try_of_a_robots_txt_holds_nobody_up(make: Make) -> None:
+    harness = make(delay_s=1.0, lease_s=9000.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    other = frontier.open_crawl("other", CrawlLimits(), polite(1.0))
+    frontier.admit(other, [page(f"https://a/other/{number}") for number in range(3)])
+    robots = claim_one(harness)
+    frontier.admit(harness.crawl, pages("a", 20))
+    cool(harness, robots, ok=False)
+    frontier.finish([Outcome(robots, End.RETRY, wait_s=100)])
+    for _ in range(20):
+        harness.advance(1.1)
+        lease = claim_one(harness)
+        assert lease.crawl == harness.crawl
+        done(harness, lease)
+    harness.advance(100)
+    again = claim_one(harness)
+    assert (again.url, again.crawl) == ("https://a/robots.txt", other)
+
+
+def test_one_that_has_waited_long_is_served_at_the_moment_when_its_delay_is_over(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    slow = frontier.open_crawl("slow", CrawlLimits(), polite(2.0))
+    frontier.admit(harness.crawl, pages("a", 200))
+    done(harness, claim_one(harness))
+    frontier.admit(slow, pages("a", 2))
+    for _ in range(21):
+        for lease in frontier.claim("me", 1):
+            assert lease.crawl == harness.crawl
+            done(harness, lease)
+        harness.advance(1.0)
+    third = frontier.open_crawl("third", CrawlLimits(), polite(0.0))
+    frontier.admit(third, pages("a", 9))
+    assert frontier.claim("me", 1) == [], "one that comes last does not go first"
+    due = frontier.next_due()
+    assert due is not None and due > harness.time
+    harness.advance(due - harness.time)
+    assert claim_one(harness).crawl == slow
+
+
 def test_one_that_has_waited_long_keeps_the_next_place_and_nobody_asks_in_vain(make: Make) -> None:
     harness = make(delay_s=1.0, places=2, lease_s=9000.0)
     frontier = harness.start()
@@ -543,3 +585,32 @@ def test_a_host_that_is_an_address_is_queued_and_told_as_any_other(make: Make) -
     found = [page("http://[2001:db8::1]/x"), page("http://[2001:db8::1]:8080/y")]
     frontier.admit(harness.crawl, found)
     assert sorted(item.url for item in frontier.items(harness.crawl)) == sorted(one.url for one in found)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 8])
+def test_a_claim_gives_no_more_than_it_was_asked_for_however_unequal_the_crawls_are(make: Make, limit: int) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    heavy = frontier.open_crawl("heavy", CrawlLimits(), polite(0.0), weight=10.0)
+    for crawl in (harness.crawl, heavy):
+        hosts = [f"c{crawl}-{number}" for number in range(12)]
+        no_robots(harness, *hosts)
+        frontier.admit(crawl, [page(f"http://{host}/") for host in hosts])
+    assert len(frontier.claim("me", limit)) == limit
+    assert len(frontier.claim("me", 24)) == 24 - limit
+
+
+@pytest.mark.parametrize("end", [End.RETRY, End.RELEASE])
+def test_what_is_given_back_long_after_its_request_is_due_at_once(make: Make, end: End) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, pages("a", 1))
+    lease = claim_one(harness)
+    cool(harness, lease, ok=False)
+    harness.advance(5.0)
+    assert frontier.claim("me", 9) == [] and frontier.next_due() is None
+    frontier.finish([Outcome(lease, end)])
+    due = frontier.next_due()
+    assert due is not None and due <= harness.time
+    assert claim_one(harness).url == lease.url

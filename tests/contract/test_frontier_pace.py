@@ -118,3 +118,56 @@ def test_a_site_that_has_one_request_at_once_again_is_asked_as_one(make: Callabl
     harness.frontier.finish([Outcome(lease, End.OTHER)])
     harness.advance(60.0)
     assert answer(harness, 8.0) > 12.0, "twice what it takes"
+
+
+def test_a_site_that_takes_a_little_less_is_due_earlier_for_all_crawls(make: Callable[..., Harness]) -> None:
+    harness, clock = begin(make, places=4), PolitenessClock()
+    single = polite(1.0, places=1)
+    other = harness.frontier.open_crawl("other", CrawlLimits(), single)
+    for took_s in (0.2, 9.0, 9.0, 9.0):
+        harness.advance(60.0)
+        clock.started(harness.time)
+        answer(harness, took_s)
+        clock.ended(harness.time)
+        clock.took(took_s, harness.section)
+    harness.advance(60.0)
+    clock.started(harness.time)
+    long = claim_one(harness)
+    harness.frontier.admit(other, [page("http://a/other")])
+    for took_s in (6.0, 0.1):
+        harness.advance(took_s)
+        cool(harness, long, ok=True, took_s=took_s)
+        clock.ended(harness.time)
+        clock.took(took_s, harness.section)
+        if took_s > 1.0:
+            clock.started(harness.time)
+            long = claim_one(harness)
+            assert long.crawl == harness.crawl, "it may have several requests at once"
+            before = clock.due_for(single)
+    due = clock.due_for(single)
+    assert due < before - 1.0
+    harness.frontier.pause(harness.crawl)
+    harness.advance(due - harness.time - 0.01)
+    assert harness.frontier.claim("me", 1) == []
+    harness.advance(0.01 + TICK_S)
+    assert claim_one(harness).crawl == other
+
+
+@pytest.mark.parametrize("in_trouble", [False, True])
+def test_a_site_that_has_eased_to_a_crawls_own_delay_does_not_hold_up_one_with_less(
+    make: Callable[..., Harness], in_trouble: bool
+) -> None:
+    times = 4.0 if in_trouble else 2.0  # how many times less the delay becomes
+    harness = begin(make, delay_s=1.0)
+    eager = harness.frontier.open_crawl("eager", CrawlLimits(), polite(0.5))
+    for _ in range(int(times) // 2):
+        lease = claim_one(harness)
+        cool(harness, lease, slow_down=True, in_trouble=in_trouble)
+        harness.frontier.finish([Outcome(lease, End.OTHER)])
+        harness.advance(60.0)
+    for _ in range(1 if in_trouble else 20):
+        assert answer(harness, 0.1) == times
+        harness.advance(60.0)
+    harness.frontier.pause(harness.crawl)
+    harness.frontier.admit(eager, [page("http://a/eager")])
+    assert claim_one(harness).delay_s == 0.5

@@ -545,3 +545,15 @@ def test_an_end_that_was_not_confirmed_is_undone_also_where_nothing_was_queued(p
     assert {empty, asked} <= set(again.kept_crawls())
     assert (again.crawl_standing(empty).queued, again.crawl_standing(asked).queued) == (0, 2)
     assert again.find_crawl("empty") == empty
+
+
+def test_a_crawl_is_there_by_its_name_until_its_end_is_confirmed(pod: Pod) -> None:
+    frontier = pod.process()
+    assert frontier.has_crawl("test") and not frontier.has_crawl("other")
+    other = frontier.open_crawl("other", CrawlLimits())
+    assert frontier.has_crawl("other")
+    frontier.close_crawl(other)
+    assert frontier.has_crawl("other"), "the end may be undone"
+    frontier.closed(other)
+    frontier.commit()
+    assert not frontier.has_crawl("other")

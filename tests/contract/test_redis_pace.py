@@ -96,3 +96,16 @@ def test_a_site_lags_from_more_than_three_times_the_usual_on(pod: RedisHarness, 
     client.hset("s:a", "l", f"{recent}:3000000")
     ask(pod, pod.frontier, 3.0)
     assert site_pace(client, "redis", "a").lag == lag
+
+
+@pytest.mark.parametrize("facts", [{"ok": False}, {"slow_down": True}])
+def test_a_failure_and_a_slow_down_are_known_to_other_processes_at_once(
+    pod: RedisHarness, facts: dict[str, Any]
+) -> None:
+    for _ in range(pod.section.breaker_failures - 1):
+        ask(pod, pod.frontier, None)
+    pod.advance(100.0)
+    (lease,) = pod.frontier.claim("me", 1)
+    pod.frontier.cool([Ended(lease, pod.time, **facts)])
+    pace = site_pace(pod.clients[0], "redis", "a")
+    assert (pace.open, pace.extra > 0.0) == ("ok" in facts, "slow_down" in facts)

@@ -61,7 +61,8 @@ def _cost(test: Test, module: str) -> float:
 
 
 def _lines_of(text: str, mutant: Mutant) -> set[int] | None:
-    """The lines of the statement that is changed; None for what runs when the module is imported."""
+    """The lines of the statement that is changed; None for what runs once for all tests of a process: with the import,
+    or behind a cache."""
     best: ast.stmt | None = None
     in_function = False
     stack: list[tuple[ast.AST, bool]] = [(ast.parse(text), False)]
@@ -73,13 +74,19 @@ def _lines_of(text: str, mutant: Mutant) -> set[int] | None:
                 if not child.lineno <= mutant.line <= child.end_lineno:
                     continue
                 best, in_function = child, inside
-            stack.append((child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)))
+            is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and not _runs_once(child)
+            stack.append((child, inside or is_function))
     if best is None or not in_function:
         return None
     assert best.end_lineno is not None
     body = getattr(best, "body", None)
     last = body[0].lineno - 1 if body else best.end_lineno
     return set(range(best.lineno, max(best.lineno, last) + 1))
+
+
+def _runs_once(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether its one result is kept: only the first test that wants it would be seen to run it."""
+    return any(ast.unparse(one) == "lru_cache(maxsize=1)" for one in function.decorator_list)
 
 
 # ── keeping ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -64,6 +64,13 @@ def test_what_runs_with_the_import_is_tried_with_every_test_of_the_files_that_us
         assert chosen(after) == ["of_nothing", "quick", "second", "slow"]
 
 
+def test_what_is_kept_by_a_cache_is_tried_with_every_test_of_the_files_that_use_the_module() -> None:
+    text = CODE + "\n@lru_cache(maxsize=1)\ndef third():\n    return 7 - 1\n"
+    (mutant,) = [one for one in mutants_of("room/m.py", text) if "7 + 1" in one.after]
+    names = [test.name.partition("::test_")[2] for test in Covering(TESTS).of(mutant, text, [])]
+    assert names == ["of_nothing", "quick", "second", "slow"]
+
+
 def test_a_module_of_records_alone_is_tried_with_the_tests_of_its_room() -> None:
     text = "class Item:\n    hops: int = 0\n"
     (mutant,) = mutants_of("room/records.py", text)

@@ -156,6 +156,7 @@ def test_a_query_is_in_the_pages_encoding(href: str, encoding: str, query: str) 
     [
         ("www.example.co.uk", ("co.uk", "example.co.uk")),
         ("my.blogspot.com.", ("com", "blogspot.com")),
+        ("me.github.io", ("io", "github.io")),
         ("com", ("com", "")),
         ("localhost", ("", "")),
         ("127.0.0.1", ("", "")),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pace import patience
 
-from weft.fetch.robots import MAX_BODY_BYTES, MAX_LINE_BYTES, Robots, Verdict, product_token
+from weft.fetch.robots import FEW_GLOBS, MAX_BODY_BYTES, MAX_LINE_BYTES, Robots, Verdict, product_token
 
 HOST = "https://shop.example"
 
@@ -152,6 +152,16 @@ CHECKS = [
 @pytest.mark.parametrize(("rules", "url", "wanted"), CHECKS)
 def test_rules_match_paths(rules: tuple[str, ...], url: str, wanted: bool) -> None:
     assert allows(group(*rules), url if url else HOST) is wanted
+
+
+def test_rules_match_the_same_paths_among_very_many_others() -> None:
+    others = tuple(f"Disallow: /*other{number}" for number in range(FEW_GLOBS + 1))
+    for rules, url, wanted in CHECKS:
+        assert allows(group(*rules, *others), url if url else HOST) is wanted, (rules, url)
+    for path in ("/other5", "/x/other64", "/another7.html"):
+        assert not allows(group(*others), path)
+    for path in ("/abc", "/x/abc", "/abcd"):
+        assert not allows(group("Disallow: /*abc", *others), path)
 
 
 def test_there_are_enough_checks() -> None:

@@ -191,8 +191,10 @@ def test_a_lock_that_somebody_keeps_is_told_and_waited_for_shortly(opened: Open)
 
 
 def test_a_table_of_an_earlier_boot_is_void(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for boot, due in (("one", 0.0), ("one", 11.0), ("two", 0.0)):
-        monkeypatch.setattr(clock_module, "_boot", boot.encode)
+    told = tmp_path / "boot_id"
+    monkeypatch.setattr(clock_module, "_BOOT", told)
+    for boot, due in (("0e7a-1", 0.0), ("0e7a-1", 11.0), ("0e7a-2", 0.0)):
+        told.write_text(f"{boot}\n")
         clock = MachineClock(tmp_path / "clock")
         assert ask(clock, 10.5) == due
         clock.started("a", 10.0, 0.0)

@@ -333,3 +333,11 @@ def test_an_address_counts_from_the_last_request_of_its_own_and_of_its_site(site
     assert (address.due_for(section(places=2)), address.due_for(section())) == (
         (134.0, 139.0) if site_last else (104.0, 109.0)
     )
+
+
+def test_a_clock_is_held_until_the_last_of_its_breakers_lets_a_request_through() -> None:
+    clock, rules = PolitenessClock(), section(breaker_failures=1, breaker_reset_s=300.0)
+    assert clock.last_held_until() == 0.0
+    for trust, at in (("", 100.0), ("proxy", 150.0), ("other", 120.0)):
+        clock.answered(1, False, at, rules, trust)
+        assert clock.last_held_until() == 450.0 - 50.0 * (trust == "")

@@ -184,3 +184,29 @@ def test_numbers_go_on_beyond_those_of_a_crawl_that_is_not_open(
     frontier.admit(lives.crawl, [Found("https://a/2", 0)])
     assert [item.item for item in frontier.items(lives.crawl)] == [1, last + 1]
     lives.close()
+
+
+@pytest.mark.parametrize("checkpoint_every", [NEVER, ALWAYS])
+def test_lines_of_the_journal_are_numbered_on_though_the_last_ones_were_forgotten(
+    lives: Lives, checkpoint_every: int
+) -> None:
+    """A checkpoint tells by their numbers which of them it has."""
+    frontier = lives.next(checkpoint_every)
+    frontier.admit(lives.crawl, [Found("https://a/1", 0)])
+    frontier.commit()
+    other = frontier.open_crawl("other", CrawlLimits())
+    for number in range(5):
+        frontier.admit(other, [Found(f"https://a/{number}", 0)])
+        frontier.commit()
+    frontier.close_crawl(other)
+    frontier.closed(other)
+    frontier.commit()
+    while not frontier.forget_crawl(other):
+        pass
+    for number in (2, 3):
+        frontier = lives.next(NEVER)
+        frontier.admit(lives.crawl, [Found(f"https://a/{number}", 0)])
+        frontier.commit()
+    frontier = lives.next(NEVER)
+    assert sorted(item.url for item in frontier.items(lives.crawl)) == [f"https://a/{number}" for number in (1, 2, 3)]
+    lives.close()

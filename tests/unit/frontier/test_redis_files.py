@@ -16,6 +16,7 @@ from weft.frontier.redis.marks import Marks
 from weft.frontier.redis.outbox import KEEP_S, Arrived, Behind, FileOutbox, Sent
 from weft.frontier.redis.shelf import Shelf
 from weft.frontier.view import FrontierView
+from weft.records import Found, Purpose
 
 # ── robots.txt and refusals ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -59,6 +60,21 @@ def test_refusals_are_written_with_a_commit_and_up_to_a_bound(tmp_path: Path, mo
     shelf.close()
     assert refused() == ["scope", "budget", "scope", None, None]
     view.close()
+
+
+def test_what_was_written_is_not_written_again(tmp_path: Path) -> None:
+    shelf, other = Shelf(tmp_path / "robots.db"), Shelf(tmp_path / "robots.db")
+    shelf.refuse(1, "scope", "http://a/", 1)
+    shelf.leave(1, Found("http://a/map.xml", 0, 0, 0, Purpose.SITEMAP))
+    shelf.commit()
+    assert len(shelf.left(1)) == 1
+    for table in ("refusals", "left_sitemaps"):
+        assert other._db.execute(f"DELETE FROM {table}").rowcount == 1
+    shelf.commit()
+    for table in ("refusals", "left_sitemaps"):
+        assert other._db.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+    other.close()
+    shelf.close()
 
 
 def test_a_shelf_may_be_used_by_another_thread(tmp_path: Path) -> None:

@@ -295,32 +295,36 @@ def test_what_is_at_rest_of_a_paused_crawl_stays_there(bench: Bench) -> None:
     assert sorted(lease.key for lease in bench.claim()) == ["a", "b", "c"]
 
 
-def test_many_hosts_on_one_address_wait_for_its_one_place(tmp_path: Path) -> None:
-    """Whatever is at rest or parked: one request at a time, a delay between two, and each host has its turn."""
+@pytest.mark.parametrize(("delay_s", "count", "paths"), [(1.0, 150, 1), (15.0, 12, 3)])
+def test_many_hosts_on_one_address_wait_for_its_one_place(
+    tmp_path: Path, delay_s: float, count: int, paths: int
+) -> None:
+    """Whatever is at rest or parked: one request at a time, a delay between two, and each page has its turn, once."""
     time = 1000.0
-    section = PolitenessSection(delay_s=1.0, places=1, key_scope="ip")
+    section = PolitenessSection(delay_s=delay_s, places=1, key_scope="ip")
     frontier = EmbeddedFrontier(tmp_path, section, most_awake=10, clock=lambda: time, wall=lambda: WALL + time)
     crawl = frontier.open_crawl("test", CrawlLimits())
     frontier.recover()
-    hosts = [f"h{number}.test" for number in range(150)]
-    for host in hosts:
-        frontier.robots_known(f"https://{host}", RobotsRecord("allow", b"", WALL * 2), None)
-    frontier.admit(crawl, [Found(f"https://{host}/", 0) for host in hosts])
+    pages = [f"https://h{number}.test/{path}" for path in range(paths) for number in range(count)]
+    for page in pages[:count]:
+        frontier.robots_known(page.removesuffix("/0"), RobotsRecord("allow", b"", WALL * 2), None)
+    frontier.admit(crawl, [Found(page, 0) for page in pages])
     asked: dict[str, float] = {}
-    while len(asked) < len(hosts) and time < 2000.0:
+    while len(asked) < len(pages) and time < 2000.0:
         while leases := frontier.claim("me", 20):
             granted = frontier.take_places([Wanted(lease, "10.0.0.1", 0.0) for lease in leases])
             for lease, has_place in zip(leases, granted, strict=True):
                 if has_place:
-                    assert lease.key not in asked
-                    asked[lease.key] = time
+                    assert lease.url not in asked
+                    asked[lease.url] = time
                     frontier.cool([Ended(lease, time, ok=True)])
                     frontier.finish([Outcome(lease, End.PAGE)])
-        time += 0.5
+        time += delay_s / 2
+    assert frontier.claim("me", 20) == [] and frontier.stats().queued == 0
     frontier.close()
     times = sorted(asked.values())
-    assert sorted(asked) == sorted(hosts)
-    assert all(later - earlier >= 1.0 for earlier, later in pairwise(times))
+    assert sorted(asked) == sorted(pages)
+    assert all(later - earlier >= delay_s for earlier, later in pairwise(times))
 
 
 def test_a_site_has_its_turns_before_it_leaves_its_place_to_others(bench: Bench) -> None:
@@ -490,3 +494,20 @@ def test_of_those_that_nobody_knows_as_many_are_woken_as_have_a_turn(
     assert at_rest - len(bench.queues.resting) == 2
     bench.queues.wake_due(3 * (KNOWN_TURNS + 1), bench.time)
     assert at_rest - len(bench.queues.resting) == 2 + 3
+
+
+def test_a_site_that_was_awake_in_between_is_told_once(tmp_path: Path) -> None:
+    resting = Resting(tmp_path)
+    resting.add("a", 1, b"first", 5.0)
+    resting.add("b", 1, b"other", 6.0)
+    assert resting.take("a") == (1, [b"first"])
+    resting.add("a", 1, b"second", 7.0)
+    assert sorted(resting.of_crawl(1)) == [[b"other"], [b"second"]]
+    resting.close()
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_a_crawl_with_a_single_permit_is_told_when_its_sites_at_rest_are_due(bench: Bench, in_flight: int) -> None:
+    bench.frontier.change_crawl(bench.crawl, CrawlLimits(in_flight=in_flight), bench.frontier._section, 1.0)
+    bench.queues.resting.add("a", bench.crawl, b"", bench.time + 300.0)
+    assert bench.frontier.next_due() == pytest.approx(bench.time + 300.0, abs=1.0)
