@@ -127,6 +127,27 @@ def test_an_input_a_version_and_code_are_named_too(bench: Bench) -> None:
     assert bench.ran() == {"count": 2}
 
 
+def test_a_value_that_nothing_read_serves_a_stage_that_reads_it_later(bench: Bench) -> None:
+    (bench.folder / "items.json").write_text(json.dumps([{"id": "a", "n": 1, "text": "x y"}]))
+    file = bench.folder / "p.yaml"
+    alone = 'items: {file: items.json}\nstages:\n  read: {run: "staged:read"}\n  other: {run: "staged:plain"'
+    file.write_text(alone + "}\n")
+    bench.run(file)
+    file.write_text(alone + '}\n  count: {run: "staged:count", needs: [read]}\n')
+    run = bench.run(file)
+    assert bench.ran() == {"count": 1}
+    assert list(bench.reasons(run, "a")) == ["count"] and "the stage is new" in bench.reasons(run, "a")["count"][0]
+    assert bench.rows("output/p") == [{"id": "a", "other": "plain", "count": {"words": 2}}]
+    bench.run(file)
+    assert bench.ran() == {}
+    file.write_text(alone + ', after: [read]}\n  count: {run: "staged:count", needs: [read]}\n')
+    assert bench.reasons(bench.run(file), "a") == {"other": ["it needs 'read' now, and did not"]}
+    bench.run(file)
+    assert bench.ran() == {}
+    file.write_text(alone + "}\n")
+    assert bench.run(file).stats.unchanged == 1
+
+
 def test_ten_thousand_items_and_one_that_changed(bench: Bench) -> None:
     def write(changed: int | None) -> None:
         lines = [{"id": number, "text": "word" * (2 if number == changed else 1), "n": 1} for number in range(10_000)]
@@ -204,18 +225,18 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, RunSummary, 
     ("name", "status", "phase", "error", "stages"),
     [
         ("fine", "ok", None, None, "ok ok ok ok"),
-        ("raise", "failed", "clone", "ValueError: no such branch", "failed failed ok ok"),
+        ("raise", "failed", "clone", "ValueError: no such branch", "failed skipped ok ok"),
         ("skip", "ok", None, None, "skipped skipped ok ok"),
         ("hang", "timeout", "clone", "limit of 2 s", ""),
         ("die", "crashed", "clone", "SIGKILL", ""),
-        ("object", "failed", "clone", "the value cannot be encoded", "failed failed ok ok"),
+        ("object", "failed", "clone", "the value cannot be encoded", "failed skipped ok ok"),
         ("print", "ok", None, None, "ok ok ok ok"),
         ("fork", "ok", None, None, "ok ok ok ok"),
         ("unwanted", "ok", None, None, "skipped skipped ok ok"),
         ("#10", "failed", "input", "the item has no id", ""),
     ],
 )
-def test_a_failed_stage_fails_what_needs_it_and_no_other_branch(
+def test_what_needs_a_failed_stage_is_not_run_and_other_branches_are(
     mixed: tuple[Bench, RunSummary, dict[str, Any]], name: str, status: str, phase: str, error: str, stages: str
 ) -> None:
     line = mixed[2][name]
@@ -263,6 +284,9 @@ def test_the_report_counts_failures_by_phase_and_links_their_logs(
     assert report["by_phase"] == {"clone": 4, "input": 2}
     assert report["by_status"] == {"ok": 5, "failed": 4, "timeout": 1, "crashed": 1}
     assert report["stages"]["other"]["ran"] == 7
+    # the timeout, the crash and the two that raised are the clone's; what comes behind them was not run
+    counts = {name: [stage[kind] for kind in ("ran", "skipped", "failed")] for name, stage in report["stages"].items()}
+    assert counts == {"clone": [3, 2, 4], "enrich": [3, 4, 0], "other": [7, 0, 0], "late": [7, 0, 0]}
     page = (Path(run.path) / "report.html").read_text()
     assert f'<a href="{lines["raise"]["log"]}">log</a>' in page
     assert "<script" not in page and "http://" not in page.replace("http://www.w3.org", "")
@@ -278,7 +302,7 @@ def test_a_quarantined_item_and_any_other_can_be_replayed(mixed: tuple[Bench, Ru
     assert (result.status, result.attempts) == ("crashed", 1)
     result, outcomes = replay_item(pipeline, RunDirectory(Path(run.path)), "raise")
     assert {name: one.status for name, one in outcomes.items()} == {
-        "clone": "failed", "enrich": "failed", "other": "ok", "late": "ok",
+        "clone": "failed", "enrich": "skipped", "other": "ok", "late": "ok",
     }  # fmt: skip
     with pytest.raises(BadInput, match="no item 'nobody'"):
         replay_item(pipeline, RunDirectory(Path(run.path)), "nobody")
@@ -295,6 +319,8 @@ def test_a_failed_stage_is_tried_again_and_the_others_are_not(bench: Bench) -> N
     (found,) = [one for one in why(bench.folder / "logs", again.run_id, "raise").stages if one.stage == "clone"]
     assert found.did == "failed"
     assert "it failed in run" in found.reasons[0]
+    (behind,) = [one for one in why(bench.folder / "logs", again.run_id, "raise").stages if one.stage == "enrich"]
+    assert (behind.did, behind.reasons) == ("skipped", ["needs clone, which failed"])
     assert found.reasons[-1] == "it failed: ValueError: no such branch"
 
 

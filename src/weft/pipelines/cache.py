@@ -15,6 +15,7 @@ import os
 import secrets
 import struct
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 
 from isal.isal_zlib import crc32
@@ -49,8 +50,9 @@ class CacheReader:
 
     def find(self, key: bytes) -> bytes | None:
         """The bytes that were put under a key."""
-        place = self._index.find(key) if self._index is not None else None
-        return _entry(self._fd, key, place.offset, place.length) if place is not None else None
+        if self._index is None or (place := self._index.find(key)) is None:
+            return None
+        return _entry(self._fd, key, place.offset, place.length)
 
     def close(self) -> None:
         """Closes its files."""
@@ -69,11 +71,9 @@ class Cache:
         self.folder = folder
         self._path = folder / "data"
         self._lock = FolderLock(folder, f"the cache {folder}")
-        self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
-        self._unindexed: list[tuple[bytes, int, int]] = []
         self._fresh: dict[bytes, bytes] = {}
         """What waits to be written, by key."""
+        self._fresh_bytes = 0
         try:
             self._open_data()
             self._open_index()
@@ -147,21 +147,18 @@ class Cache:
 
     def put(self, key: bytes, entry: bytes) -> None:
         """Adds an entry (`entry_of`); it replaces what was there under the key. In the file after the next flush."""
-        self._waiting.append(entry)
-        length = len(entry)
-        self._unindexed.append((key, self._end + self._waiting_bytes, length))
-        self._waiting_bytes += length
         self._fresh[key] = entry
-        if self._waiting_bytes > _FLUSH_BYTES:
+        self._fresh_bytes += len(entry)
+        if self._fresh_bytes > _FLUSH_BYTES:
             self.flush()
 
     def touch(self, key: bytes) -> bool:
         """This run uses the key; False when it is not there."""
-        return self._index.touch(key) or key in self._fresh
+        return key in self._fresh or self._index.touch(key)
 
     def flush(self) -> None:
         """Writes what was put: the data first, then the index."""
-        view = memoryview(b"".join(self._waiting))
+        view = memoryview(b"".join(self._fresh.values()))
         at = self._end
         try:
             with writing(self._path):
@@ -170,13 +167,12 @@ class Cache:
                     at, view = at + count, view[count:]
         except OSError as error:
             raise WeftError(f"the cache {self._path} cannot be written: {error.strerror}") from None
-        self._index.put_all(self._unindexed)
+        lengths = list(map(len, self._fresh.values()))
+        self._index.put_all(list(zip(self._fresh, accumulate(lengths, initial=self._end), lengths, strict=False)))
         self._end = at
         self._index.save(self._end)
-        self._waiting.clear()
-        self._unindexed.clear()
         self._fresh.clear()
-        self._waiting_bytes = 0
+        self._fresh_bytes = 0
 
     def tidy(self, max_bytes: int | None = None, *, least: int = _TIDY_BYTES) -> int:
         """Writes the file anew without what the last runs did not use, if that halves it or it is over its limit;
@@ -233,7 +229,7 @@ class Cache:
 
 def entry_of(key: bytes, data: bytes) -> bytes:
     """An entry as it is in the file; workers make them."""
-    return _HEAD.pack(len(data), crc32(data, crc32(key)), key) + data
+    return _HEAD.pack(len(data), crc32(key + data), key) + data
 
 
 def _entry(fd: int, key: bytes, offset: int, length: int) -> bytes | None:

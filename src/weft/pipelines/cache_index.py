@@ -20,9 +20,11 @@ _MAGIC = b"WEFTIDX1"
 _HEAD = struct.Struct("<8sQQQQQ16x")
 _SLOT = struct.Struct("<16sQII")
 _PLACE = struct.Struct("<QII")
+_number = struct.Struct("<Q").unpack_from
 KEY_BYTES = 16
 _FIRST_SLOTS = 1 << 12
-_EMPTY = bytes(8)
+_OFFSET = (_HEAD.size + KEY_BYTES) // 8
+"""Where the first slot's offset is, in words of 8 bytes, of which a slot has four."""
 _GROWTH = 4
 _FULLEST = 0.6
 
@@ -54,6 +56,7 @@ class CacheIndex:
             self._memory.close()
             raise ValueError("it is not an index, or of another version")
         self._mask = self.slots - 1
+        self._words = memoryview(self._memory).cast("Q")
 
     @classmethod
     def create(cls, path: Path, generation: int, run: int, slots: int = _FIRST_SLOTS) -> CacheIndex:
@@ -70,14 +73,14 @@ class CacheIndex:
 
     def find(self, key: bytes) -> Place | None:
         """Where the entry of a key should be."""
-        memory, mask = self._memory, self._mask
-        number = int.from_bytes(key[:8], "little") & mask
+        words, mask = self._words, self._mask
+        number = _number(key)[0] & mask
         for _ in range(self.slots):
-            at = _HEAD.size + number * 32
-            if memory[at : at + 16] == key:
-                return Place(*_PLACE.unpack_from(memory, at + 16))
-            if memory[at + 16 : at + 24] == _EMPTY:
+            if not words[number * 4 + _OFFSET]:
                 return None
+            at = _HEAD.size + number * 32
+            if self._memory[at : at + 16] == key:
+                return Place(*_PLACE.unpack_from(self._memory, at + 16))
             number = (number + 1) & mask
         return None
 
@@ -85,19 +88,20 @@ class CacheIndex:
         """Sets the places of keys, in use by this run: key, offset, length."""
         if self.used + len(entries) >= self.slots * _FULLEST:
             self._grow(len(entries))
-        memory, mask, run, pack_into, head = self._memory, self._mask, self.run, _SLOT.pack_into, _HEAD.size
+        memory, words, mask, run, pack_into = self._memory, self._words, self._mask, self.run, _SLOT.pack_into
+        new = 0
         for key, offset, length in entries:
-            at = head + (int.from_bytes(key[:8], "little") & mask) * 32
-            if memory[at + 16 : at + 24] == _EMPTY:
-                self.used += 1
-            elif memory[at : at + 16] != key:
-                at = self._slot(key)
-                self.used += memory[at + 16 : at + 24] == _EMPTY
-            pack_into(memory, at, key, offset, length, run)
+            number = _number(key)[0] & mask
+            if words[number * 4 + _OFFSET]:
+                number = self._slot(key)
+            if not words[number * 4 + _OFFSET]:
+                new += 1
+            pack_into(memory, _HEAD.size + number * 32, key, offset, length, run)
+        self.used += new
 
     def touch(self, key: bytes) -> bool:
         """The key is used by this run; False when it is not there."""
-        at = self._slot(key)
+        at = _HEAD.size + self._slot(key) * 32
         if self._memory[at : at + 16] != key:
             return False
         self._memory[at + 28 : at + 32] = self.run.to_bytes(4, "little")
@@ -117,17 +121,19 @@ class CacheIndex:
 
     def close(self) -> None:
         """Unmaps it."""
+        self._words.release()
         self._memory.close()
 
     def _slot(self, key: bytes) -> int:
-        """The offset of a key's slot, or of the empty one where it would be."""
+        """The number of a key's slot, or of the empty one where it would be."""
         memory, mask = self._memory, self._mask
-        number = int.from_bytes(key[:8], "little") & mask
-        while True:
-            at: int = _HEAD.size + number * 32
-            if memory[at : at + 16] == key or memory[at + 16 : at + 24] == _EMPTY:
-                return at
+        number: int = _number(key)[0] & mask
+        for _ in range(self.slots):  # and no further: a damaged table may have no empty slot
+            at = _HEAD.size + number * 32
+            if not self._words[number * 4 + _OFFSET] or memory[at : at + 16] == key:
+                break
             number = (number + 1) & mask
+        return number
 
     def _grow(self, more: int) -> None:
         """A larger table. Readers keep the old one, and miss only what is new."""
@@ -136,8 +142,8 @@ class CacheIndex:
             slots *= _GROWTH
         larger = CacheIndex.create(self.path, self.generation, self.run, slots)
         for key, place in self.entries():
-            _SLOT.pack_into(larger._memory, larger._slot(key), key, *place)
+            _SLOT.pack_into(larger._memory, _HEAD.size + larger._slot(key) * 32, key, *place)
         larger.used = self.used
         larger.save(self.covered)
-        self._memory.close()
-        self._memory, self.slots, self._mask = larger._memory, larger.slots, larger._mask
+        self.close()
+        self._memory, self._words, self.slots, self._mask = larger._memory, larger._words, larger.slots, larger._mask

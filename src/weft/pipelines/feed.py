@@ -8,7 +8,9 @@ than the output, which goes in order, can wait for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from weft.errors import BadInput
 from weft.pipelines.pool.record import Result
@@ -16,11 +18,12 @@ from weft.pipelines.pool.seen import SeenIds
 from weft.pipelines.pool.task import BadItem, Pause, id_problem
 
 _MAX_AHEAD = 20_000
+_END = object()
 _AT_ONCE = 1_000
 """How many known items are passed over before the pool gets its turn."""
 
 
-class Pending(NamedTuple):
+class Pending(msgspec.Struct, frozen=True, gc=False):
     """An item that the pool has."""
 
     place: int
@@ -73,26 +76,39 @@ class Feed:
         self.pending: dict[str, Pending] = {}
         self.place = 0
         """How many items the source has given."""
+        self._given = self._give()
 
     def __iter__(self) -> Iterator[Any]:
-        return self
+        return self._given
 
     def __next__(self) -> Any:
-        for _ in range(_AT_ONCE):
-            if self.place - self._writer.next > _MAX_AHEAD:
-                return Pause.LATER
-            item = next(self._items)
+        return next(self._given)
+
+    def _give(self) -> Iterator[Any]:
+        passed = 0
+        while True:
+            if passed >= _AT_ONCE or self.place - self._writer.next > _MAX_AHEAD:
+                passed = 0
+                yield Pause.LATER
+                continue
+            item = next(self._items, _END)
+            if item is _END:
+                return
             if item is Pause.LATER:
-                return item
+                yield item
+                continue
             if self._only is not None and not self._wanted(item):
                 if not self._only:
-                    raise StopIteration
+                    return
+                passed += 1
                 continue
             self.place += 1
             given = self._judge(self.place - 1, item)
-            if given is not None:
-                return given
-        return Pause.LATER
+            if given is None:
+                passed += 1
+            else:
+                passed = 0
+                yield given
 
     def _wanted(self, item: Any) -> bool:
         assert self._only is not None
@@ -104,8 +120,11 @@ class Feed:
 
     def _judge(self, place: int, item: Any) -> Any:
         """What the pool gets for it; None if it has ended before."""
-        fields, item_id, problem = _read(place, item)
-        key = str(item_id)
+        if type(item) is dict and type(item_id := item.get("id")) is str and item_id.isascii():
+            fields, key, problem = item, item_id, None
+        else:
+            fields, item_id, problem = _read(place, item)
+            key = str(item_id)
         if problem is None and (key in self.pending or (self._seen is not None and not self._seen.add(key))):
             problem = "there was an item with this id before"
         if place < self._known.places:

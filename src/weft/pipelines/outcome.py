@@ -13,9 +13,9 @@ import msgspec
 from weft.pipelines.files import WrittenFile
 from weft.pipelines.stage import StageOutcome
 
-RAN, CACHED, SKIPPED, SKIPPED_CACHED, SKIPPED_BY_CONDITION, SKIPPED_BY_NEED, FAILED, FAILED_BY_NEED = range(8)
+RAN, CACHED, SKIPPED, SKIPPED_CACHED, SKIPPED_BY_CONDITION, SKIPPED_BY_NEED, FAILED, SKIPPED_BY_FAILURE = range(8)
 GOOD = (RAN, CACHED)
-_STATUS = ("ok", "ok", "skipped", "skipped", "skipped", "skipped", "failed", "failed")
+_STATUS = ("ok", "ok", "skipped", "skipped", "skipped", "skipped", "failed", "skipped")
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -23,7 +23,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
     skipped: bool
     digest: bytes
-    """The hash of the body: what the keys of dependents are made of."""
+    """The hash of the body, which the keys of dependents are made of; empty if none read it when it was made."""
     body: bytes
     """The value as msgpack; the reason, where the stage was skipped."""
     files: list[WrittenFile]
@@ -35,7 +35,7 @@ class StageLine(StageOutcome, frozen=True, omit_defaults=True):
     key: str | None = None
 
 
-class SentStage(msgspec.Struct, array_like=True):
+class SentStage(msgspec.Struct, array_like=True, gc=False):
     """One stage of one item, as it is sent."""
 
     code: int
@@ -43,7 +43,7 @@ class SentStage(msgspec.Struct, array_like=True):
     key: bytes | None = None
     """Where the cache has the value."""
     value: bytes | None = None
-    """The hash of the value."""
+    """The hash of the value; empty if no stage reads it."""
     asked: bytes | None = None
     """The hash of its fingerprint."""
     text: str | None = None
@@ -53,20 +53,24 @@ class SentStage(msgspec.Struct, array_like=True):
     """What the cache is to have under the key, as it is in its file; None where that was found there."""
     files: list[WrittenFile] | None = None
 
-    def line(self) -> StageLine:
-        """As the results' file has it."""
-        failed = self.code >= FAILED
-        return StageLine(
-            _STATUS[self.code],
-            self.duration_us / 1000,
-            self.code == CACHED or self.code == SKIPPED_CACHED,
-            None if failed else self.text,
-            self.text if failed else None,
-            None if self.key is None else self.key.hex(),
-        )
+
+def stage_line(sent: SentStage) -> StageLine:
+    """A stage as the results' file has it."""
+    code, key = sent.code, sent.key
+    if code == RAN and key is not None:
+        return StageLine("ok", sent.duration_us / 1000, False, None, None, key.hex())
+    failed = code == FAILED
+    return StageLine(
+        _STATUS[code],
+        sent.duration_us / 1000,
+        code in (CACHED, SKIPPED_CACHED),
+        None if failed else sent.text,
+        sent.text if failed else None,
+        None if key is None else key.hex(),
+    )
 
 
-class ItemRecord(msgspec.Struct, array_like=True):
+class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     """All stages of one item."""
 
     place: int

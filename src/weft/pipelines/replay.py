@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.errors import BadInput
 from weft.pipelines.definition import Pipeline
-from weft.pipelines.outcome import item_record
+from weft.pipelines.outcome import item_record, stage_line
 from weft.pipelines.plan import make_plan
 from weft.pipelines.pool.api import WorkerPool
 from weft.pipelines.pool.record import Result
@@ -34,7 +34,7 @@ def replay_item(pipeline: Pipeline, directory: RunDirectory, item_id: str) -> tu
         (result,) = WorkerPool(RUNNER, workers=1, crash_tries=1, config=plan.plain(), **settings).run([item])
     record = item_record(result.value)
     stages = record.stages if record is not None else []
-    return result, {name: stage.line() for name, stage in zip(pipeline.order, stages, strict=False)}
+    return result, {name: stage_line(stage) for name, stage in zip(pipeline.order, stages, strict=False)}
 
 
 def _find(pipeline: Pipeline, directory: RunDirectory, item_id: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ _decode_entry = msgspec.msgpack.Decoder(Entry).decode
 _ROOM_BYTES = 1 << 18
 
 
-class EndedItem(msgspec.Struct):
+class EndedItem(msgspec.Struct, gc=False):
     """An item that has ended, as the parent knows it."""
 
     place: int
@@ -43,7 +43,7 @@ class EndedItem(msgspec.Struct):
     line: bytes = b"{}"
 
 
-class ResultLine(msgspec.Struct, omit_defaults=True):
+class ResultLine(msgspec.Struct, omit_defaults=True, gc=False):
     """A line of the results."""
 
     id: str | int

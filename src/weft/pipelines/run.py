@@ -26,7 +26,7 @@ from weft.pipelines.pool import shared_config
 from weft.pipelines.pool.api import Stream, WorkerPool
 from weft.pipelines.pool.contract import LOCAL
 from weft.pipelines.pool.failure import describe
-from weft.pipelines.pool.record import Result
+from weft.pipelines.pool.record import Result, Status
 from weft.pipelines.pool.runs import RunDirectory
 from weft.pipelines.pool.target import Target
 from weft.pipelines.pool.view import NoView, View
@@ -305,7 +305,7 @@ class PipelineRun:
             return self._take_earlier(result, known)
         if result.failure_phase == "input":  # it went to the pool under another name
             result = msgspec.structs.replace(result, item_id=pending.item_id)
-        if not result.good:
+        if result.status is not Status.OK and not result.good:
             view.failed(result)
         return self._writer.add(pending, result)
 

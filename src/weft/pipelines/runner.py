@@ -7,16 +7,16 @@ would give it, decoded anew for each, so that a run with a cache and one without
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
-import zlib
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
+from isal.isal_zlib import crc32
 
 from weft.errors import BadInput
 from weft.pipelines.cache import CacheReader, entry_of
@@ -25,21 +25,23 @@ from weft.pipelines.files import RunFiles
 from weft.pipelines.outcome import (
     CACHED,
     FAILED,
-    FAILED_BY_NEED,
     GOOD,
     RAN,
     SKIPPED,
     SKIPPED_BY_CONDITION,
+    SKIPPED_BY_FAILURE,
     SKIPPED_BY_NEED,
     SKIPPED_CACHED,
     Entry,
     SentStage,
     encode_record,
+    stage_line,
 )
 from weft.pipelines.plan import Plan, StagePlan, digest
 from weft.pipelines.pool.context import Context, Ended, Skip
 from weft.pipelines.pool.failure import describe, message, traceback_of
 from weft.pipelines.pool.record import Status
+from weft.pipelines.pool.slot import stage_label
 from weft.pipelines.pool.target import Target
 from weft.pipelines.stage import StageContext
 
@@ -51,7 +53,6 @@ _decode = msgspec.msgpack.Decoder().decode
 _decode_entry = msgspec.msgpack.Decoder(Entry).decode
 _ABSENT = b"\xc1"
 """Stands for a field or value that is not there: no msgpack begins with it."""
-_FAILURES = (FAILED, FAILED_BY_NEED)
 _SKIPS = (SKIPPED, SKIPPED_CACHED, SKIPPED_BY_CONDITION, SKIPPED_BY_NEED)
 
 
@@ -68,7 +69,15 @@ class PreparedStage:
     def __init__(self, plan: StagePlan, config: dict[str, Any]) -> None:
         self.plan = plan
         self.name = plan.name
+        self.needs = plan.needs
+        self.when = plan.when
+        self.label = stage_label(plan.name)
         self.before = [*plan.needs, *plan.after]
+        self.is_read = False
+        """Another stage reads its value: only then the value is kept at hand, and hashed."""
+        self.key = plan.key
+        self.cached = plan.cache
+        self.looked_up = plan.cache and not plan.forced
         self.run = _load(plan.run, plan.name)
         self.fingerprint = _load(plan.fingerprint, plan.name) if plan.fingerprint else None
         self.settings = MappingProxyType(plan.settings)
@@ -100,28 +109,28 @@ def _load(name: str, stage: str) -> Callable[..., Any]:
 class _Item:
     """One item on its way through the stages."""
 
-    __slots__ = ("bodies", "context", "digests", "done", "fields", "parts", "whole")
+    __slots__ = ("bodies", "context", "digests", "done", "fields", "logged", "parts", "whole")
 
     def __init__(self, fields: dict[str, Any], context: Context) -> None:
         self.fields = fields
         self.context = context
+        self.logged = context.log.open
+        # before any stage can change what lies inside the fields
         self.parts = {name: _encode_sorted(value) for name, value in fields.items()}
         self.done: dict[str, SentStage] = {}
         self.bodies: dict[str, bytes] = {}
-        """The values so far, as they are cached."""
+        """The values so far that other stages read, as they are cached."""
         self.digests: dict[tuple[str, ...] | None, bytes] = {}
         self.whole = MappingProxyType(fields)
 
     def inputs_digest(self, names: tuple[str, ...] | None) -> bytes:
         """The hash of the fields that a stage reads."""
-        found = self.digests.get(names)
-        if found is None:
+        if names is None:
+            read = _encode_sorted(self.fields)
+        else:
             parts = self.parts
-            if names is None:
-                read = _encode_sorted(self.fields)
-            else:
-                read = b"".join([_encode(name) + parts.get(name, _ABSENT) for name in names])
-            found = self.digests[names] = digest(read)
+            read = b"".join([_encode(name) + parts.get(name, _ABSENT) for name in names])
+        found = self.digests[names] = digest(read)
         return found
 
     def view(self, names: tuple[str, ...] | None) -> Mapping[str, Any]:
@@ -138,6 +147,9 @@ class ItemRunner:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._stages = [PreparedStage(stage, plan.config) for stage in plan.stages]
+        read = {name for stage in self._stages for name in stage.before}
+        for stage in self._stages:
+            stage.is_read = stage.name in read
         self._cache = CacheReader(Path(plan.cache))
         self._folder = Path(plan.files)
         self._files = RunFiles(self._folder)
@@ -150,39 +162,36 @@ class ItemRunner:
     def run(self, wrapped: dict[str, Any], context: Context) -> Any:
         """Every stage of one item."""
         item = _Item(wrapped["item"], context)
+        done = item.done
+        now_ns = time.monotonic_ns()
         for stage in self._stages:
-            item.done[stage.name] = self._stage(stage, item)
-        marks = {name: zlib.crc32(part) for name, part in item.parts.items()}
+            record = done[stage.name] = self._stage(stage, item)
+            began_ns, now_ns = now_ns, time.monotonic_ns()
+            if record.code != SKIPPED_BY_NEED and record.code != SKIPPED_BY_FAILURE:
+                record.duration_us = (now_ns - began_ns) // 1000
+                if item.logged:
+                    _log(context, stage.name, record)
+        marks = {name: crc32(part) for name, part in item.parts.items()}
         keep = self._plan.keep
         kept = {name: item.fields[name] for name in keep if name in item.fields} if keep else {}
-        line = _encode_json({name: record.line() for name, record in item.done.items()})
-        value = encode_record((wrapped["n"], kept, marks, list(item.done.values()), line))
-        ended = _ended(value, item.done)
+        line = _encode_json({name: stage_line(record) for name, record in done.items()})
+        ended = _ended(encode_record((wrapped["n"], kept, marks, list(done.values()), line)), done)
         context.log.told = ended.rest[2]  # by the line of the stage
         return ended
 
     def _stage(self, stage: PreparedStage, item: _Item) -> SentStage:
         """One stage: held back by what it needs, or by its condition; found in the cache; or run."""
-        done = item.done
-        for need in stage.plan.needs:
-            code = done[need].code
-            if code in _FAILURES:
-                return SentStage(FAILED_BY_NEED, text=f"needs {need}, which failed")
-            if code in _SKIPS:
-                return SentStage(SKIPPED_BY_NEED, text=f"needs {need}, which was skipped")
-        began_ns = time.monotonic_ns()
+        if stage.needs and (held := _held_back(stage.needs, item.done)) is not None:
+            return held
         try:
-            unwanted = None if stage.plan.when is None else self._unwanted(stage, item)
-            record = unwanted or self._found_or_run(stage, item)
+            if stage.when is None or (record := self._unwanted(stage, item)) is None:
+                record = self._found_or_run(stage, item)
         except Skip as skip:
             record = SentStage(SKIPPED_BY_CONDITION, text=message(skip))
         except BaseException as error:
             record = SentStage(FAILED, text=describe(error), traceback=traceback_of(error))
         if self._forked:
             os._exit(0)  # a process that the stage has forked and let return
-        record.duration_us = (time.monotonic_ns() - began_ns) // 1000
-        if item.context.log.open:
-            _log(item.context, stage.name, record)
         return record
 
     def _unwanted(self, stage: PreparedStage, item: _Item) -> SentStage | None:
@@ -196,51 +205,51 @@ class ItemRunner:
             files = RunFiles(self._folder)
             context = StageContext(item.context, stage.name, results, stage.settings, stage.config, files)
             wanted = stage.condition_call(item.whole, context)
-        return None if wanted else SentStage(SKIPPED_BY_CONDITION, text=f"not {stage.plan.when}")
+        return None if wanted else SentStage(SKIPPED_BY_CONDITION, text=f"not {stage.when}")
 
     def _found_or_run(self, stage: PreparedStage, item: _Item) -> SentStage:
-        asked = None
+        asked = mark = None
         if stage.fingerprint is not None:
-            item.context.enter(stage.name)
+            item.context.enter(stage.name, stage.label)
             asked = digest(_encode_sorted(stage.fingerprint(item.view(stage.inputs), stage.settings)))
-        key = self._key(stage, item, asked)
-        mark = None if asked is None else asked[:8]
-        if stage.plan.cache and not stage.plan.forced and (found := self._cache.find(key)) is not None:
+            mark = asked[:8]
+        key = stage.key + (item.digests.get(stage.inputs) or item.inputs_digest(stage.inputs))
+        if stage.before or asked or not stage.cached:
+            key = self._more(stage, item, key, asked)
+        key = blake2b(key, digest_size=16).digest()
+        if stage.looked_up and (found := self._cache.find(key)) is not None:
             entry = _decode_entry(found)
-            if all(map(self._files.holds, entry.files)):
-                code = SKIPPED_CACHED if entry.skipped else CACHED
-                text = entry.body.decode() if entry.skipped else None
-                item.bodies[stage.name] = entry.body
-                return SentStage(code, 0, key, entry.digest, mark, text, None, None, entry.files or None)
+            if not entry.files or all(map(self._files.holds, entry.files)):
+                return _found(stage, item, key, mark, entry)
         return self._run(stage, item, key, mark)
 
-    def _key(self, stage: PreparedStage, item: _Item, asked: bytes | None) -> bytes:
-        if not stage.plan.cache:  # nobody may find it again, but the output reads it
-            return digest(b"\0".join([self._plan.run_id.encode(), _encode(item.fields["id"]), stage.name.encode()]))
-        parts = [stage.plan.key, item.inputs_digest(stage.inputs)]
+    def _more(self, stage: PreparedStage, item: _Item, key: bytes, asked: bytes | None) -> bytes:
+        """What a key is made of beside the stage and the item's fields."""
+        if not stage.cached:  # nobody may find it again, but the output reads it
+            return b"\0".join([self._plan.run_id.encode(), _encode(item.fields["id"]), stage.name.encode()])
         for name in stage.before:
             before = item.done[name]
-            parts.append(before.value if before.code in GOOD and before.value is not None else _ABSENT)
-        if asked is not None:
-            parts.append(asked)
-        return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
+            key += before.value if before.code in GOOD and before.value is not None else _ABSENT
+        return key if asked is None else key + asked
 
     def _run(self, stage: PreparedStage, item: _Item, key: bytes, mark: bytes | None) -> SentStage:
         files = RunFiles(self._folder)
         results = self._results(stage, item) if stage.before else {}
         context = StageContext(item.context, stage.name, results, stage.settings, stage.config, files)
-        item.context.enter(stage.name)
+        item.context.enter(stage.name, stage.label)
         code, reason = RAN, None
         try:
-            value = stage.run(item.view(stage.inputs), context)
+            value = stage.run(item.whole if stage.inputs is None else item.view(stage.inputs), context)
         except Skip as skip:
             code, reason = SKIPPED, message(skip)
         try:
             body = _encode(value) if reason is None else reason.encode()
         except Exception as error:
             raise TypeError(f"the value cannot be encoded: {describe(error)}") from None
-        item.bodies[stage.name] = body
-        hashed = hashlib.blake2b(body, digest_size=16).digest()
+        hashed = b""
+        if stage.is_read:
+            item.bodies[stage.name] = body
+            hashed = blake2b(body, digest_size=16).digest()
         written = list(files.written.values()) if files.written else None
         entry = entry_of(key, _encode((code == SKIPPED, hashed, body, written or ())))
         return SentStage(code, 0, key, hashed, mark, reason, None, entry, written)
@@ -251,6 +260,28 @@ class ItemRunner:
             if item.done[name].code in GOOD:
                 found[name] = _decode(item.bodies[name])
         return found
+
+
+def _found(stage: PreparedStage, item: _Item, key: bytes, mark: bytes | None, entry: Entry) -> SentStage:
+    """The outcome of a stage whose value an earlier run has made."""
+    hashed = entry.digest
+    if stage.is_read:
+        item.bodies[stage.name] = entry.body
+        hashed = hashed or digest(entry.body)  # when it was made, no stage read it
+    code, text = (SKIPPED_CACHED, entry.body.decode()) if entry.skipped else (CACHED, None)
+    return SentStage(code, 0, key, hashed, mark, text, None, None, entry.files or None)
+
+
+def _held_back(needs: list[str], done: dict[str, SentStage]) -> SentStage | None:
+    """The outcome of a stage that needs one which did not end well."""
+    for need in needs:
+        code = done[need].code
+        if code in (FAILED, SKIPPED_BY_FAILURE):
+            why = "failed" if code == FAILED else "was not run"
+            return SentStage(SKIPPED_BY_FAILURE, text=f"needs {need}, which {why}")
+        if code in _SKIPS:
+            return SentStage(SKIPPED_BY_NEED, text=f"needs {need}, which was skipped")
+    return None
 
 
 def _ended(value: bytes, done: dict[str, SentStage]) -> Ended:
@@ -274,9 +305,7 @@ def _log(context: Context, name: str, record: SentStage) -> None:
     if record.code == FAILED:
         context.log.add("ERROR", record.text or "", {"traceback": record.traceback} if record.traceback else None, name)
         return
-    word = _WORDS.get(record.code) or (
-        "ok" if record.code == RAN else "failed" if record.code in _FAILURES else "skipped"
-    )
+    word = _WORDS.get(record.code) or ("ok" if record.code == RAN else "skipped")
     data: dict[str, Any] = {"durationMs": round(record.duration_us / 1000, 1)}
     if record.text:
         data["reason"] = record.text

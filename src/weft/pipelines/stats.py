@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from weft.pipelines.outcome import CACHED, FAILED, RAN, SKIPPED_CACHED, SentStage
+from weft.pipelines.outcome import FAILED, RAN, SKIPPED, SentStage
 
 _STEPS = 4
 """Buckets of durations for each doubling: a percentile is right to a quarter."""
+_COUNTED_AS = ("ran", "cached", "skipped", "cached", "skipped", "skipped", "failed", "skipped")
+"""By the code of an outcome: a stage behind one that failed was not run."""
+_TIMED = (RAN, SKIPPED, FAILED)
+"""Those that the stage's own code has made."""
 _FAILURES_KEPT = 500
 _SLOWEST_KEPT = 20
 
@@ -27,28 +33,20 @@ class StageStats(msgspec.Struct):
     max_ms: float = 0.0
     buckets: dict[int, int] = {}
 
-    def add(self, stage: SentStage) -> None:
-        """One item more."""
-        code = stage.code
-        if code in (CACHED, SKIPPED_CACHED):
-            self.cached += 1
+    def add(self, stages: Sequence[SentStage]) -> None:
+        """The outcomes of so many items more."""
+        for code, count in Counter([stage.code for stage in stages]).items():
+            counted = _COUNTED_AS[code]
+            setattr(self, counted, getattr(self, counted) + count)
+        took_us = Counter([stage.duration_us for stage in stages if stage.code in _TIMED])
+        if not took_us:
             return
-        if code == RAN:
-            self.ran += 1
-        elif code >= FAILED:
-            self.failed += 1
-        else:
-            self.skipped += 1
-        if stage.key is None and code != FAILED:
-            return
-        us = stage.duration_us
-        ms = us / 1000
-        self.total_ms += ms
-        if ms > self.max_ms:
-            self.max_ms = ms
-        bits = us.bit_length()
-        bucket = bits * _STEPS + (us >> bits - 3 & 3 if bits > 2 else 0)
-        self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
+        self.total_ms += sum(us * count for us, count in took_us.items()) / 1000
+        self.max_ms = max(self.max_ms, max(took_us) / 1000)
+        for us, count in took_us.items():
+            bits = us.bit_length()
+            bucket = bits * _STEPS + (us >> bits - 3 & 3 if bits > 2 else 0)
+            self.buckets[bucket] = self.buckets.get(bucket, 0) + count
 
     def percentile_ms(self, share: float) -> float:
         """The duration that this share of the runs did not exceed, roughly."""
@@ -86,15 +84,15 @@ class RunStats(msgspec.Struct):
     slowest: list[tuple[float, str]] = []
     """Milliseconds and id."""
 
-    def add(self, status: str, unchanged: bool, duration_ms: float, name: str) -> None:
-        """One item more."""
-        self.items += 1
-        self.by_status[status] = self.by_status.get(status, 0) + 1
-        self.unchanged += unchanged
-        if len(self.slowest) < _SLOWEST_KEPT:
-            heapq.heappush(self.slowest, (duration_ms, name))
-        elif duration_ms > self.slowest[0][0]:
-            heapq.heapreplace(self.slowest, (duration_ms, name))
+    def add(self, ended: list[tuple[str, bool, float, str | int]]) -> None:
+        """So many items more: status, whether nothing had to be done, milliseconds and id of each."""
+        self.items += len(ended)
+        for (status, unchanged), count in Counter([(one[0], one[1]) for one in ended]).items():
+            self.by_status[status] = self.by_status.get(status, 0) + count
+            self.unchanged += count if unchanged and status == "skipped" else 0
+        least_ms = self.slowest[0][0] if len(self.slowest) >= _SLOWEST_KEPT else -1.0
+        slow = [(one[2], str(one[3])) for one in ended if one[2] > least_ms]
+        self.slowest = sorted(heapq.nlargest(_SLOWEST_KEPT, [*self.slowest, *slow]))
 
     def add_failure(self, failure: Failure) -> None:
         """An item that did not end well."""

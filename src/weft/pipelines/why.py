@@ -130,8 +130,7 @@ def _reason(plan: StagePlan, sent: SentStage, now: Seen, before: Seen | None) ->
         reasons = ["its inputs, code and settings are those of an earlier run"]
         return StageReason(plan.name, "unchanged", reasons + _skip_text(sent, "which skipped it"))
     if sent.code not in (RAN, SKIPPED, FAILED):
-        did = "failed" if sent.code > FAILED else "skipped"
-        return StageReason(plan.name, did, [sent.text or ""])
+        return StageReason(plan.name, "skipped", [sent.text or ""])
     did = {RAN: "ran", SKIPPED: "skipped", FAILED: "failed"}[sent.code]
     reasons = [*_reasons(plan, sent, now, before), *_skip_text(sent, "it skipped the item")]
     if sent.code == FAILED:
@@ -227,10 +226,13 @@ def _config(plan: Plan, stage: StagePlan) -> dict[str, Any]:
 def _dependency_changes(plan: StagePlan, now: Seen, old: dict[str, tuple[StagePlan, SentStage]]) -> Iterator[str]:
     assert now.record is not None
     values = {one.name: record.value for one, record in zip(now.plan.stages, now.record.stages, strict=True)}
+    before = {*old[plan.name][0].needs, *old[plan.name][0].after}
     for name in [*plan.needs, *plan.after]:
         if name not in old:
             yield f"it needs {name!r}, which is new"
+        elif name not in before:
+            yield f"it needs {name!r} now, and did not"
         elif values[name] != old[name][1].value:
             yield f"the value of stage {name!r} changed"
-    for name in {*old[plan.name][0].needs, *old[plan.name][0].after} - {*plan.needs, *plan.after}:
+    for name in sorted(before - {*plan.needs, *plan.after}):
         yield f"it no longer needs {name!r}"

@@ -58,6 +58,20 @@ def test_what_was_put_is_found_here_and_by_readers(folder: Path) -> None:
     cache.close()
 
 
+def test_of_two_values_under_one_key_the_later_is_found_before_and_after_they_are_written(folder: Path) -> None:
+    cache = Cache(folder)
+    put(cache, key(1), b"first")
+    put(cache, key(2), b"other")
+    put(cache, key(1), b"a longer one")
+    for _ in range(2):
+        assert [cache.find(key(number)) for number in (1, 2)] == [b"a longer one", b"other"]
+        cache.flush()
+    cache.close()
+    reader = CacheReader(folder)
+    assert [reader.find(key(number)) for number in (1, 2)] == [b"a longer one", b"other"]
+    reader.close()
+
+
 def test_a_reader_of_no_cache_finds_nothing(folder: Path) -> None:
     assert CacheReader(folder).find(key(1)) is None
 
@@ -114,6 +128,10 @@ def test_a_lost_or_wrong_index_is_made_again(folder: Path, tmp_path: Path, damag
         data[64:] = os.urandom(len(data) - 64)
         index.write_bytes(data)
         assert found(folder, 100) == []  # never a wrong value
+        cache = Cache(folder)
+        assert not cache.touch(key(1))  # and an end, though no slot is empty
+        put(cache, key(200), b"another")
+        cache.close()
         index.unlink()
     else:
         index.write_bytes(b"" if damage == "empty" else b"garbage" * 100)

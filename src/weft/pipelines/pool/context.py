@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from weft.pipelines.pool.itemlog import ItemLog
 from weft.pipelines.pool.record import Status
-from weft.pipelines.pool.slot import SharedSlot
+from weft.pipelines.pool.slot import SharedSlot, stage_label
 
 PROCESS = "process"
 """The phase of what happens outside any stage."""
@@ -70,9 +70,10 @@ class Context:
         self.enter(str(name))
         return stage
 
-    def enter(self, name: str) -> None:
-        """The same for who never leaves it."""
-        self.set_phase(name)
+    def enter(self, name: str, label: bytes | None = None) -> None:
+        """The same for who never leaves it; with the label of the name (`stage_label`), if that is at hand."""
+        self.phase = self.log.phase = name
+        self._slot.set_label(stage_label(name) if label is None else label)
         if self._on_stage is not None:
             self._on_stage(self)
 

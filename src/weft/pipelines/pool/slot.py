@@ -56,6 +56,12 @@ class Chunk(NamedTuple):
     data: bytes
 
 
+def stage_label(name: str | None) -> bytes:
+    """The name of a stage as the slot has it, its length first."""
+    text = (name or "").encode(errors="replace")[: _STAGE_BYTES - 1]
+    return bytes([len(text)]) + text
+
+
 class SharedSlot:
     """The mapping itself, either side."""
 
@@ -76,9 +82,11 @@ class SharedSlot:
 
     @stage.setter
     def stage(self, name: str | None) -> None:
-        text = (name or "").encode(errors="replace")[: _STAGE_BYTES - 1]
-        self.memory[_STAGE_AT + 1 : _STAGE_AT + 1 + len(text)] = text
-        self.memory[_STAGE_AT] = len(text)
+        self.set_label(stage_label(name))
+
+    def set_label(self, label: bytes) -> None:
+        """The stage, for who enters it often (`stage_label`)."""
+        self.memory[_STAGE_AT : _STAGE_AT + len(label)] = label
 
 
 def create(path: str | None) -> int:
