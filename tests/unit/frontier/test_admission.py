@@ -261,3 +261,11 @@ def test_what_the_patterns_keep_out_follows_an_edit(settings: dict[str, Any], ou
     crawl = rules(exclude=["/never*"])
     crawl.edit(ScopeSection(scope="domain", **settings))
     assert [name for name in "abc" if crawl.excludes(f"https://www.example.com/{name}")] == out
+
+
+def test_what_is_in_the_scope_follows_an_edit_also_where_it_was_asked_before() -> None:
+    crawl = rules()
+    asked = ["https://example.com/", "https://www.example.com/", "https://example.org/"]
+    assert [crawl.refusal(url, 1) for url in asked] == [None, None, Reason.SCOPE]
+    crawl.edit(ScopeSection(scope="any"))
+    assert [crawl.refusal(url, 1) for url in asked] == [None, None, None]

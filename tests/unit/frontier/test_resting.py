@@ -287,10 +287,11 @@ def test_a_crawl_that_is_dropped_or_closed_takes_its_sites_at_rest_with_it(bench
 
 
 def test_what_is_at_rest_of_a_paused_crawl_stays_there(bench: Bench) -> None:
-    bench.allow("a", "b", "c")
     bench.admit("https://a/1", "https://b/1", "https://c/1")
     bench.frontier.pause(bench.crawl)
+    at_rest = len(bench.queues.resting)
     assert bench.claim() == [] and bench.frontier.next_due() is None
+    assert len(bench.queues.resting) == at_rest > 0
     bench.frontier.pause(bench.crawl, False)
     assert sorted(lease.key for lease in bench.claim()) == ["a", "b", "c"]
 
@@ -506,8 +507,23 @@ def test_a_site_that_was_awake_in_between_is_told_once(tmp_path: Path) -> None:
     resting.close()
 
 
-@pytest.mark.parametrize("in_flight", [1, 2])
-def test_a_crawl_with_a_single_permit_is_told_when_its_sites_at_rest_are_due(bench: Bench, in_flight: int) -> None:
-    bench.frontier.change_crawl(bench.crawl, CrawlLimits(in_flight=in_flight), bench.frontier._section, 1.0)
+@pytest.mark.parametrize("permits", [0, 1, 2])
+def test_when_sites_at_rest_are_due_is_told_of_a_crawl_that_has_a_permit(bench: Bench, permits: int) -> None:
+    bench.frontier.change_crawl(bench.crawl, CrawlLimits(max_pages=permits), bench.frontier._section, 1.0)
     bench.queues.resting.add("a", bench.crawl, b"", bench.time + 300.0)
-    assert bench.frontier.next_due() == pytest.approx(bench.time + 300.0, abs=1.0)
+    told = pytest.approx(bench.time + 300.0, abs=1.0) if permits else None
+    assert bench.frontier.next_due() == told
+
+
+@pytest.mark.parametrize(("room", "rest"), [(30, 0), (12, 0), (10, 9)])
+def test_sites_that_are_not_due_soon_stay_awake_where_there_is_room(bench: Bench, room: int, rest: int) -> None:
+    bench.queues.most_awake = 1000
+    hosts = [f"h{number}" for number in range(9)]
+    bench.allow(*hosts)
+    bench.admit(*(f"https://{host}/{number}" for host in hosts for number in range(2)))
+    leases = bench.claim()
+    bench.queues.most_awake = room
+    for lease in leases:
+        bench.end(lease, End.OTHER, retry_after_s=300.0)
+    assert (len(leases), bench.claim()) == (9, [])
+    assert len(bench.queues.resting) == rest

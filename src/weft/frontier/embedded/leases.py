@@ -289,16 +289,14 @@ class Leases(State):
         self._queues.push_urgent(lane, robots, now + self._queues.wait_s(wall))
         return None
 
-    def _release_robots(self, lane: Lane) -> bool:
-        """Other crawls must not wait for a robots.txt that this one will not ask for; whether there was one."""
-        waiting = lane.robots or ()
-        for _, _, item in waiting:
+    def _release_robots(self, lane: Lane) -> None:
+        """Other crawls must not wait for a robots.txt that this one will not ask for."""
+        for _, _, item in lane.robots or ():
             self._robots.pending.discard(item.about)
             self._queues.queued -= 1
             lane.crawl.queued -= 1
             lane.queued -= 1
         lane.robots = None
-        return bool(waiting)
 
     def _mark(self, item: Item, crawl: Crawl, *, leased: bool) -> None:
         if (known := crawl.known(item)) is not None:
