@@ -30,7 +30,7 @@ PEER = (
     "datatrove[processing]==0.10.1", "faust-cchardet==3.2.0", "lxml-html-clean==0.4.6", "orjson==3.13.0",
     "python-magic==0.4.27", "spacy==3.8.18", "warcio==1.8.1",
 )  # fmt: skip
-INSTALL_S, RUN_S = 300, 240
+INSTALL_S, RUN_S = 900, 240
 START_PAGES = 40
 
 
