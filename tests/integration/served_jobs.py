@@ -117,9 +117,14 @@ def served(data_dir: Path, *flags: str) -> Iterator[Served]:
     process = subprocess.Popen([*WEFT, *arguments], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
-        line = process.stderr.readline()
-        found = re.search(r"listens at (http://\S+)", line)
-        assert found is not None, line + process.stderr.read()
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            # A worker that was slow to start may have been replaced, and told of, before.
+            if found := re.search(r"listens at (http://\S+)", line):
+                break
+        else:
+            raise AssertionError("".join(said))
         yield Served(process, found[1])
     finally:
         if process.poll() is None:
