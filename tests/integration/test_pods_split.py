@@ -237,7 +237,9 @@ def test_poison_logins_cookies_and_visits_to_known_pages(pod: Callable[..., Pod]
         assert rows["deadly"].error == "parse_crash" and rows["deadly"].warc_file, "stored, unparsed"
         assert rows["login"].status == 200
         behind = [path for path, _, status in asked if path == "/wall" and status == 200]
-        assert 1 <= len(behind) <= 3, "once, and again where one of the two deaths took it along"
+        # Of three lives each may ask again for what its forerunner did not commit: the redirect's target, and, since
+        # the cookie has outlived it, the wall itself, which now lets it through.
+        assert 1 <= len(behind) <= 5, "once, and again where one of the two deaths took it along"
         assert set(pages_of(list(rows.values()))) == {
             seed,
             *(seed + str(n) for n in [*range(12), "login", "wall", "deadly"]),
