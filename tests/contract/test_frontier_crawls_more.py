@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -614,3 +615,33 @@ def test_what_is_given_back_long_after_its_request_is_due_at_once(make: Make, en
     due = frontier.next_due()
     assert due is not None and due <= harness.time
     assert claim_one(harness).url == lease.url
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4])
+def test_a_claim_gives_no_more_than_it_was_asked_for_whatever_the_sites_have_shown(make: Make, limit: int) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    known, new = [f"known{number}" for number in range(5)], [f"new{number}" for number in range(5)]
+    no_robots(harness, *known, *new)
+    frontier.admit(harness.crawl, [page(f"http://{host}/1") for host in known])
+    for lease in frontier.claim("me", 9):
+        cool(harness, lease, ok=True, took_s=0.1)
+        frontier.finish([Outcome(lease, End.PAGE)])
+    frontier.admit(harness.crawl, [page(f"http://{host}/2") for host in (*known, *new)])
+    assert len(frontier.claim("me", limit)) == limit
+
+
+def test_one_that_comes_late_begins_where_the_others_are(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    crawls = [harness.crawl, frontier.open_crawl("second", CrawlLimits(), polite(0.0))]
+    for some in (20, 30):
+        for crawl in crawls:
+            hosts = [f"c{crawl}-{some}-{number}" for number in range(some)]
+            no_robots(harness, *hosts)
+            frontier.admit(crawl, [page(f"http://{host}/") for host in hosts])
+        if some == 20:
+            assert len(frontier.claim("me", 30)) == 30
+            crawls.append(frontier.open_crawl("third", CrawlLimits(), polite(0.0)))
+    found = Counter(lease.crawl for lease in frontier.claim("me", 12))
+    assert [found[crawl] for crawl in crawls] == [pytest.approx(4, abs=1)] * 3

@@ -129,3 +129,12 @@ def test_a_message_is_about_the_crawl_of_whatever_it_carries() -> None:
         message = PodMessage([], [], [], [])
         message.add(7, one)
         assert message.crawl == 7
+
+
+@pytest.mark.parametrize("sent", [0, 1, 2])
+def test_the_next_process_waits_for_every_message_from_the_first_on(journal: Journal, sent: int) -> None:
+    outbox = Outbox(journal, (1,), str)
+    for _ in range(sent):
+        outbox.add(1, 3, LINKS[0])
+        send(outbox, journal)
+    assert Outbox(journal, (1,), str).waiting == outbox.waiting == sent

@@ -341,3 +341,11 @@ def test_a_clock_is_held_until_the_last_of_its_breakers_lets_a_request_through()
     for trust, at in (("", 100.0), ("proxy", 150.0), ("other", 120.0)):
         clock.answered(1, False, at, rules, trust)
         assert clock.last_held_until() == 450.0 - 50.0 * (trust == "")
+
+
+@pytest.mark.parametrize(("recent_s", "lag_s"), [(11.0, 0.0), (11.5, 9.375)])
+def test_a_site_lags_from_more_than_three_times_the_usual_on(recent_s: float, lag_s: float) -> None:
+    clock = PolitenessClock()
+    clock.usual_s, clock.recent_s = 3.0, recent_s
+    clock.took(3.0, section())
+    assert clock.lag_s == lag_s
