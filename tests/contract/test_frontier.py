@@ -377,6 +377,19 @@ def test_a_too_long_retry_after_rejects_what_waits(make: Callable[..., Harness])
     assert harness.crash().stats().queued == 1, "the one whose answer it was has its own outcome"
 
 
+def test_a_long_queue_is_rejected_to_its_end(make: Callable[..., Harness]) -> None:
+    harness = make(max_retry_after_s=600.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page(f"http://a/{n}") for n in range(1300)])
+    cool(harness, claim_one(harness), slow_down=True, retry_after_s=3600.0)
+    urls = []
+    while rejected := frontier.rejections():
+        urls += [one.item.url for one in rejected]
+        frontier.ended([one.item.item for one in rejected])
+    assert len(urls) == len(set(urls)) == 1299 and frontier.stats().queued == 0
+
+
 def test_the_breaker_opens_probes_and_at_last_rejects(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=1.0, breaker_failures=3, breaker_reset_s=300.0, breaker_max_probes=2)
     frontier = harness.start()

@@ -188,6 +188,18 @@ def test_messages_are_safe_once_they_are_written_and_forgotten_when_they_have_be
     assert (sent.after, sent.is_due(99.0)) == (0, False)
 
 
+def test_what_was_safe_in_a_server_that_has_lost_it_is_kept_until_it_is_safe_again() -> None:
+    sent = Sent([3, 4, 5])
+    sent.delivered(5)
+    assert (sent.update(Arrived(5, "run", 100, 0), 10.0), sent.unsafe) == (0, 0)
+    sent.rewind()
+    assert not sent.is_due(10.0 + KEEP_S)
+    assert sent.update(Arrived(0, "other", 100, 0), 10.0 + KEEP_S) == 0
+    sent.delivered(5)
+    assert sent.update(Arrived(5, "other", 100, 0), 11.0 + KEEP_S) == 0
+    assert sent.update(Arrived(5, "other", 100, 0), 11.0 + 2 * KEEP_S) == 5
+
+
 def test_a_server_that_has_less_than_it_was_brought_has_lost_it() -> None:
     sent = Sent([3, 4, 5])
     sent.delivered(5)
