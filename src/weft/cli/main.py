@@ -98,7 +98,7 @@ def main(args: list[str] | None = None) -> None:
     """Runs the command line and exits with its code; no traceback reaches a user."""
     gc.set_threshold(*GC_THRESHOLDS)
     code = run(sys.argv[1:] if args is None else args)
-    gc.freeze()  # the interpreter's end would look through everything for cycles, three times
+    gc.freeze()  # the interpreter's end would look through everything for cycles, several times
     sys.exit(code)
 
 

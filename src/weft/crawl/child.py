@@ -80,7 +80,7 @@ def run_child(work: Callable[[ProcessOrder, Control], int]) -> int:
         progress_of(order).write("failed", f"{type(error).__name__}: {error}")
         return CRASHED
     finally:
-        gc.freeze()  # the interpreter's end would look through everything for cycles, three times
+        gc.freeze()  # the interpreter's end would look through everything for cycles, several times
 
 
 def _is_damage(error: BaseException | None) -> bool:

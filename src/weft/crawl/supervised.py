@@ -34,7 +34,7 @@ def main(parent_pid: str, file: str, *data_dirs: str) -> int:
         print(f"{type(error).__name__}: {' '.join(str(error).splitlines())}", file=sys.stderr, flush=True)
         return error.exit_code
     finally:
-        gc.freeze()  # the interpreter's end would look through everything for cycles, three times
+        gc.freeze()  # the interpreter's end would look through everything for cycles, several times
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def main() -> int:
     except OSError:
         return 0  # the parent has gone
     finally:
-        gc.freeze()  # the interpreter's end would look through everything for cycles, three times
+        gc.freeze()  # the interpreter's end would look through everything for cycles, several times
     return 0
 
 

@@ -114,7 +114,7 @@ def main() -> int:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code
     finally:
-        gc.freeze()  # the interpreter's end would look through everything for cycles, three times
+        gc.freeze()  # the interpreter's end would look through everything for cycles, several times
     return 0
 
 

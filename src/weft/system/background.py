@@ -130,7 +130,7 @@ def main() -> int:
             print(f"{kind_of(error)}: {' '.join(str(error).splitlines())}", file=sys.stderr, flush=True)
         return error.exit_code
     finally:
-        gc.freeze()  # the interpreter's end would look through everything for cycles, three times
+        gc.freeze()  # the interpreter's end would look through everything for cycles, several times
     log.always("process ended", pid=os.getpid())
     return 0
 

@@ -215,7 +215,7 @@ def main() -> None:
         print(msgspec.json.encode({"error": str(error)}).decode(), flush=True)
         sys.exit(error.exit_code)
     run(server, sockets, lambda: print(msgspec.json.encode({"port": server.port}).decode(), flush=True))
-    gc.freeze()  # the interpreter's end would look through everything for cycles, three times
+    gc.freeze()  # the interpreter's end would look through everything for cycles, several times
 
 
 if __name__ == "__main__":
