@@ -645,3 +645,16 @@ def test_one_that_comes_late_begins_where_the_others_are(make: Make) -> None:
             crawls.append(frontier.open_crawl("third", CrawlLimits(), polite(0.0)))
     found = Counter(lease.crawl for lease in frontier.claim("me", 12))
     assert [found[crawl] for crawl in crawls] == [pytest.approx(4, abs=1)] * 3
+
+
+@pytest.mark.parametrize("end", [End.PAGE, End.OTHER])
+def test_a_visit_that_is_asked_for_while_another_is_under_way_is_made(make: Make, end: End) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start(CrawlLimits(max_depth=5))
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, pages("a", 1))
+    first = claim_one(harness)
+    frontier.readmit(harness.crawl, page(first.url))
+    done(harness, first, end)
+    again = claim_one(harness)
+    assert again.url == first.url and again.item > first.item

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.config import PolitenessSection
+from weft.errors import Damaged
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.recovery import Bitmap
@@ -210,3 +211,18 @@ def test_lines_of_the_journal_are_numbered_on_though_the_last_ones_were_forgotte
     frontier = lives.next(NEVER)
     assert sorted(item.url for item in frontier.items(lives.crawl)) == [f"https://a/{number}" for number in (1, 2, 3)]
     lives.close()
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_a_journal_that_does_not_have_a_stored_page_is_damaged(tmp_path: Path, ahead: int) -> None:
+    section = PolitenessSection(delay_s=0.0, places=1)
+    for done in ((), (3 + ahead,)):
+        frontier = EmbeddedFrontier(tmp_path, section)
+        crawl = frontier.open_crawl("test", CrawlLimits())
+        if ahead and done:
+            with pytest.raises(Damaged, match="does not have what was fetched last"):
+                frontier.recover(done)
+        else:
+            frontier.recover(done)
+            frontier.admit(crawl, [Found(f"https://a/{number}", 0) for number in range(3)])
+        frontier.close()

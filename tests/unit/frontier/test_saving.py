@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log_lines import log_lines
 from pace import patience
 
 from weft.config import PolitenessSection
@@ -165,3 +166,10 @@ def test_one_that_is_over_stays_so() -> None:
     saving = Saving(lambda: None)
     assert saving.is_over(wait=True)
     assert saving.is_over() and saving.is_over(wait=True)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_one_that_was_not_written_is_told(fails: bool) -> None:
+    with log_lines("weft.frontier") as lines:
+        assert Saving(lambda: os._exit(7) if fails else None).is_over(wait=True)
+    assert [message for message, _ in lines] == ["a checkpoint was not written: the one before stays"] * fails

@@ -34,6 +34,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"scope": "prefix"},
     {"scope": "prefix", "offsite_hops": 1},
     {"scope": "any", "exclude": ["*x.html"], "include": ["/*"]},
+    {"scope": "any", "exclude": ["/x*"]},
+    {"scope": "any", "include": ["/x*"]},
     {"scope": "any", "max_depth": 3},
     {"scope": "any", "max_depth": 2},
 ]
