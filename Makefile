@@ -3,7 +3,7 @@
 BIN := .venv/bin
 RUN := .venv/.ready-run
 DEV := .venv/.ready-dev
-COMPILED := src/weft/frontier/_seen_table.c
+COMPILED := $(shell find src -name '*.c')
 
 setup: $(DEV)            ## the development environment in .venv
 

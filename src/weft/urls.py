@@ -3,20 +3,20 @@
 Invariants: `canonical(canonical(u)) == canonical(u)`; whatever leaves this module is http or https, has no fragment, no
 credentials, no default port, and at most MAX_LENGTH characters; what is derived is the same in every process and run.
 
-Parsing is WHATWG's, by the ada engine. A page's links mostly look alike, so `join_all` recognises those that need no
-parser (plain root-relative, relative and absolute ones) and joins them by concatenation; the rest goes through ada. On
-most pages one look at all references shows that no root-relative one needs more than that.
+Parsing is WHATWG's, by the ada engine. A page's links mostly look alike, so `join_all` has those that need no parser
+joined by concatenation (`plain_links`); the rest goes through ada.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from functools import lru_cache
 from hashlib import md5, sha256
 from ipaddress import ip_address
 from pathlib import Path
+from typing import cast
 from urllib.parse import quote_from_bytes
 
 import ada_url
@@ -24,6 +24,7 @@ import publicsuffixlist
 from publicsuffixlist import PSLFILE, PublicSuffixList
 
 from weft.errors import BadUrl
+from weft.plain_links import END, PATH, QUERY, join_plain, rooted
 
 MAX_LENGTH = 2000
 
@@ -38,18 +39,9 @@ SKIPPED_EXTENSIONS = frozenset(
     "psd ai eps indd sketch fig xd "  # design
     "csv json xml sql".split()  # data
 )
-_LONGEST_EXTENSION = max(map(len, SKIPPED_EXTENSIONS))
+LONGEST_EXTENSION = max(map(len, SKIPPED_EXTENSIONS))
 
-# A path segment that the URL parser would leave as it is: no leading dot (`.` and `..` are steps) nor `%` (`%2e` is a
-# dot); a query likewise. Anything else takes the slow way, so these may be narrow but never too wide.
-_SEGMENT = r"(?:[A-Za-z0-9_~!$&()*+,;=:@-][A-Za-z0-9_~!$&()*+,;=:@.%-]*)"
-_PATH = rf"/(?:{_SEGMENT}?(?:/{_SEGMENT}?)*)?"
-_QUERY = r"(?:\?[A-Za-z0-9_~!$&()*+,;=:@./?%-]*)?"
-_END = r"(?:#|\Z)"
-_ROOTED = re.compile(rf"(?!//)({_PATH}{_QUERY}){_END}").match
-_RELATIVE = re.compile(rf"([A-Za-z0-9_~-][A-Za-z0-9_~.%-]*(?:/{_SEGMENT}?)*{_QUERY}){_END}").match
-_ABSOLUTE = re.compile(rf"(https?:)?(//[A-Za-z0-9.-]+(?::[0-9]+)?)((?:{_PATH})?)({_QUERY}){_END}").match
-_PLAIN = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_~!$&()*+,;=:@.%-/?#\n"
+_ABSOLUTE = re.compile(rf"(https?:)?(//[A-Za-z0-9.-]+(?::[0-9]+)?)((?:{PATH})?)({QUERY}){END}").match
 _ORIGIN = re.compile(r"(https?://[^/?#]*)(.*)", re.DOTALL).match
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?![0-9]+(?:[/?#]|\Z))").match
@@ -66,7 +58,7 @@ def parse(text: str, base: str | None = None) -> ada_url.URL:
 
 def absolute(text: str, base: str) -> str:
     """A reference made absolute as the web platform does, its fragment and any scheme kept; BadUrl where it is none."""
-    if (match := _ROOTED(text)) and match[1] == text and (origin := _canonical_origin(base)):
+    if (match := rooted(text)) and match[1] == text and (origin := _canonical_origin(base)):
         return origin + text
     try:
         return str(ada_url.join_url(base, text))
@@ -127,57 +119,36 @@ def join_all(
     split = _ORIGIN(base)
     if not split:
         return []
-    scheme, origin = base[: base.index("/")], _origin(split[1]) or ""
-    directory = origin + (split[2].split("?", 1)[0].split("#", 1)[0].rpartition("/")[0] or "") + "/"
-    plain_base = bool(origin) and _ROOTED(directory[len(origin) :]) is not None
-    ascii_queries = encoding in ("utf-8", "utf8", "UTF-8")
+    origin = _origin(split[1]) or ""
+    path = (split[2].split("?", 1)[0].split("#", 1)[0].rpartition("/")[0] or "") + "/"
     hrefs = hrefs if isinstance(hrefs, list) else list(hrefs)
-    are_plain, have_fragments, are_rooted = _look(hrefs)
-    if are_plain and are_rooted and not have_fragments:  # most pages of most sites
-        joined = [origin + href for href in hrefs]
-        if not joined or len(max(joined, key=len)) <= MAX_LENGTH:
-            return joined
-    joined = []
-    append = joined.append
-    for href in hrefs:
-        if are_plain and href[:1] == "/" and href[1:2] != "/":
-            url = origin + (href.partition("#")[0] if have_fragments else href)
-        elif match := _ROOTED(href):
-            url = origin + match[1]
-        elif match := _ABSOLUTE(href):
-            start = _origin((match[1] or scheme) + match[2])
-            if start is None:
-                _report(refused, href, "syntax")
-                continue
-            url = start + (match[3] or "/") + match[4]
-        elif plain_base and (match := _RELATIVE(href)):
-            url = directory + match[1]
-        else:
-            try:
-                url = canonical(href if ascii_queries or href.isascii() else _query_in(href, encoding), base)
-            except BadUrl as error:
-                _report(refused, href, error.reason)
-                continue
-        if len(url) > MAX_LENGTH:
-            _report(refused, href, "length")
-            continue
-        append(url)
-    return joined
+    joined, others = join_plain(origin, origin + path if rooted(path) else "", hrefs, MAX_LENGTH)
+    if others:
+        scheme = base[: base.index("/")]
+        for at, href in enumerate(hrefs):
+            if joined[at] is None:
+                joined[at] = _joined(base, scheme, href, encoding, refused)
+    return [url for url in joined if url is not None] if others else cast(list[str], joined)
 
 
-def _look(hrefs: list[str]) -> tuple[bool, bool, bool]:
-    """Whether all references are made of characters that need no parser, with no step (`.`, `..`, `%2e`) among their
-    segments; whether one of them may have a fragment; and whether all begin with one slash."""
-    text = "\n".join(hrefs)
-    is_plain = (
-        text.isascii()
-        and not text.encode().translate(None, _PLAIN)
-        and "/." not in text
-        and "/%" not in text
-        and text.count("\n") == len(hrefs) - 1  # none within a reference
-    )
-    are_rooted = "//" not in text and f"\n{text}".count("\n/") == len(hrefs)
-    return is_plain, "#" in text, are_rooted
+def _joined(base: str, scheme: str, href: str, encoding: str, refused: Callable[[str, str], None] | None) -> str | None:
+    """The canonical URL of a reference that is not plain; None where it has none that is wanted."""
+    if match := _ABSOLUTE(href):
+        start = _origin((match[1] or scheme) + match[2])
+        url, reason = (start + (match[3] or "/") + match[4], "") if start is not None else ("", "syntax")
+    else:
+        try:
+            is_as_sent = href.isascii() or encoding in ("utf-8", "utf8", "UTF-8")
+            url, reason = canonical(href if is_as_sent else _query_in(href, encoding), base), ""
+        except BadUrl as error:
+            url, reason = "", error.reason
+    if len(url) > MAX_LENGTH:
+        reason = "length"
+    if not reason:
+        return url
+    if refused is not None:
+        refused(href, reason)
+    return None
 
 
 def join(base: str, href: str, encoding: str = "utf-8") -> str:
@@ -253,20 +224,20 @@ def data_dir_of(url: str, data_dirs: int) -> int:
 def skipped_extension(url: str) -> str | None:
     """The extension that shows that a link does not lead to text, or None."""
     path = url.partition("?")[0]
-    dot = path.rfind(".", -_LONGEST_EXTENSION - 1)
+    dot = path.rfind(".", -LONGEST_EXTENSION - 1)
     if dot < 0:
         return None
     extension = path[dot + 1 :].lower()
     return extension if extension in SKIPPED_EXTENSIONS else None
 
 
-def with_skipped_extension(origin: str, links: list[str]) -> list[str]:
-    """Those of an origin's URLs that have such an extension; of those with a query, not all."""
+def with_extension(origin: str, links: list[str], longest: int, extensions: Container[str]) -> list[str]:
+    """Those of an origin's URLs that have such an extension, of at most `longest` letters; of those with a query, not
+    all."""
     if "".join(links).count(".") == len(links) * origin.count("."):
         return []  # no path has a dot
-    longest = -_LONGEST_EXTENSION - 1
-    ends = {url[url.rfind(".", longest) + 1 :] for url in links}  # of most pages one, `html`
-    skipped = tuple([f".{end}" for end in ends if end.lower() in SKIPPED_EXTENSIONS])
+    ends = {url[url.rfind(".", -longest - 1) + 1 :] for url in links}  # of most pages one, `html`
+    skipped = tuple([f".{end}" for end in ends if end.lower() in extensions])
     return [url for url in links if url.endswith(skipped)] if skipped else []
 
 
@@ -370,11 +341,6 @@ def _as_references(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error("weft-query", _as_references)
-
-
-def _report(refused: Callable[[str, str], None] | None, href: str, reason: str) -> None:
-    if refused is not None:
-        refused(href, reason)
 
 
 def _why_not(text: str) -> str:

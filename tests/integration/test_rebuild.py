@@ -336,7 +336,8 @@ def test_what_the_frontier_has_finished_decides_what_counts_and_what_is_missing(
     rows, _ = held(crawl)
     journal = Journal(crawl[0] / "frontier" / "frontier.db")
     every = [*rows, page(PAGES + 1)[0]]
-    journal.admitted[1] += [f"{row.item} {row.depth} {row.parent} 0 0 1 p {row.url}" for row in every]
+    for row in every:
+        journal.admit(1, f"{row.item} {row.depth} {row.parent} 0 0 1 p {row.url}\n".encode(), 1)
     journal.done[1] += [row.item for row in every if row.item != 77]
     journal.put_meta("acknowledged", 500)
     journal.close()
@@ -354,7 +355,8 @@ def test_what_the_frontier_has_finished_decides_what_counts_and_what_is_missing(
 def test_with_nothing_but_a_frontier_everything_is_lost_and_reported(tmp_path: Path) -> None:
     dirs = make_crawl(tmp_path, 30, keep=("text",))
     journal = Journal(dirs[0] / "frontier" / "frontier.db")
-    journal.admitted[1] += [f"{n} 0 0 0 0 1 p {url_of(n)}" for n in range(1, 31)]
+    for n in range(1, 31):
+        journal.admit(1, f"{n} 0 0 0 0 1 p {url_of(n)}\n".encode(), 1)
     journal.done[1] += range(1, 31)
     journal.put_meta("acknowledged", 3)
     journal.close()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from written_twice import WAYS, in_c, written
 
 from weft import urls
 from weft.errors import BadUrl
@@ -24,6 +27,15 @@ PATHS = [
     " p ",
 ]  # fmt: skip
 TAILS = ["", "?", "?a=1", "?a=1/../2", "?a='1'", "?ü=1", "#f", "?a=1#f", "#", "?a#b?c", "#f#g"]
+
+
+@pytest.fixture(scope="module", params=WAYS, autouse=True)
+def plain(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Whatever joins plain references, in C and in Python."""
+    chosen = written(request.param, "weft.plain_links", "weft._plain_links")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(urls, "join_plain", chosen.join_plain)
+        yield chosen
 
 
 def long_way(base: str, href: str) -> str | None:
@@ -226,7 +238,66 @@ def test_the_longest_extension_is_seen_in_a_list_as_in_one_url() -> None:
     longest = max(urls.SKIPPED_EXTENSIONS, key=len)
     url = f"https://a.test/x.{longest}"
     assert urls.skipped_extension(url) == longest
-    assert urls.with_skipped_extension("https://a.test", ["https://a.test/y.z", url]) == [url]
+    there = ["https://a.test/y.z", url]
+    assert urls.with_extension("https://a.test", there, urls.LONGEST_EXTENSION, urls.SKIPPED_EXTENSIONS) == [url]
+
+
+HOSTS = st.lists(
+    st.sampled_from(["a", "b-c", "Z", "0", "7", "0x7f", "127", "xn--", "a--b", "ab--c", ".", ".", "..", "-", "_", "é"]),
+    max_size=5,
+).map("".join)
+PORTS = st.sampled_from(["", "", "", ":", ":80", ":443", ":8080", ":080", ":65535", ":65536", ":123456", ":x"])
+ENDS = st.sampled_from(["", "/", "/p", "?q", "#f", "/p?q#f", "//", "/./x", "\\x", "@h/"])
+
+
+@given(st.sampled_from(["http://", "https://", "HTTP://", "http:/", "//"]), HOSTS, PORTS, ENDS)
+@example("https://", "a" * 63 + ".b", "", "/")
+@example("https://", "a" * 64 + ".b", "", "/")
+@example("http://", ".".join(["abcdefgh"] * 29), "", "/x")
+def test_whole_urls_are_as_the_parser_makes_them(scheme: str, host: str, port: str, end: str) -> None:
+    base, href = "http://a.test/d/e?q", f"{scheme}{host}{port}{end}"
+    expected = long_way(base, href)
+    assert urls.join_all(base, [href]) == ([expected] if expected is not None else []), href
+
+
+def test_what_is_plain_needs_no_parser(plain: Any) -> None:
+    hrefs = [
+        "/p/q.html?a=/b#c",
+        "p/q",
+        "p",
+        "/",
+        "p//?#",
+        "/ü",
+        "../p",
+        "?q",
+        "#f",
+        "",
+        "//b.test/",
+        "/p q",
+        "mailto:x",
+    ]
+    joined, others = plain.join_plain("http://a.test", "http://a.test/d/", hrefs, 2000)
+    start, folder = "http://a.test/", "http://a.test/d/"
+    assert joined == [start + "p/q.html?a=/b", folder + "p/q", folder + "p", start, folder + "p//?", *[None] * 8]
+    assert others == 8
+    assert plain.join_plain("http://a.test", "", ["p", "/p"], 2000) == ([None, start + "p"], 1)
+    assert plain.join_plain("", "", ["p", "/p"], 2000) == ([None, None], 2)
+    assert plain.join_plain("http://a.test", "", ["/p", "/pq"], len(start) + 1) == ([start + "p", None], 1)
+    assert plain.join_plain("http://a.test", "", [], 2000) == ([], 0)
+
+
+def test_where_it_is_compiled_whole_urls_are_plain_too() -> None:
+    plain = in_c("weft._plain_links")
+    whole = ["https://b.test/x", "http://b.test:81/", "https://www.b-c.test/x?y=1"]
+    assert plain.join_plain("http://a.test", "", whole, 2000) == (whole, 0)
+    rest = ["https://b.test", "https://b.test?x#y", "https://b.test/x#y", "https://b.test/" + "x" * 1986]
+    joined, others = plain.join_plain("http://a.test", "", rest, 2000)
+    assert joined == ["https://b.test/", "https://b.test/?x", "https://b.test/x", None] and others == 1
+    for wrong in (["x", 3], [b"/x"]):
+        with pytest.raises(TypeError):
+            plain.join_plain("http://a.test", "", wrong, 2000)
+    with pytest.raises(ValueError, match="ASCII"):
+        plain.join_plain("http://ü.test", "", ["/x"], 2000)
 
 
 @pytest.mark.parametrize(

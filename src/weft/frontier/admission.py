@@ -16,8 +16,17 @@ from weft import urls
 from weft.config import ScopeSection
 from weft.errors import BadInput
 from weft.frontier.contract import PageLinks
+from weft.frontier.link_lists import grouped
 from weft.frontier.names import NameSet
-from weft.frontier.traps import ParameterGuard, SamenessGuard, suspects, trap, without_parameters, without_session
+from weft.frontier.traps import (
+    EARLIEST_YEAR,
+    MAX_SEGMENTS,
+    ParameterGuard,
+    SamenessGuard,
+    trap,
+    without_parameters,
+    without_session,
+)
 from weft.records import Lease, Reason
 
 _MOST_ORIGINS = 200_000  # remembered; then it begins anew
@@ -29,6 +38,9 @@ class Rules:
     def __init__(self, section: ScopeSection, seeds: Iterable[str], *, this_year: int, extensions: Iterable[str] = ()):
         self._section = section
         self._this_year = this_year
+        self._oddness = (
+            EARLIEST_YEAR, this_year + 1, MAX_SEGMENTS, urls.LONGEST_EXTENSION, urls.SKIPPED_EXTENSIONS
+        )  # fmt: skip
         self._excluded = read_domains(section.exclude_file) if section.exclude_file else frozenset()
         self.matched: set[str] = set()  # the patterns that have matched a URL, as `include /blog/*`
         self._include = Patterns("include", section.include) if section.include else None
@@ -122,13 +134,12 @@ class Rules:
             return Reason.TRAP
         return None
 
-    def sift(self, links: Iterable[str], page: Lease) -> tuple[list[PageLinks], list[tuple[str, Reason]]]:
+    def sift(self, links: list[str], page: Lease) -> tuple[list[PageLinks], list[tuple[str, Reason]]]:
         """What is let in of a page's links, by origin, and what is not, with the reasons."""
         let_in: list[PageLinks] = []
         refused: list[tuple[str, Reason]] = []
         is_simple = self._is_simple(page)
-        for start, there in urls.by_origin(links).items():
-            origin = start[:-1]
+        for origin, there, odd in grouped(links, *self._oddness):
             verdict = self._of_origin(origin)
             if verdict is Reason.EXCLUDED:
                 refused += [(url, verdict) for url in there]
@@ -136,12 +147,10 @@ class Rules:
             if verdict is Reason.SCOPE and page.offsite >= self._section.offsite_hops:
                 refused += [(url, Reason.EXTENSION if urls.skipped_extension(url) else verdict) for url in there]
                 continue
-            odd = set(there)
-            if is_simple:
-                odd = suspects(origin, there, self._this_year)
-                odd.update(urls.with_skipped_extension(origin, there))
-            good = self._good(there, odd, page, refused) if odd else there
-            inside, outside = self._parted(good)
+            good = there
+            if odd or not is_simple:
+                good = self._good(there, odd if is_simple else there, page, refused)
+            inside, outside = self._parted(good) if self._section.offsite_hops else (good, [])
             if inside:
                 let_in.append(PageLinks(origin, inside, page.depth + 1, page.item))
             if outside:
@@ -163,8 +172,8 @@ class Rules:
 
     def _parted(self, links: list[str]) -> tuple[list[str], list[str]]:
         """An origin's links within the scope, and beyond it: the latter are counted as hops."""
-        if not self._section.offsite_hops or not links:
-            return links, []
+        if not links:
+            return [], []
         if self._section.scope != "prefix":
             return (links, []) if self.in_scope(links[0]) else ([], links)
         return [url for url in links if self.in_scope(url)], [url for url in links if not self.in_scope(url)]

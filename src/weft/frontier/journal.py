@@ -88,7 +88,8 @@ class Journal:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._mark = Mark(mark_of(path))
-        self.admitted: dict[int, list[str]] = defaultdict(list)  # by crawl
+        self._admitted: dict[int, list[bytes]] = defaultdict(list)  # lines, by crawl
+        self._lines = 0
         self.done: dict[int, list[int]] = defaultdict(list)
         self._puts: dict[tuple[str, Any], tuple[Any, ...] | None] = {}
         self._history: list[tuple[str, float, bytes]] = []
@@ -149,7 +150,7 @@ class Journal:
     @property
     def waiting(self) -> int:
         """How many items the next commit tells of."""
-        return sum(map(len, self.admitted.values())) + sum(map(len, self.done.values()))
+        return self._lines + sum(map(len, self.done.values()))
 
     def latest_meta(self, name: str) -> Any:
         """A value as it will be after the next commit."""
@@ -215,14 +216,20 @@ class Journal:
                 self._db.executemany("INSERT OR REPLACE INTO robots_history VALUES (?, ?, ?)", self._history)
             self._history.clear()
 
+    def admit(self, crawl: int, lines: bytes, count: int) -> None:
+        """Adds the lines of so many new items of a crawl, each with its newline."""
+        self._admitted[crawl].append(lines)
+        self._lines += count
+
     def commit(self) -> None:
         """Writes everything since the last commit in one transaction."""
         self.save_history()
-        if not (self.admitted or self.done or self._puts):
+        if not (self._admitted or self.done or self._puts):
             return
         with self._transaction():
             self._write()
-        self.admitted.clear()
+        self._admitted.clear()
+        self._lines = 0
         self.done.clear()
         self._puts.clear()
 
@@ -244,9 +251,9 @@ class Journal:
 
     def _write(self) -> None:
         seq = self.last_seq() if self._has_forgotten else None
-        for crawl in self.admitted.keys() | self.done.keys():
-            admitted, ended = self.admitted.get(crawl), self.done.get(crawl)
-            blob = isal_zlib.compress("\n".join(admitted).encode(), 1) if admitted else None
+        for crawl in self._admitted.keys() | self.done.keys():
+            admitted, ended = self._admitted.get(crawl), self.done.get(crawl)
+            blob = isal_zlib.compress(b"".join(admitted).removesuffix(b"\n"), 1) if admitted else None
             done = packed_items(ended) if ended else None
             if admitted or ended:
                 seq = None if seq is None else seq + 1
@@ -290,7 +297,7 @@ class Journal:
 
     def forget(self, crawl: int, at_most: int) -> bool:
         """Deletes a part of what is kept of a crawl; True when nothing is left."""
-        self.admitted.pop(crawl, None)
+        self._lines -= sum(lines.count(b"\n") for lines in self._admitted.pop(crawl, ()))
         self.done.pop(crawl, None)
         with self._transaction():
             last = sealed(msgspec.msgpack.encode(self.last_seq()))

@@ -8,24 +8,21 @@ searched for again: what a look-up did not find is remembered with its fingerpri
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import TYPE_CHECKING
 
 from xxhash import xxh3_64_intdigest
 
+from weft.compiled import counterpart
 from weft.records import Found, Purpose
 
 if TYPE_CHECKING:
     from weft.frontier.seen_table import Table
 else:
-    try:
-        if os.environ.get("WEFT_PURE_PYTHON"):
-            raise ImportError
-        from weft.frontier._seen_table import Table
-    except ImportError:
-        from weft.frontier.seen_table import Table
+    from weft.frontier import seen_table
+
+    Table = (counterpart("weft.frontier._seen_table") or seen_table).Table
 
 _PIECE = 1024  # buckets dumped together
 _MISSED = 4096  # URLs remembered as missing: more than the pages of a round link to

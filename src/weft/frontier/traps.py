@@ -67,7 +67,7 @@ def trap(url: str, this_year: int) -> str | None:
     return "a calendar out of its years" if _is_out_of_years(url, this_year) else None
 
 
-def suspects(origin: str, links: list[str], this_year: int) -> set[str]:
+def suspects(origin: str, links: list[str], earliest_year: int, latest_year: int, most_segments: int) -> set[str]:
     """Those of an origin's URLs that `trap` or a ParameterGuard may object to: few, and found by a quick look.
 
     The patterns of `trap` would take longer than all the rest of an admission.
@@ -83,10 +83,10 @@ def suspects(origin: str, links: list[str], this_year: int) -> set[str]:
                 found.add(url)
         elif slashes > 3:  # one must be there three times
             segments = url.split("/")
-            if slashes > MAX_SEGMENTS or len(segments) - len(set(segments)) > 1:
+            if slashes > most_segments or len(segments) - len(set(segments)) > 1:
                 found.add(url)
-    if any(not EARLIEST_YEAR <= int(year) <= this_year + 1 for year in _YEARS(text)):
-        found.update(url for url in links if _is_out_of_years(url, this_year))
+    if any(not earliest_year <= int(year) <= latest_year for year in _YEARS(text)):
+        found.update(url for url in links if _YEARS(url))
     return found
 
 

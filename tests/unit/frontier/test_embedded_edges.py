@@ -272,7 +272,7 @@ def test_what_can_be_read_of_a_damaged_frontier_is_taken_over(tmp_path: Path) ->
     journal.record_robots("http://a", 5.0, record)
     journal.record_robots("http://a", 6.0, record)
     journal.put_meta("word", 1)
-    journal.admitted[1].append("1 0 0 0 0 1 p http://a/1")
+    journal.admit(1, b"1 0 0 0 0 1 p http://a/1\n", 1)
     journal.close()
     db = sqlite3.connect(tmp_path / "frontier.db", isolation_level=None)
     broken = sealed(site)
@@ -323,7 +323,7 @@ def test_a_queue_whose_file_is_gone_can_be_cleared(bench: Bench, monkeypatch: py
 @pytest.mark.parametrize("column", ["admitted", "done"])
 def test_damage_in_the_first_line_of_a_journal_makes_it_anew(tmp_path: Path, column: str) -> None:
     journal = Journal(tmp_path / "frontier.db")
-    journal.admitted[1].append("1 0 0 0 0 1 p http://a/1")
+    journal.admit(1, b"1 0 0 0 0 1 p http://a/1\n", 1)
     journal.done[1].append(1)
     journal.close()
     db = sqlite3.connect(tmp_path / "frontier.db", isolation_level=None)

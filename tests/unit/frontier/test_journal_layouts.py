@@ -115,7 +115,8 @@ def test_what_is_forgotten_makes_a_journal_smaller(tmp_path: Path) -> None:
     path = tmp_path / "frontier.db"
     journal = Journal(path)
     for start in range(0, 20_000, 2000):
-        journal.admitted[1] += [f"{number} 0 0 0 0 1 p http://a/{number**5}" for number in range(start, start + 2000)]
+        for number in range(start, start + 2000):
+            journal.admit(1, f"{number} 0 0 0 0 1 p http://a/{number**5}\n".encode(), 1)
         journal.commit()
     journal.close()
     before = path.stat().st_size

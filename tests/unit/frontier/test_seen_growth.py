@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from written_twice import WAYS, in_c
 from xxhash import xxh3_64_intdigest
 
 from weft.frontier import seen as seen_module
@@ -23,15 +24,10 @@ OTHERS = [f"https://example.org/page/{number}" for number in range(COUNT)]
 
 
 def compiled_table() -> Any:
-    try:
-        from weft.frontier import _seen_table  # type: ignore[attr-defined]
-    except ImportError:
-        assert not os.environ.get("WEFT_REQUIRE_TOOLS"), "the compiled table is missing and this run requires it"
-        pytest.skip("the table was not compiled: no C compiler, or no headers of Python, when Weft was installed")
-    return _seen_table.Table
+    return in_c("weft.frontier._seen_table").Table
 
 
-@pytest.fixture(scope="module", params=["compiled", "python"], autouse=True)
+@pytest.fixture(scope="module", params=WAYS, autouse=True)
 def table(request: pytest.FixtureRequest) -> Iterator[Any]:
     chosen = compiled_table() if request.param == "compiled" else seen_table.Table
     with pytest.MonkeyPatch.context() as patch:

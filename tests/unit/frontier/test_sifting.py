@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from written_twice import WAYS, in_c, written
 
+from weft import urls
 from weft.config import ScopeSection
+from weft.frontier import admission
 from weft.frontier.admission import Patterns, Rules
-from weft.frontier.traps import MAX_SEGMENTS, MAX_VARIANTS, suspects, trap
+from weft.frontier.traps import EARLIEST_YEAR, MAX_SEGMENTS, MAX_VARIANTS, trap
 from weft.records import Lease, Purpose, Reason
 
 ORIGINS = ("https://a.test", "https://www.a.test", "https://b.test:8443", "https://127.0.0.1")
@@ -41,6 +45,18 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
+LOOKED_FOR = (EARLIEST_YEAR, 2027, MAX_SEGMENTS, urls.LONGEST_EXTENSION, urls.SKIPPED_EXTENSIONS)
+
+
+@pytest.fixture(scope="module", params=WAYS, autouse=True)
+def lists(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Whatever looks through lists of links, in C and in Python."""
+    chosen = written(request.param, "weft.frontier.link_lists", "weft.frontier._link_lists")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(admission, "grouped", chosen.grouped)
+        yield chosen
+
+
 def lease(url: str = "https://a.test/x/1", depth: int = 2, offsite: int = 0) -> Lease:
     return Lease(9, 1, url, "", depth, 0, 0, Purpose.PAGE, "", offsite, 0, "", 0, 0.0, 0.0)
 
@@ -49,21 +65,49 @@ def rules_of(settings: dict[str, Any]) -> Rules:
     return Rules(ScopeSection(**settings), ["https://a.test/x/start"], this_year=2026)
 
 
-@given(LINKS)
-def test_what_looks_like_a_trap_is_always_looked_at(links: list[str]) -> None:
-    for origin in ORIGINS:
-        own = [link for link in links if link.startswith(origin + "/")]
-        found = suspects(origin, own, 2026)
-        assert found <= set(own)
+@given(links=LINKS)
+def test_what_looks_like_a_trap_or_is_no_text_is_always_looked_at(lists: Any, links: list[str]) -> None:
+    groups = lists.grouped(links, *LOOKED_FOR)
+    assert [origin for origin, _, _ in groups] == list(dict.fromkeys(map(urls.origin_of, links)))
+    for origin, own, odd in groups:
+        assert own == [link for link in links if urls.origin_of(link) == origin]
+        assert odd <= set(own)
         for url in own:
-            assert url in found or (trap(url, 2026) is None and "?" not in url), url
+            is_plain = trap(url, 2026) is None and "?" not in url and urls.skipped_extension(url) is None
+            assert url in odd or is_plain, url
 
 
-def test_plain_links_are_no_suspects() -> None:
-    plain = ["", "x", "2019/05/title", "a/b/c/", "a/b/c/d", "1999/12/x", "shop/12345-thing.html", "en/docs/en/start"]
-    assert suspects("https://a.test", [f"https://a.test/{path}" for path in plain], 2026) == set()
-    odd = ["/".join(map(str, range(100, 101 + MAX_SEGMENTS))), "x/x/x", "1850/05/x", "q?a=1", "x/y/x/z/x", "a=b"]
-    assert len(suspects("https://a.test", [f"https://a.test/{path}" for path in odd], 2026)) == len(odd)
+def test_plain_links_are_not_odd(lists: Any) -> None:
+    plain = ["", "x", "2019/05/title", "a/b/c/", "a/b/c/d", "1999/12/x", "shop/12345-thing.html", "en/docs/en/start",
+             "1990/12/x", "2027/01/x", "x.", "a.sqlite3", "so", "x/12345/", "/".join(map(str, range(100, 124)))]  # fmt: skip
+    assert lists.grouped([f"https://a.so/{path}" for path in plain], *LOOKED_FOR)[0][2] == set()
+    odd = ["/".join(map(str, range(100, 101 + MAX_SEGMENTS))), "x/x/x", "1850/05/x", "q?a=1", "x/y/x/z/x", "a=b",
+           "1989/12/x", "2028-01", "x.pdf", "y.SQLITE", ".so", "a//b/b/b"]  # fmt: skip
+    assert len(lists.grouped([f"https://a.so/{path}" for path in odd], *LOOKED_FOR)[0][2]) == len(odd)
+
+
+def test_a_line_for_each_url(lists: Any) -> None:
+    there = ["https://a.test/", "https://a.test/x", "https://a.test/y?z"]
+    assert lists.numbered(9, " 2 ", there, 0) == b"".join(
+        b"%d 2 %s\n" % (9 + at, url.encode()) for at, url in enumerate(there)
+    )
+    assert lists.numbered(99, "-", there, 14) == b"99-/\n100-/x\n101-/y?z\n"
+    assert lists.numbered(2**63, "", there[:1], 15) == b"9223372036854775808\n"
+    assert lists.numbered(1, " ", [], 14) == b""
+
+
+def test_what_is_no_url_is_not_written_down() -> None:
+    compiled = in_c("weft.frontier._link_lists")
+    for wrong in (["https://ü.test/"], [3], ["https://a"], ["x"]):
+        with pytest.raises(ValueError, match="canonical"):
+            compiled.grouped(wrong, *LOOKED_FOR)
+    for wrong, cut in ((["https://ü.test/"], 3), ([3], 0), (["https://a/"], 11), (["https://a/"], -1)):
+        with pytest.raises(ValueError, match="canonical"):
+            compiled.numbered(1, " ", wrong, cut)
+    with pytest.raises(ValueError, match="letters"):
+        compiled.grouped([], 1990, 2027, 24, 17, frozenset())
+    with pytest.raises(TypeError):
+        compiled.grouped(["https://a.test/x.y"], 1990, 2027, 24, 6, 3)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)

@@ -29,6 +29,7 @@ from weft.frontier.embedded.recovery import LETTER
 from weft.frontier.embedded.sites import Crawl, KnownDepth
 from weft.frontier.embedded.state import FROM_STORE, REMEMBERED_REFUSALS
 from weft.frontier.journal import ANY_CRAWL, LOST_TAIL, REMEDY, undamaged
+from weft.frontier.link_lists import numbered
 from weft.frontier.requests import boot_id, last_requests
 from weft.frontier.seen import seen_key
 from weft.records import Found, Purpose, Reason
@@ -212,7 +213,7 @@ class EmbeddedFrontier(Crawls):
         self._counts.next_item += len(fresh)
         self._counts.admitted += len(fresh)
         middle = f" {links.depth} {links.parent} 0 {links.offsite} {crawl.number} {LETTER[Purpose.PAGE]} "
-        self._journal.admitted[crawl.number] += [f"{item}{middle}{url}" for item, url in enumerate(fresh, first)]
+        self._journal.admit(crawl.number, numbered(first, middle, fresh, 0), len(fresh))
         record = self._robots.in_memory(crawl.trust + links.origin)
         forbidden = self.forbids(crawl.number, record, links.origin, fresh) if record is not None else {}
         if not forbidden:
@@ -309,10 +310,11 @@ class EmbeddedFrontier(Crawls):
 
     def _write_line(self, crawl: Crawl, found: Found, item: int) -> None:
         about = " " + found.about if found.about else ""
-        self._journal.admitted[crawl.number].append(
+        line = (
             f"{item} {found.depth} {found.parent} {found.hops} {found.offsite} {crawl.number} "
-            f"{LETTER[found.purpose]} {found.url}{about}"
+            f"{LETTER[found.purpose]} {found.url}{about}\n"
         )
+        self._journal.admit(crawl.number, line.encode(), 1)
 
     def _move_up(self, crawl: Crawl, found: Found) -> tuple[int, str, int] | None:
         """A seen URL found at a smaller depth: moved up if it is queued, returned for expansion if it was fetched."""

@@ -27,6 +27,7 @@ from weft.frontier.embedded.sites import Crawl, Lane, Site
 from weft.frontier.embedded.turns import KNOWN_TURNS
 from weft.frontier.embedded.wheel import IDLE, Wheel
 from weft.frontier.journal import Journal, undamaged
+from weft.frontier.link_lists import numbered
 from weft.frontier.politeness import AddressClock, PolitenessClock, Shown
 from weft.frontier.seen import SeenSet
 from weft.records import Found, Purpose
@@ -301,8 +302,7 @@ class Queues:
         was_empty = not lane.queues  # what is urgent may have to wait
         hops = f".{links.offsite}" if links.offsite else ""
         middle, cut = f" {links.parent} {lane.place_of(links.origin)}{hops} ", len(links.origin)
-        lines = [f"{item}{middle}{url[cut:]}\n" for item, url in enumerate(urls_there[at:], first + at)]
-        lane.queue(links.depth).push_all("".join(lines).encode(), count)
+        lane.queue(links.depth).push_all(numbered(first + at, middle, urls_there[at:], cut), count)
         lane.queued += count
         self.queued += count
         crawl.queued += count

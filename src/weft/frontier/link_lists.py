@@ -1,0 +1,45 @@
+"""Lists of a page's links, looked through and written down at once: what admission does for every single link.
+
+`_link_lists.c` is the same, compiled where there is a compiler at installation (docs/decisions/0048-compiled-lists-of-links.md).
+What a quick look finds odd is judged by the rules one by one, so it may find too much but never too little; the two need
+not find the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import TYPE_CHECKING
+
+from weft import urls
+from weft.compiled import counterpart
+from weft.frontier.traps import suspects
+
+
+def grouped(
+    links: list[str],
+    earliest_year: int,
+    latest_year: int,
+    most_segments: int,
+    longest_extension: int,
+    extensions: Container[str],
+) -> list[tuple[str, list[str], set[str]]]:
+    """Canonical URLs by their origins, in order: the origin, its URLs, and which of them must be judged one by one.
+
+    These are all that may be a trap (a segment three times, or more than `most_segments` of them; a year of a calendar
+    before or after the given ones; parameters) and all that end in one of the extensions.
+    """
+    groups = []
+    for start, there in urls.by_origin(links).items():
+        odd = suspects(start[:-1], there, earliest_year, latest_year, most_segments)
+        odd.update(urls.with_extension(start, there, longest_extension, extensions))
+        groups.append((start[:-1], there, odd))
+    return groups
+
+
+def numbered(first: int, middle: str, links: list[str], cut: int) -> bytes:
+    """A line for each URL: its number, counted from `first` on, what all have in between, and the URL from `cut` on."""
+    return "".join([f"{item}{middle}{url[cut:]}\n" for item, url in enumerate(links, first)]).encode()
+
+
+if not TYPE_CHECKING and (compiled := counterpart("weft.frontier._link_lists")) is not None:
+    grouped, numbered = compiled.grouped, compiled.numbered
