@@ -151,7 +151,7 @@ class RunningCrawl:
         """Whether the depth of a URL decides if it is wanted, so that a shorter way to it matters."""
         return self.scope.max_depth is not None
 
-    def links(self, found: Iterable[str], page: Lease, *, are_new: bool = True) -> list[PageLinks]:
+    def links(self, found: list[str], page: Lease, *, are_new: bool = True) -> list[PageLinks]:
         """What the rules let in of URLs that a page links to; the others are counted by reason.
 
         `are_new`: none of them is in the seen set.

@@ -15,7 +15,7 @@ from weft.frontier.journal import Journal
 def journal(path: Path, lines: Iterable[str], done: Iterable[int], acknowledged: int = 5) -> Path:
     made = Journal(path)
     for line in lines:  # a commit each, as in a crawl
-        made.admitted[1].append(line)
+        made.admit(1, f"{line}\n".encode(), 1)
         made.commit()
     made.done[1] += done
     made.put_meta("acknowledged", acknowledged)
