@@ -2,7 +2,8 @@
 
 When a pool is full, libcurl looks through all of its connections for the one to close, at every first contact with a
 host: with 4,000 in one pool that costs a quarter more (docs/decisions/0029-large-bodies-many-hosts.md).
-A host is always in the same pool, so its connection is found again.
+And before a request it looks through those to the same address, which many hosts may share. A host is always in the same
+pool, so its connection is found again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from zlib import crc32
 
 import pycurl
 
-POOLS = 8
+POOLS = 16
 KEPT_CONNECTIONS = 4000  # in all: so many sites can keep their connection open while their delay passes
 
 _WATCH = {

@@ -79,6 +79,17 @@ def test_where_every_link_is_new_one_page_in_eight_is_looked_at() -> None:
     assert refused == {Reason.DUPLICATE: 15}
 
 
+def test_which_sites_are_strange_is_known_when_there_is_no_more_room_for_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(familiar, "_KEPT", 20)
+    links = known()
+    for number in range(4):
+        links.fresh(PAGE, [f"/{number}"])
+    for number in range(30):
+        links.fresh("http://b.example/", [f"/{number}", "/"])  # its pages have a link in common
+    links.fresh(PAGE, ["/5"])
+    assert links.fresh(PAGE, ["/5"]) == ["/5"], "nothing of this site was looked at, though others took all the room"
+
+
 def test_another_site_is_not_strange_and_an_empty_page_tells_nothing() -> None:
     links = known()
     for number in range(6):

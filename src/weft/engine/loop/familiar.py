@@ -5,7 +5,8 @@ be again: it is counted under the same reason as then, and that is all. Only whe
 limit of depth, of hops or of pages for each domain, what was refused may be let in later (see RunningCrawl).
 
 Of a site whose pages lead to new URLs only, remembering them would be in vain: there one page in eight is looked at,
-until one has links that were met.
+until one has links that were met. Which sites these are stays known when there is no more room for links, or on a web of
+thousands of hosts each would begin anew before it was found out.
 """
 
 from __future__ import annotations
@@ -41,8 +42,11 @@ class Familiar:
             return hrefs
         fates = self._sites.get(site)
         if fates is None or self._kept > _KEPT:
-            if self._kept + len(self._strange) > _KEPT:
-                self.forget()
+            if self._kept + len(self._sites) > _KEPT:
+                self._sites.clear()
+                self._kept = 0
+            if len(self._strange) > _KEPT:
+                self._strange.clear()
             fates = self._sites.setdefault(site, {})
         met = list(map(fates.get, hrefs))
         again = met.count(Reason.DUPLICATE)
