@@ -7,6 +7,7 @@ from time import process_time
 
 import pytest
 from pace import patience
+from written_twice import in_c
 
 from weft.extract import parse
 from weft.extract.page import Page, extract
@@ -146,3 +147,14 @@ def test_parsing_stops_when_its_time_is_used_up() -> None:
     document, cut = parse.parse(html, lambda: float(next(ticks)))
     assert cut
     assert "x" * parse.STEP_CHARS not in document.root.text
+
+
+@pytest.mark.parametrize("other", ["a", "é", "ж", "😀"])
+@pytest.mark.parametrize("size", [0, 1, 239, 240, 241, 480, 5000])
+def test_letters_are_counted_as_python_counts_them(other: str, size: int) -> None:
+    times = in_c("weft.extract._letters").times
+    text = "".join("<" if at % 7 in (0, 3) else other for at in range(size))
+    assert times(text, "<") == text.count("<")
+    assert times("<" * size + other, "<") == size
+    with pytest.raises(ValueError, match="ASCII"):
+        times(text, "é")
