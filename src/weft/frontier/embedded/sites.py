@@ -176,9 +176,8 @@ class Lane:
     def push(self, item: int, origin: str, path: str, depth: int, parent: int, offsite: int) -> None:
         """Queues a page behind those of its depth."""
         where = self.place_of(origin)
-        queue = self.queues[-1] if self.queues and self.queues[-1].depth == depth else self.queue(depth)
         hops = f".{offsite}" if offsite else ""
-        queue.push(f"{item} {parent} {where}{hops} {path}")
+        self.queue(depth).push(f"{item} {parent} {where}{hops} {path}")
         self.queued += 1
 
     def place_of(self, origin: str) -> int:
@@ -198,6 +197,8 @@ class Lane:
 
     def queue(self, depth: int) -> DepthQueue:
         """The queue of a depth, made if there is none; the caller puts something in."""
+        if self.queues and self.queues[-1].depth == depth:  # mostly
+            return self.queues[-1]
         at = next((at for at, queue in enumerate(self.queues) if queue.depth >= depth), len(self.queues))
         if at == len(self.queues) or self.queues[at].depth != depth:
             self.queues.insert(at, DepthQueue(self, depth))
