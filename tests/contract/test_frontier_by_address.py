@@ -204,6 +204,28 @@ def test_an_address_that_slows_down_is_asked_less_often_whichever_host_it_was(ma
     assert (other.key, take(harness, other)) == ("b", True)
 
 
+@pytest.mark.parametrize(("in_trouble", "answers"), [(False, 20), (True, 1)])
+def test_an_eased_address_keeps_the_longer_delay_for_one_more_request_whichever_host_is_next(
+    make: Callable[..., Harness], in_trouble: bool, answers: int
+) -> None:
+    harness = make(key_scope="ip")
+    harness.start()
+    for told in ({"slow_down": True, "in_trouble": in_trouble}, *[{"ok": True}] * answers):
+        harness.advance(100.0)
+        (lease,) = claimed(harness, "a")
+        assert take(harness, lease, crawl_delay_s=12.0 if "ok" in told else 0.0)
+        harness.frontier.cool([Ended(lease, harness.time, **told)])
+        harness.frontier.finish([Outcome(lease, End.PAGE)])
+    for host, delay_s in (("b", 2 * DELAY_S), ("c", 12.0)):
+        harness.advance(delay_s - 0.5)
+        (other,) = claimed(harness, host)
+        assert not take(harness, other), host
+        harness.advance(1.0)
+        (other,) = harness.frontier.claim("me", 50)
+        assert (other.key, take(harness, other)) == (host, True)
+        done(harness, other)
+
+
 def test_a_wait_that_is_too_long_rejects_what_is_queued_at_the_address(make: Callable[..., Harness]) -> None:
     harness = make(key_scope="ip", max_retry_after_s=60.0)
     harness.start()

@@ -27,7 +27,7 @@ from weft.frontier.politeness import Shown
 from weft.frontier.redis.client import LETTERS, NUMBER_MASK
 from weft.frontier.redis.crawls import RedisCrawls
 from weft.frontier.redis.packing import unpacked
-from weft.frontier.redis.places import AddressPlaces, took_of
+from weft.frontier.redis.places import AddressPlaces, slow_of, took_of
 from weft.frontier.redis.scripts import Argument
 from weft.frontier.redis.shelf import Shelf
 from weft.frontier.requests import RequestLog
@@ -389,8 +389,8 @@ class RedisLeases(RedisCrawls):
         age = max(0, int((self.now() - ended.at) * 1e6))
         retry_after = "" if ended.retry_after_s is None else int(ended.retry_after_s * 1e6)
         ok = "" if ended.ok is None else int(ended.ok)
-        slow = (2 if ended.in_trouble else 1) if ended.slow_down else 0
-        return [self._number(out.lease.item), out.stamp, age, ok, slow, retry_after, took_of(ended), reference]
+        number, slow = self._number(out.lease.item), slow_of(ended)
+        return [number, out.stamp, age, ok, slow, retry_after, took_of(ended), reference]
 
     def _lease(self, fields: list[Any], owner: str, deadline: float, delay_s: float) -> Lease:
         number, _, crawl, site, depth, hops, letter, attempt, about, rest = fields[:10]
