@@ -163,6 +163,17 @@ def test_a_place_that_was_not_used_is_free_at_once(make: Callable[..., Harness])
     assert (two.url, two.attempt, take(harness, two)) == ("http://b/1000.0", 0, True)
 
 
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_lease_that_has_ended_gets_no_place(make: Callable[..., Harness], is_taken: bool) -> None:
+    harness = make(key_scope="ip", delay_s=0.0)
+    harness.start()
+    one, two = claimed(harness, "a", "b")
+    assert harness.frontier.finish([Outcome(two, End.OTHER)]) == [True]
+    assert not is_taken or take(harness, one)
+    assert not take(harness, two)
+    assert is_taken or take(harness, one), "nothing is kept for it"
+
+
 def test_a_crawl_delay_and_a_retry_after_hold_for_the_whole_address(make: Callable[..., Harness]) -> None:
     harness = make(key_scope="ip")
     harness.start()
@@ -455,6 +466,16 @@ def test_an_address_that_asked_for_too_long_a_wait_is_asked_again_at_its_end(mak
     (lease,) = frontier.claim("me", 9)
     assert take(harness, lease)
     assert (frontier.rejections(), frontier.stats().queued) == ([], 1)
+
+
+def test_a_closed_frontier_leaves_its_outbox_in_one_file(make_pods: Callable[..., Pods]) -> None:
+    pods = make_pods()
+    first, _ = pods.start()
+    (outbox,) = pods.folder.glob("pod0-fetcher0-1.db")
+    assert list(pods.folder.glob("pod0-fetcher0-1.db-*")) != []
+    pods.frontiers[0] = pods.process(0)
+    first.close()
+    assert list(pods.folder.glob("pod0-fetcher0-1.db*")) == [outbox]
 
 
 def test_places_of_idle_addresses_are_forgotten(make_pods: Callable[..., Pods]) -> None:

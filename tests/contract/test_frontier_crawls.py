@@ -249,6 +249,22 @@ def test_one_claim_serves_many_crawls_by_weight(make: Make) -> None:
     assert found[heavy] == pytest.approx(30, abs=1) and found[light] == pytest.approx(5, abs=1)
 
 
+def test_crawls_that_come_back_in_any_order_are_served_by_what_they_have_had(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    turns = {}
+    for delay_s, turn in enumerate((6, 3, 5, 7, 4, 1, 2, 8), 1):
+        crawl = frontier.open_crawl(f"of turn {turn}", CrawlLimits(), polite(float(delay_s)), weight=1 / turn)
+        no_robots(harness, f"of{crawl}")
+        frontier.admit(crawl, [page(f"http://of{crawl}/{number}") for number in range(2)])
+        turns[crawl] = turn
+    for lease in frontier.claim("me", 9):
+        done(harness, lease)
+    assert frontier.claim("me", 9) == []
+    harness.advance(9.0)
+    assert [turns[lease.crawl] for lease in frontier.claim("me", 9)] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
 def test_one_that_may_have_one_request_is_not_starved_by_one_that_may_have_many(make: Make) -> None:
     """There is never a moment without a request of the other."""
     harness = make(delay_s=0.0, places=4)

@@ -547,6 +547,19 @@ def test_with_several_places_a_page_that_was_fetched_lets_the_next_be_asked_for_
         assert frontier.next_due() == pytest.approx(pod.time + due_s)
 
 
+def test_an_end_that_is_told_at_once_makes_a_site_due_a_whole_delay_later(pod: Pod) -> None:
+    frontier = pod.process(delay_s=10.0)
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(1, 2))
+    (lease,) = frontier.claim("me", 9)
+    frontier.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.finish([Outcome(lease, End.PAGE)])
+    pod.time += 10.0 - 1e-6
+    assert frontier.claim("me", 9) == []
+    pod.time += 1e-6
+    assert len(frontier.claim("me", 9)) == 1
+
+
 def test_segments_that_came_back_can_be_claimed_at_once(pod: Pod) -> None:
     frontier = pod.process(delay_s=0.0, places=99, limits=Limits(cap=20, keep=5, low=2, hard=200))
     frontier._idle_s = 50.0

@@ -252,11 +252,14 @@ class RedisLeases(RedisCrawls):
     def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
         """Asks the pods that keep the addresses. A lease without a place ends, and its site waits for the address."""
         assert self._places is not None, "politeness is not by address"
-        waits = self._places.take(wanted)
+        outs = [self._valid(one.lease) for one in wanted]
+        waits = iter(self._places.take([one for one, out in zip(wanted, outs, strict=True) if out is not None]))
+        granted: list[bool] = []
         arguments: list[Argument] = []
-        for one, wait in zip(wanted, waits, strict=True):
-            out = self._valid(one.lease) if wait is not None else None
-            if wait is not None and out is not None:
+        for one, out in zip(wanted, outs, strict=True):
+            wait = next(waits) if out is not None else None
+            granted.append(out is not None and wait is None)
+            if out is not None and wait is not None:
                 self._requests.end(one.lease.item, self.now(), "unasked")
                 out.cooled = True  # its end is logged
                 self._free_slot(out)
@@ -265,18 +268,17 @@ class RedisLeases(RedisCrawls):
             self._requests.try_flush()  # before another process may send a request to the site
             self._call("wait", arguments)
             self._due_after(0.0)
-        for one, wait in zip(wanted, waits, strict=True):
-            if wait is not None:
+        for one, out, has_place in zip(wanted, outs, granted, strict=True):
+            if out is not None and not has_place:
                 self._out.pop(one.lease.item, None)
-        return [wait is None for wait in waits]
+        return granted
 
     def _ask_places(self, pod: int, arguments: Sequence[Argument]) -> list[bytes]:
         assert pod == self._pod, "there are other pods"
         return self.places(arguments)
 
     def _places_of_lease(self, lease: Lease) -> int:
-        out = self._out.get(lease.item)
-        return out.places if out is not None else 1
+        return self._out[lease.item].places
 
     def depth_of(self, lease: Lease) -> int:
         """From the server's known depths, which are kept where there is a `max_depth`; else the lease's own."""
