@@ -184,7 +184,7 @@ def test_a_site_whose_fault_has_passed_is_asked_as_before_after_a_few_answers(ma
     no_robots(harness, "a")
     harness.frontier.admit(harness.crawl, [page(f"http://a/{number}") for number in range(20)])
     _, lease = waits_for_a_lease(harness)
-    waits = []
+    waits: list[float] = []
     for facts in (*[{"ok": False, "slow_down": True, "in_trouble": True}] * 4, *[{"ok": True}] * 4):
         cool(harness, lease, **facts)
         harness.frontier.finish([Outcome(lease, End.PAGE)])

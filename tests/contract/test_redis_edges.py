@@ -160,6 +160,10 @@ def test_whoever_looks_a_crawl_up_knows_its_filter(pod: Pod) -> None:
     client = PodClient(connect(pod.server.url), section, pod=0, pods=1)
     assert client.find_crawl("test") == 1
     assert (client._crawls[1].bloom, client._crawls[1].limits.max_depth) == (frontier._crawls[1].bloom, 7)
+    frontier.admit(1, pages(1))
+    frontier.change_crawl(1, CrawlLimits(), frontier._section, 1.0)
+    client.find_crawl("test")
+    assert (client._crawls[1].has_depths, client._crawls[1].limits.max_depth) == (True, None)
     admitted = client.admit(1, pages(1, 2, 3))
     assert (admitted.new, admitted.duplicates) == (1, 2)
 

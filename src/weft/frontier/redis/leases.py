@@ -283,7 +283,7 @@ class RedisLeases(RedisCrawls):
     def depth_of(self, lease: Lease) -> int:
         """From the server's known depths, which are kept where there is a `max_depth`; else the lease's own."""
         crawl = self._crawls.get(lease.crawl)
-        if crawl is None or crawl.limits.max_depth is None:
+        if crawl is None or not crawl.has_depths:
             return lease.depth
         found = Found(lease.url, lease.depth, lease.parent, lease.hops, lease.purpose, lease.about)
         fingerprint = crawl.fingerprint(seen_key(found))
