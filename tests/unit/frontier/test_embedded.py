@@ -518,6 +518,14 @@ def test_tries_of_a_page_that_was_stored_before_a_kill_are_forgotten_and_no_othe
 # ── open breakers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_sites_at_rest_are_due_by_a_clock_that_has_just_begun(bench: Bench) -> None:
+    bench.time = 0.0
+    frontier = bench.open(most_awake=0)
+    frontier.admit(1, [Found("https://a.test/", 0)])
+    assert frontier.next_due() == 0.0
+    assert [lease.url for lease in frontier.claim("me", 9)] == ["https://a.test/robots.txt"]
+
+
 def test_a_site_that_asks_for_a_delay_has_no_open_breaker_by_a_clock_that_has_just_begun(bench: Bench) -> None:
     bench.time = 0.0
     frontier = bench.open()

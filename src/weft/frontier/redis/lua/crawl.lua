@@ -23,7 +23,7 @@ local before = call('HMGET', key, 'section', 'cap')
 for i, field in ipairs({ 'max', 'cap', 'depth', 'inflight', 'maps', 'section' }) do
   if ARGV[5 + i] ~= '' then
     call('HSET', key, field, ARGV[5 + i])
-  elseif field == 'depth' and k.depths and k.seen > 0 then
+  elseif field == 'depth' and k.depths then
     call('HSET', key, field, 'any')
   else
     call('HDEL', key, field)
