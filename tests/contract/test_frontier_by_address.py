@@ -163,6 +163,17 @@ def test_a_place_that_was_not_used_is_free_at_once(make: Callable[..., Harness])
     assert (two.url, two.attempt, take(harness, two)) == ("http://b/1000.0", 0, True)
 
 
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_lease_that_has_ended_gets_no_place(make: Callable[..., Harness], is_taken: bool) -> None:
+    harness = make(key_scope="ip", delay_s=0.0)
+    harness.start()
+    one, two = claimed(harness, "a", "b")
+    assert harness.frontier.finish([Outcome(two, End.OTHER)]) == [True]
+    assert not is_taken or take(harness, one)
+    assert not take(harness, two)
+    assert is_taken or take(harness, one), "nothing is kept for it"
+
+
 def test_a_crawl_delay_and_a_retry_after_hold_for_the_whole_address(make: Callable[..., Harness]) -> None:
     harness = make(key_scope="ip")
     harness.start()
@@ -202,6 +213,29 @@ def test_an_address_that_slows_down_is_asked_less_often_whichever_host_it_was(ma
     harness.advance(30.0)
     (other,) = harness.frontier.claim("me", 50)
     assert (other.key, take(harness, other)) == ("b", True)
+
+
+@pytest.mark.parametrize(("in_trouble", "answers"), [(False, 20), (True, 1)])
+def test_an_eased_address_keeps_the_longer_delay_for_one_more_request_whichever_host_is_next(
+    make: Callable[..., Harness], in_trouble: bool, answers: int
+) -> None:
+    harness = make(key_scope="ip")
+    harness.start()
+    for is_slow in (True, *[False] * answers):
+        harness.advance(100.0)
+        (lease,) = claimed(harness, "a")
+        assert take(harness, lease, crawl_delay_s=0.0 if is_slow else 12.0)
+        ok = None if is_slow else True
+        harness.frontier.cool([Ended(lease, harness.time, ok=ok, slow_down=is_slow, in_trouble=in_trouble)])
+        harness.frontier.finish([Outcome(lease, End.PAGE)])
+    for host, delay_s in (("b", 2 * DELAY_S), ("c", 12.0)):
+        harness.advance(delay_s - 0.5)
+        (other,) = claimed(harness, host)
+        assert not take(harness, other), host
+        harness.advance(1.0)
+        (other,) = harness.frontier.claim("me", 50)
+        assert (other.key, take(harness, other)) == (host, True)
+        done(harness, other)
 
 
 def test_a_wait_that_is_too_long_rejects_what_is_queued_at_the_address(make: Callable[..., Harness]) -> None:
@@ -433,6 +467,16 @@ def test_an_address_that_asked_for_too_long_a_wait_is_asked_again_at_its_end(mak
     (lease,) = frontier.claim("me", 9)
     assert take(harness, lease)
     assert (frontier.rejections(), frontier.stats().queued) == ([], 1)
+
+
+def test_a_closed_frontier_leaves_its_outbox_in_one_file(make_pods: Callable[..., Pods]) -> None:
+    pods = make_pods()
+    first, _ = pods.start()
+    (outbox,) = pods.folder.glob("pod0-fetcher0-1.db")
+    assert list(pods.folder.glob("pod0-fetcher0-1.db-*")) != []
+    pods.frontiers[0] = pods.process(0)
+    first.close()
+    assert list(pods.folder.glob("pod0-fetcher0-1.db*")) == [outbox]
 
 
 def test_places_of_idle_addresses_are_forgotten(make_pods: Callable[..., Pods]) -> None:

@@ -235,6 +235,25 @@ def test_a_crawl_with_many_sites_due_lets_a_new_one_go_at_once(make: Make) -> No
     assert other in [lease.crawl for lease in frontier.claim("me", 3)]
 
 
+def test_a_max_depth_that_is_taken_away_leaves_what_is_queued_as_it_is(make: Make) -> None:
+    harness = make(delay_s=0.0, places=9)
+    frontier = harness.start(CrawlLimits(max_depth=3))
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/0", 2), page("http://a/1", 3)])
+    frontier.change_crawl(harness.crawl, CrawlLimits(), polite(0.0, places=9), 1.0)
+    frontier.admit(harness.crawl, [page("http://a/2", 4), page("http://a/1", 1)])
+    frontier.commit()
+    assert {item.url for item in frontier.items(harness.crawl)} == {f"http://a/{number}" for number in range(3)}
+    harness.crash()
+    frontier = harness.frontier
+    no_robots(harness, "a")
+    frontier.change_crawl(harness.crawl, CrawlLimits(), polite(0.0, places=9), 1.0)
+    found = {lease.url: lease.depth for lease in frontier.claim("me", 9)}
+    assert found == {"http://a/0": 2, "http://a/1": 1, "http://a/2": 4}
+    frontier.change_crawl(harness.crawl, CrawlLimits(max_depth=5), polite(0.0, places=9), 1.0)
+    assert frontier.stats().leased == 3, "it may have one again"
+
+
 def test_one_claim_serves_many_crawls_by_weight(make: Make) -> None:
     harness = make(delay_s=0.0)
     frontier = harness.start()
@@ -247,6 +266,22 @@ def test_one_claim_serves_many_crawls_by_weight(make: Make) -> None:
     found = Counter(lease.crawl for lease in frontier.claim("me", 45))
     assert found[harness.crawl] == pytest.approx(10, abs=1)
     assert found[heavy] == pytest.approx(30, abs=1) and found[light] == pytest.approx(5, abs=1)
+
+
+def test_crawls_that_come_back_in_any_order_are_served_by_what_they_have_had(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    turns = {}
+    for delay_s, turn in enumerate((6, 3, 5, 7, 4, 1, 2, 8), 1):
+        crawl = frontier.open_crawl(f"of turn {turn}", CrawlLimits(), polite(float(delay_s)), weight=1 / turn)
+        no_robots(harness, f"of{crawl}")
+        frontier.admit(crawl, [page(f"http://of{crawl}/{number}") for number in range(2)])
+        turns[crawl] = turn
+    for lease in frontier.claim("me", 9):
+        done(harness, lease)
+    assert frontier.claim("me", 9) == []
+    harness.advance(9.0)
+    assert [turns[lease.crawl] for lease in frontier.claim("me", 9)] == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_one_that_may_have_one_request_is_not_starved_by_one_that_may_have_many(make: Make) -> None:

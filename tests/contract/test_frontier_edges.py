@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from harnesses import Harness, claim_one, cool, done, no_robots, page, urls_of
+from harnesses import ALLOW, Harness, claim_one, cool, done, no_robots, page, urls_of
 
 from weft.errors import DiskFull
 from weft.frontier import requests as requests_module
@@ -184,10 +184,11 @@ def test_a_site_whose_fault_has_passed_is_asked_as_before_after_a_few_answers(ma
     no_robots(harness, "a")
     harness.frontier.admit(harness.crawl, [page(f"http://a/{number}") for number in range(20)])
     _, lease = waits_for_a_lease(harness)
-    waits = []
+    waits: list[float] = []
     for facts in (*[{"ok": False, "slow_down": True, "in_trouble": True}] * 4, *[{"ok": True}] * 4):
         cool(harness, lease, **facts)
         harness.frontier.finish([Outcome(lease, End.PAGE)])
+        harness.frontier.robots_known("http://a", ALLOW, (len(waits) + 1) / 10)  # a shorter delay changes nothing
         wait_s, lease = waits_for_a_lease(harness)
         waits.append(wait_s)
     # A shorter delay counts from the next request on.

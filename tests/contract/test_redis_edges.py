@@ -160,6 +160,10 @@ def test_whoever_looks_a_crawl_up_knows_its_filter(pod: Pod) -> None:
     client = PodClient(connect(pod.server.url), section, pod=0, pods=1)
     assert client.find_crawl("test") == 1
     assert (client._crawls[1].bloom, client._crawls[1].limits.max_depth) == (frontier._crawls[1].bloom, 7)
+    frontier.admit(1, pages(1))
+    frontier.change_crawl(1, CrawlLimits(), frontier._section, 1.0)
+    client.find_crawl("test")
+    assert (client._crawls[1].has_depths, client._crawls[1].limits.max_depth) == (True, None)
     admitted = client.admit(1, pages(1, 2, 3))
     assert (admitted.new, admitted.duplicates) == (1, 2)
 
@@ -545,6 +549,19 @@ def test_with_several_places_a_page_that_was_fetched_lets_the_next_be_asked_for_
         assert frontier.claim("me", 9) == []
         assert frontier.fetched([Handed(Ended(lease, frontier.now(), ok=True), b"somewhere")]) == [True]
         assert frontier.next_due() == pytest.approx(pod.time + due_s)
+
+
+def test_an_end_that_is_told_at_once_makes_a_site_due_a_whole_delay_later(pod: Pod) -> None:
+    frontier = pod.process(delay_s=10.0)
+    frontier.robots_known("http://a", ALLOW, None)
+    frontier.admit(1, pages(1, 2))
+    (lease,) = frontier.claim("me", 9)
+    frontier.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.finish([Outcome(lease, End.PAGE)])
+    pod.time += 10.0 - 1e-6
+    assert frontier.claim("me", 9) == []
+    pod.time += 1e-6
+    assert len(frontier.claim("me", 9)) == 1
 
 
 def test_segments_that_came_back_can_be_claimed_at_once(pod: Pod) -> None:

@@ -137,14 +137,25 @@ def test_an_address_that_asks_for_less_is_slowed_and_eased(make: Callable[..., P
         places.time += wait
     assert waits == [16.0, 32.0, 60.0, 60.0]
     eased = []
-    for _ in range(60):
+    for _ in range(61):
         assert places.take() is None
         places.end()
         wait = places.take()
         assert isinstance(wait, float)
         eased.append(wait)
         places.time += wait
-    assert eased == [60.0] * 19 + [30.0] * 20 + [15.0] * 20 + [8.0]
+    # A shorter delay counts from the next request on.
+    assert eased == [60.0] * 20 + [30.0] * 20 + [15.0] * 20 + [8.0]
+
+
+def test_good_answers_of_an_address_that_was_never_slowed_change_nothing(make: Callable[..., Places]) -> None:
+    places = make(places=2)
+    for _ in range(20):
+        assert places.take() is None
+        places.time += 4.0
+        places.end()
+        assert places.take() == 6.0, "from the start of the last one"
+        places.time += 6.0
 
 
 def test_an_address_without_a_delay_is_slowed_to_a_second(make: Callable[..., Places]) -> None:

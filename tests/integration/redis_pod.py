@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,8 @@ class One:
             connect(order["redis"]), home, self.config.politeness, slot=self.slot.name, incarnation=order["start"]
         )
         self.pulse = home / self.slot.name
-        self.progress = CrawlProgress(self.folder.home / f"status-{self.slot.name}.json", os.getpid())
+        # One run, as under an orchestrator: a process that dies alone died of its page.
+        self.progress = CrawlProgress(self.folder.home / f"status-{self.slot.name}.json", os.getpid(), "test")
 
     def run(self) -> None:
         if self.order["role"] == "parser":
@@ -122,6 +124,7 @@ class Pod:
         self.data_dir = data_dir
         self.flags = flags
         self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.deaths: Counter[str] = Counter()  # by name
         self._starts = 0
         self.folder = CrawlFolder([data_dir])
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -154,6 +157,7 @@ class Pod:
         return Kill(before, time.monotonic())
 
     def bury(self, name: str) -> None:
+        self.deaths[name] += 1
         slot = f"pod0-{name.replace('fused', 'fetcher')}"
         if name.startswith("parser") and (suspect := take_suspect(self.data_dir / "frontier" / "pod_0" / slot)):
             self.frontier.died_on(suspect)

@@ -9,7 +9,7 @@ import gzip
 import random
 import zlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import brotli
 import pytest
@@ -38,6 +38,16 @@ def zstd(data: bytes, *, checksum: bool = False, content_size: bool = True) -> b
 
 def ends_of(frames: list[bytes]) -> set[int]:
     return {sum(map(len, frames[: number + 1])) for number in range(len(frames))}
+
+
+@pytest.mark.parametrize(
+    ("coding", "pack"),
+    [("gzip", gzip.compress), ("deflate", zlib.compress), ("zstd", partial(zstd, checksum=True))],
+)
+def test_a_fault_behind_what_the_limit_cuts_off_is_not_told(coding: str, pack: Callable[[bytes], bytes]) -> None:
+    body = bytearray(pack(noise(102)))
+    body[-1] ^= 1
+    assert decode(bytes(body), coding, 100) == Decoded(noise(102)[:100], truncated=True)
 
 
 # ── zstd ───────────────────────────────────────────────────────────────────────────────────────────────────────────

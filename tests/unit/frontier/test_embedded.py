@@ -518,6 +518,22 @@ def test_tries_of_a_page_that_was_stored_before_a_kill_are_forgotten_and_no_othe
 # ── open breakers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_sites_at_rest_are_due_by_a_clock_that_has_just_begun(bench: Bench) -> None:
+    bench.time = 0.0
+    frontier = bench.open(most_awake=0)
+    frontier.admit(1, [Found("https://a.test/", 0)])
+    assert frontier.next_due() == 0.0
+    assert [lease.url for lease in frontier.claim("me", 9)] == ["https://a.test/robots.txt"]
+
+
+def test_a_site_that_asks_for_a_delay_has_no_open_breaker_by_a_clock_that_has_just_begun(bench: Bench) -> None:
+    bench.time = 0.0
+    frontier = bench.open()
+    assert frontier.open_breakers() == []
+    frontier.robots_known("https://a.test", RobotsRecord("ok", b"", WALL * 2), 5.0)
+    assert frontier.open_breakers() == []
+
+
 @pytest.mark.parametrize("trust", ["", "pinned"])
 def test_sites_with_an_open_breaker_are_told_until_when_also_after_a_restart(bench: Bench, trust: str) -> None:
     bench.settings |= {"breaker_failures": 5, "breaker_reset_s": 300.0}

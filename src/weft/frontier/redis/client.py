@@ -61,7 +61,7 @@ class Limits(Struct, frozen=True):
 class CrawlFacts:
     """This process's record of a crawl; another process may have changed its limits and politeness since."""
 
-    __slots__ = ("bloom", "known", "limits", "name", "number", "section", "seed")
+    __slots__ = ("bloom", "has_depths", "known", "limits", "name", "number", "section", "seed")
 
     def __init__(
         self,
@@ -78,6 +78,7 @@ class CrawlFacts:
         self.limits = limits
         self.section = section  # None: it has none of its own
         self.bloom = bloom_filter
+        self.has_depths = False  # it has, or had, a `max_depth`: what is queued carries a fingerprint
         self.known = KnownUrls(seed)
 
     def fingerprint(self, text: str) -> str:
@@ -128,8 +129,9 @@ class PodClient:
         if number is None:
             raise NotOpened(f"{self._where}: pod {self._pod} has not been opened yet")
         seed, kind, depth = self._ask("HMGET", f"c:{int(number)}", "seed", "bloom", "depth")
-        limits = CrawlLimits(max_depth=int(depth) if depth else None)
+        limits = CrawlLimits(max_depth=int(depth) if depth and depth != b"any" else None)
         facts = CrawlFacts(int(number), int(seed), limits, (kind or b"").decode(), name)
+        facts.has_depths = bool(depth)
         self._crawls[facts.number] = facts
         return facts.number
 

@@ -66,7 +66,7 @@ class RedisCrawls(PodClient):
             limits.max_pages, limits.max_pages_per_domain, limits.max_depth, limits.in_flight, limits.max_sitemaps,
         ]  # fmt: skip
         polite = "" if section is None else section_text(section)
-        found, seed, kind, known_as, moving = self._call(
+        found, seed, kind, known_as, moving, has_depths = self._call(
             "crawl",
             [
                 name, number, random.getrandbits(63), *("" if bound is None else bound for bound in bounds), polite,
@@ -77,7 +77,9 @@ class RedisCrawls(PodClient):
             raise BadInput("max_depth can be changed, but not added to a crawl that has begun without one")
         if not found:
             raise KeyError(number)
-        self._learn(CrawlFacts(int(found), int(seed), limits, (kind or b"").decode(), known_as.decode(), section))
+        facts = CrawlFacts(int(found), int(seed), limits, (kind or b"").decode(), known_as.decode(), section)
+        facts.has_depths = bool(has_depths)
+        self._learn(facts)
         if moving:
             self._schedule_anew(int(found))
         self._due_after(0.0)
@@ -87,6 +89,7 @@ class RedisCrawls(PodClient):
         existing = self._crawls.get(crawl.number)
         if existing is not None:
             existing.limits, existing.section = crawl.limits, crawl.section
+            existing.has_depths = crawl.has_depths
         else:
             self._crawls[crawl.number] = crawl
             self._by_name[crawl.name] = crawl.number

@@ -305,7 +305,7 @@ class RedisFrontier(RedisLeases):
 
     def items(self, crawl: int) -> Iterator[Item]:
         """Everything that is queued for a crawl, one kind after the other; spilled items only on the lead's node."""
-        depths = self._crawls[crawl].limits.max_depth is not None
+        depths = self._crawls[crawl].has_depths
         for kind in ("r", "u", "m"):
             for keys in self._scan(f"{kind}:{crawl}:*"):
                 for name in keys:

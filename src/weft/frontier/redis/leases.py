@@ -27,7 +27,7 @@ from weft.frontier.politeness import Shown
 from weft.frontier.redis.client import LETTERS, NUMBER_MASK
 from weft.frontier.redis.crawls import RedisCrawls
 from weft.frontier.redis.packing import unpacked
-from weft.frontier.redis.places import AddressPlaces, took_of
+from weft.frontier.redis.places import AddressPlaces, slow_of, took_of
 from weft.frontier.redis.scripts import Argument
 from weft.frontier.redis.shelf import Shelf
 from weft.frontier.requests import RequestLog
@@ -252,11 +252,14 @@ class RedisLeases(RedisCrawls):
     def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
         """Asks the pods that keep the addresses. A lease without a place ends, and its site waits for the address."""
         assert self._places is not None, "politeness is not by address"
-        waits = self._places.take(wanted)
+        outs = [self._valid(one.lease) for one in wanted]
+        waits = iter(self._places.take([one for one, out in zip(wanted, outs, strict=True) if out is not None]))
+        granted: list[bool] = []
         arguments: list[Argument] = []
-        for one, wait in zip(wanted, waits, strict=True):
-            out = self._valid(one.lease) if wait is not None else None
-            if wait is not None and out is not None:
+        for one, out in zip(wanted, outs, strict=True):
+            wait = next(waits) if out is not None else None
+            granted.append(out is not None and wait is None)
+            if out is not None and wait is not None:
                 self._requests.end(one.lease.item, self.now(), "unasked")
                 out.cooled = True  # its end is logged
                 self._free_slot(out)
@@ -265,23 +268,22 @@ class RedisLeases(RedisCrawls):
             self._requests.try_flush()  # before another process may send a request to the site
             self._call("wait", arguments)
             self._due_after(0.0)
-        for one, wait in zip(wanted, waits, strict=True):
-            if wait is not None:
+        for one, out, has_place in zip(wanted, outs, granted, strict=True):
+            if out is not None and not has_place:
                 self._out.pop(one.lease.item, None)
-        return [wait is None for wait in waits]
+        return granted
 
     def _ask_places(self, pod: int, arguments: Sequence[Argument]) -> list[bytes]:
         assert pod == self._pod, "there are other pods"
         return self.places(arguments)
 
     def _places_of_lease(self, lease: Lease) -> int:
-        out = self._out.get(lease.item)
-        return out.places if out is not None else 1
+        return self._out[lease.item].places
 
     def depth_of(self, lease: Lease) -> int:
         """From the server's known depths, which are kept where there is a `max_depth`; else the lease's own."""
         crawl = self._crawls.get(lease.crawl)
-        if crawl is None or crawl.limits.max_depth is None:
+        if crawl is None or not crawl.has_depths:
             return lease.depth
         found = Found(lease.url, lease.depth, lease.parent, lease.hops, lease.purpose, lease.about)
         fingerprint = crawl.fingerprint(seen_key(found))
@@ -389,8 +391,8 @@ class RedisLeases(RedisCrawls):
         age = max(0, int((self.now() - ended.at) * 1e6))
         retry_after = "" if ended.retry_after_s is None else int(ended.retry_after_s * 1e6)
         ok = "" if ended.ok is None else int(ended.ok)
-        slow = (2 if ended.in_trouble else 1) if ended.slow_down else 0
-        return [self._number(out.lease.item), out.stamp, age, ok, slow, retry_after, took_of(ended), reference]
+        number, slow = self._number(out.lease.item), slow_of(ended)
+        return [number, out.stamp, age, ok, slow, retry_after, took_of(ended), reference]
 
     def _lease(self, fields: list[Any], owner: str, deadline: float, delay_s: float) -> Lease:
         number, _, crawl, site, depth, hops, letter, attempt, about, rest = fields[:10]

@@ -160,7 +160,12 @@ def _end_of(ended: Ended | None, now: float) -> list[Argument]:
         return ["-", 0, 0, 0, ""]
     age = max(0, int((now - ended.at) * 1e6))
     retry_after = int((ended.retry_after_s or 0.0) * 1e6)
-    return [age, int(ended.ok is True), int(ended.slow_down), retry_after, took_of(ended)]
+    return [age, int(ended.ok is True), slow_of(ended), retry_after, took_of(ended)]
+
+
+def slow_of(ended: Ended) -> int:
+    """Whether the site asked for fewer requests, as the same scripts read it: by a limit (1), by a fault (2)."""
+    return 0 if not ended.slow_down else 2 if ended.in_trouble else 1
 
 
 def took_of(ended: Ended) -> Argument:

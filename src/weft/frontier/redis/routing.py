@@ -432,7 +432,7 @@ class RoutedRedisFrontier(RedisFrontier):
         return bool(one.hops) or one.purpose is not Purpose.PAGE
 
     def _named(self, crawl: int, one: Found) -> str:
-        return f"{one.depth} {one.url}" if self._crawls[crawl].limits.max_depth is not None else one.url
+        return f"{one.depth} {one.url}" if self._crawls[crawl].has_depths else one.url
 
 
 def _message(crawl: int, name: str, found: Sequence[Found]) -> PodMessage:

@@ -1,17 +1,18 @@
 -- Politeness by address: the places of addresses, for the processes of all pods, in the pod that md5(address) names.
 --
 --   a:ADDRESS   hash   a requests in flight, u not before, b and e when the last one began and ended; C x g s as of a site's
---                      clock: Crawl-delay, extra delay, successes since, whether it has one place alone; p how long it
---                      takes to answer, G the delay while it answers later than usual; d the longest
---                      delay of who has asked; l end of a Retry-After above the maximum; w the pods that wait
+--                      clock: Crawl-delay, extra delay, successes since, whether it has one place alone (2: for a fault
+--                      of its own); p how long it takes to answer, G the delay while it answers later than usual; d the
+--                      longest delay of who has asked; l end of a Retry-After above the maximum; w the pods that wait
 --                      (POD:WHEN;)*. Expires when it has long been idle
 --   held        zset   "ADDRESS OWNER NUMBER" -> when the place expires if its owner has not given it back
 -- ARGV: "take", owner, pod, (address number crawl_delay delay places)*; delay and places are the asking crawl's
---       "end", owner, (address number age ok slow retry_after took crawl_delay delay)*; age "-": nothing was sent
+--       "end", owner, (address number age ok slow retry_after took crawl_delay delay)*; age "-": nothing was sent;
+--       slow as cool.lua has it
 --       "release", owner, slot and "#": all that the slot's other incarnations hold, due a full delay from now
 -- Reply: for each "take" "y" (it has the place), "x" (a Retry-After above the maximum), or how long to wait, in
 -- microseconds; for the others nothing. "end" and "release" may be repeated.
-local EASE_AFTER, IN_TRANSIT = 20, 1000000
+local IN_TRANSIT = 1000000
 local GRACE = 500000 -- how long a free place is kept for the pod that waits longest
 local SOON = 20000 -- the shortest wait, where no time is known
 local IDLE = 60000000
@@ -48,7 +49,7 @@ local function keep_address(a)
 end
 
 local function asks(a, crawl_delay)
-  if crawl_delay > a.C then a.C, a.single = crawl_delay, 1 end
+  if crawl_delay > a.C then a.C, a.single = crawl_delay, math.max(a.single, 1) end
 end
 
 -- Takes a place back whose owner did not say when the request ended, or whether it was sent.
@@ -115,14 +116,11 @@ local function finish(a, d, age, ok, slow, retry_after, time)
   local at = now - tonumber(age)
   ended(a, at)
   if time ~= '' then took(a, d, time) end
-  if slow then
-    a.good, a.single = 0, 1
-    a.x = math.min(SLOWEST, math.max(2 * delay_of(a, d), 1000000))
-    a.due = math.max(a.due, at + retry_after) -- the delay counts from the end anyway
+  if slow > 0 then
+    slow_down(a, d, at, slow, retry_after)
     if retry_after > D.longest then a.long = at + retry_after end
   elseif ok and a.x > 0 then
-    a.good = a.good + 1
-    if a.good % EASE_AFTER == 0 then a.x = a.x > 2 * d.delay and a.x / 2 or 0 end
+    ease(a, d)
   end
 end
 
@@ -141,8 +139,8 @@ elseif what == 'end' then
     if call('ZREM', 'held', ARGV[i] .. ' ' .. owner .. ' ' .. ARGV[i + 1]) == 1 then
       local a = look(ARGV[i])
       asks(a, tonumber(ARGV[i + 7]))
-      finish(a, asker(a, ARGV[i + 8], 1), ARGV[i + 2], ARGV[i + 3] == '1', ARGV[i + 4] == '1', tonumber(ARGV[i + 5]) or 0,
-        ARGV[i + 6])
+      finish(a, asker(a, ARGV[i + 8], 1), ARGV[i + 2], ARGV[i + 3] == '1', tonumber(ARGV[i + 4]),
+        tonumber(ARGV[i + 5]) or 0, ARGV[i + 6])
       keep_address(a)
     end
   end

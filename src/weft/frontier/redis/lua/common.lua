@@ -44,7 +44,7 @@
 --   gone              set    stored items whose end was lost with the server's data
 local call, fmt, find, sub, match = redis.call, string.format, string.find, string.sub, string.match
 local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
-local SETTLE, LONGEST, SLOWEST = 10000000, 60000000, 60000000
+local SETTLE, LONGEST, SLOWEST, EASE_AFTER = 10000000, 60000000, 60000000, 20
 local FINE, SLOW, UNKNOWN, SLOW_FROM = 0, 1, 2, 2000000 -- what a site has shown; an answer takes this long where it is slow
 local LINES = { [0] = 'due:', 'slow:', 'unknown:' }
 local MIDDLE = 70368744177664 -- 2^46: urgent entries are numbered upwards from here, those for the head downwards

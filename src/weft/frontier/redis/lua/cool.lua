@@ -4,7 +4,6 @@
 -- its own, 0 neither; retry_after: microseconds or empty; took: microseconds, "-" where there was no answer, or empty: nobody
 -- looked. With a reference (to the page in the spool) the item goes to the parse queue, and has no deadline there.
 -- Reply: 1 or 0 for each, whether the lease was valid. A lease that has cooled already is left as it is.
-local EASE_AFTER = 20
 local valid = {}
 
 local function open_breaker(s, d, at)
@@ -17,14 +16,7 @@ local function answered(s, d, n, ok, at)
   if ok then
     if s.open > 0 then happens('closed', s.site, s.probes) end
     s.failing, s.open, s.probes = '', 0, 0
-    if s.x > 0 then
-      s.good = s.good + 1
-      if s.single == 2 or s.good % EASE_AFTER == 0 then -- a fault passes at once, a limit stays
-        s.due = math.max(s.due, due_for(s, d)) -- the shorter delay counts from the next request on
-        local times = s.single == 2 and 4 or 2
-        s.x = s.x > times * d.delay and s.x / times or 0
-      end
-    end
+    if s.x > 0 then ease(s, d) end
     return
   end
   if s.open > 0 then
@@ -57,9 +49,7 @@ local function end_request(s, d, n, at, ok, slow, retry_after, time)
   ended(s, at)
   if time ~= '' then took(s, d, time) end
   if slow > 0 then
-    s.good, s.single = 0, slow
-    s.x = math.min(SLOWEST, math.max(2 * delay_of(s, d), 1000000))
-    s.due = math.max(s.due, at + retry_after) -- the delay counts from the end anyway
+    slow_down(s, d, at, slow, retry_after)
     if retry_after > d.longest then reject_site(s, 'retry-after') end
   end
   if ok ~= '' then answered(s, d, n, ok == '1', at) end

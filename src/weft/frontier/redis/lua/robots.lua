@@ -12,7 +12,7 @@ for i = 3, #ARGV, 5 do
     call('HSET', key, 'r' .. code, fmt('%.0f:%s', math.max(0, math.min(now + tonumber(ttl), 9e15)), ARGV[i + 4]))
   end
   if delay > s.C then
-    s.C, s.single = delay, 1
+    s.C, s.single = delay, math.max(s.single, 1)
     -- The request for robots.txt has already ended, and set `due` with the shorter delay.
     s.due = math.max(s.due, now + delay)
   end

@@ -220,6 +220,23 @@ local function took(s, d, time)
   s.lag = lag
 end
 
+-- The site asked for fewer requests. `slow`: 1 a limit that it has, 2 a fault of its own.
+local function slow_down(s, d, at, slow, retry_after)
+  s.good, s.single = 0, slow
+  s.x = math.min(SLOWEST, math.max(2 * delay_of(s, d), 1000000))
+  s.due = math.max(s.due, at + retry_after) -- the delay counts from the end anyway
+end
+
+-- A good answer of a slowed site: its extra delay becomes half after EASE_AFTER of them; a fault passes at once, to a quarter.
+local function ease(s, d)
+  s.good = s.good + 1
+  if s.single == 2 or s.good % EASE_AFTER == 0 then
+    s.due = math.max(s.due, due_for(s, d)) -- the shorter delay counts from the next request on
+    local times = s.single == 2 and 4 or 2
+    s.x = s.x > times * d.delay and s.x / times or 0
+  end
+end
+
 local function urgent_first(l, site, low, high)
   local best = nil
   for _, kind in ipairs({ 'r:', 'u:', 'm:' }) do
