@@ -17,6 +17,7 @@ from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecor
 from weft.frontier.embedded import rows as rows_module
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.packed import PackedMap
+from weft.frontier.embedded.queues import FORGET_AFTER_S
 from weft.frontier.embedded.resting import Order, Resting
 from weft.frontier.embedded.rows import Rows
 from weft.frontier.embedded.sites import Site
@@ -351,6 +352,20 @@ def test_a_robots_txt_of_a_site_at_rest_is_not_held_in_memory_and_still_known(be
     assert "https://a" not in bench.frontier._robots._expiry
     bench.time += 101.0
     assert [lease.url for lease in bench.claim() if lease.key == "a"] == ["https://a/2"]
+
+
+def test_a_robots_txt_of_a_site_that_was_forgotten_is_not_held_in_memory_and_still_known(bench: Bench) -> None:
+    bench.admit("https://a/1", "https://b/1")
+    assert bench.queues.resting.find("b") == (1, False)
+    bench.allow("a", "b")
+    for lease in bench.claim():
+        bench.end(lease)
+    assert sorted(bench.frontier._robots._expiry) == ["https://a", "https://b"]
+    bench.time += 2 * FORGET_AFTER_S
+    assert bench.claim() == []
+    assert (bench.queues.sites, bench.frontier._robots._expiry) == ({}, {})
+    bench.admit("https://a/2", "https://b/2")
+    assert sorted(lease.url for lease in bench.claim()) == ["https://a/2", "https://b/2"]
 
 
 def test_a_site_that_was_emptied_at_rest_is_forgotten_when_its_wait_is_over(bench: Bench) -> None:
