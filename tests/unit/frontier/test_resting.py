@@ -13,7 +13,7 @@ from xxhash import xxh3_64_digest
 
 from weft.config import PolitenessSection
 from weft.frontier import names
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Slots, Wanted
 from weft.frontier.embedded import rows as rows_module
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.packed import PackedMap
@@ -339,6 +339,20 @@ def test_a_site_has_its_turns_before_it_leaves_its_place_to_others(bench: Bench)
         bench.queues.schedule(site)
         rested.append([lane.key for lane in bench.queues.rest(bench.time, lambda _lane: None)])
     assert rested == [[], ["a"]]
+
+
+def test_a_known_site_at_rest_has_its_turn_while_those_nobody_knows_wait_for_a_slot(bench: Bench) -> None:
+    bench.queues.most_awake, few = 3, Slots(unknown=1, slow=1)
+    bench.allow("known", "held")
+    bench.admit("https://known/1", "https://known/2")
+    bench.end(bench.claim()[0], retry_after_s=20.0)
+    assert bench.claim() == [] and bench.queues.resting.find("known") == (1, False)
+    bench.admit("https://held/1")
+    assert [lease.key for lease in bench.frontier.claim("me", 1, few)] == ["held"]
+    bench.allow("new")
+    bench.admit("https://new/1")
+    bench.time += 21.0
+    assert [lease.key for lease in bench.frontier.claim("me", 1, few)] == ["known"]
 
 
 def test_a_robots_txt_of_a_site_at_rest_is_not_held_in_memory_and_still_known(bench: Bench) -> None:
