@@ -115,6 +115,21 @@ def test_a_retry_waits_to_the_microsecond(make: Callable[..., Harness]) -> None:
 
 
 @each
+def test_a_short_wait_of_a_retry_is_no_longer_after_a_crash(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1")])
+    lease = claim_one(harness)
+    cool(harness, lease, ok=False)
+    frontier.finish([Outcome(lease, End.RETRY, wait_s=0.25)])
+    frontier.commit()
+    frontier = harness.crash()
+    assert frontier.claim("me", 9) == []
+    harness.advance(0.25)
+    assert claim_one(harness).attempt == 1
+
+
 def test_a_lease_ends_to_the_microsecond(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, lease_s=250.5)
     lease = two_pages(harness)

@@ -6,14 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from harnesses import Harness, no_robots, page
+from harnesses import Harness, claim_one, done, no_robots, page
 
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, Slots, Wanted
 from weft.frontier.politeness import SLOW_S
-from weft.records import Lease
+from weft.records import Found, Lease, Purpose
 
 FEW = Slots(unknown=2, slow=1)
 Make = Callable[..., Harness]
+
+
+def sitemap(host: str) -> Found:
+    return Found(f"http://{host}/map.xml", 0, purpose=Purpose.SITEMAP, about=f"http://{host}")
 
 
 class Web:
@@ -154,6 +158,29 @@ def test_an_edited_crawl_is_scheduled_anew_whatever_its_sites_have_shown(make: M
     harness.frontier.change_crawl(harness.crawl, CrawlLimits(), type(harness.section)(delay_s=2.0, places=1), 1.0)
     harness.advance(3.0)
     assert sorted(web.claim(None)) == ["fine", "mute", "new", "slow"]
+
+
+def test_a_permit_that_a_sitemap_has_not_used_goes_on_while_others_wait_for_a_slot(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier, few = harness.start(CrawlLimits(in_flight=1)), Slots(unknown=1, slow=1)
+    no_robots(harness, "held", "new", "x", "y", "z")
+    frontier.admit(harness.crawl, [page(f"http://{host}/known") for host in "xyz"])
+    for _ in range(3):
+        done(harness, claim_one(harness))
+    frontier.admit(harness.crawl, [sitemap("held")])
+    (held,) = frontier.claim("me", 9, few)
+    frontier.admit(harness.crawl, [page("http://z/1")])
+    (out,) = frontier.claim("me", 9, few)
+    frontier.admit(harness.crawl, [sitemap("x")])
+    frontier.admit(harness.crawl, [page("http://y/1"), page("http://new/1")])
+    assert (held.key, out.key, frontier.claim("me", 9, few)) == ("held", "z", [])
+    done(harness, out)
+    found = []
+    for _ in range(3):
+        due = frontier.next_due()
+        if due is not None and due <= harness.time:
+            found += [lease.key for lease in frontier.claim("me", 9, few)]
+    assert found == ["x", "y"]
 
 
 def test_a_request_that_its_address_has_no_place_for_gives_its_slot_back(make: Make) -> None:

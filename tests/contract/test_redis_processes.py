@@ -246,6 +246,22 @@ def test_nothing_deferred_reaches_a_server_that_has_lost_data(pod: Pod, tmp_path
     assert again.lost_ends == [lease.item]
 
 
+@pytest.mark.parametrize("first", ["by another", "by itself"])
+def test_one_that_has_recovered_and_hears_of_a_loss_sends_nothing_more(pod: Pod, first: str) -> None:
+    frontier, watcher = pod.process("pod0-fetcher0"), pod.process("pod0-orchestrator")
+    frontier.recover()
+    kill_written(pod.server)
+    pod.server.start()
+    pod.client.hincrby("n", "ops", -3)  # what an append-only file without its last second holds
+    if first == "by another":
+        watcher.stats()  # the scripts are loaded then
+    for step in (lambda: frontier.note("x"), frontier.stats, lambda: frontier.note("x")):
+        with pytest.raises(DataLost):
+            step()
+    for one in (frontier, watcher):
+        one.close()
+
+
 def test_a_row_whose_end_was_lost_is_not_fetched_again(pod: Pod) -> None:
     frontier = pod.process("pod0-parser0", delay_s=0.0)
     admit(frontier, "a", pages=2)
@@ -432,13 +448,18 @@ def test_every_slot_has_its_own_request_log_and_all_are_read_together(pod: Pod) 
     assert [event.item for event in events] == [a.item, b.item, b.item]
 
 
-def test_urls_for_another_pod_are_reported(pod: Pod, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    monkeypatch.setenv("WEFT_DEBUG_POD_ASSIGNMENT", "true")
-    section = PolitenessSection(delay_s=0.0, places=1)
-    frontier = RedisFrontier(connect(pod.server.url), pod.folder, section, slot="x", pod=0, pods=2)
-    frontier.open_crawl("test", CrawlLimits())
-    frontier.admit(1, [Found(f"http://{name}.com/", 0) for name in ("a", "b", "c", "d")])
-    assert 0 < len([line for line in caplog.records if "wrong pod" in line.getMessage()]) < 4
+def test_urls_for_another_pod_are_reported_where_that_is_asked_for(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    told = []
+    for asked in ("", "true"):
+        monkeypatch.setenv("WEFT_DEBUG_POD_ASSIGNMENT", asked)
+        section = PolitenessSection(delay_s=0.0, places=1)
+        frontier = RedisFrontier(connect(pod.server.url), pod.folder, section, slot="x", pod=0, pods=2)
+        frontier.open_crawl("test", CrawlLimits())
+        frontier.admit(1, [Found(f"http://{name}.com/{asked}", 0) for name in ("a", "b", "c", "d")])
+        told.append(len([line for line in caplog.records if "wrong pod" in line.getMessage()]))
+    assert told[0] == 0 < told[1] < 4
 
 
 def test_what_waits_can_be_read_from_outside(pod: Pod) -> None:

@@ -163,18 +163,24 @@ def test_what_is_queued_of_a_crawl_that_is_not_opened_stays_in_the_journal(bench
     both.close()
 
 
-def test_a_checkpoint_that_finds_no_room_leaves_the_old_one(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", ["opened", "flushed"])
+def test_a_checkpoint_that_finds_no_room_leaves_the_old_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
     frontier = bench.open(checkpoint_every=-1_000_000)
     frontier.admit(1, [Found("http://a/1", 1)])
     frontier.commit()
     path = bench.folder / "checkpoint"
     before = path.read_bytes()
 
-    def full(fd: int) -> None:
+    def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint.os, "fsync", full)  # type: ignore[attr-defined]
+        if step == "opened":
+            patch.setattr(checkpoint, "_private", full)
+        else:
+            patch.setattr(checkpoint.os, "fsync", full)  # type: ignore[attr-defined]
         frontier.admit(1, [Found("http://a/2", 1)])
         frontier.commit()
     assert path.read_bytes() == before

@@ -315,6 +315,17 @@ def test_what_lasts_becomes_usual_and_no_delay_is_longer_than_the_longest() -> N
     assert clock.delay_s(rules) == 1.0
 
 
+@pytest.mark.parametrize(("usual_s", "late"), [(0.08, 25), (0.11, 24)])
+def test_a_slower_pace_is_the_usual_one_after_so_many_answers(usual_s: float, late: int) -> None:
+    """Each answer counts for a 64th of what is usual, as in the frontier on Redis."""
+    clock, rules, lags = PolitenessClock(), section(delay_s=1.0), 0
+    clock.took(usual_s, rules)
+    for _ in range(60):
+        clock.took(8.0, rules)
+        lags += clock.lag_s > 0.0
+    assert lags == late
+
+
 def test_a_crawl_without_a_delay_is_not_slowed_by_late_answers() -> None:
     clock, rules = PolitenessClock(), section(delay_s=0.0)
     clock.took(0.1, rules)

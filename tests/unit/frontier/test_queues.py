@@ -530,6 +530,23 @@ def test_a_permit_that_comes_back_is_told_by_when_to_claim_next(bench: Bench) ->
     assert due is not None and due <= bench.time
 
 
+def test_a_permit_goes_to_a_site_that_waits_for_it_and_not_to_one_that_waited_before_a_pause(bench: Bench) -> None:
+    frontier = bench.frontier(CrawlLimits(in_flight=1))
+    allow(frontier, *(f"https://{host}" for host in "abcd"))
+    frontier.admit(bench.crawl, [Found(f"https://{host}/1", 0) for host in "abcd"])
+    first = claim_one(frontier)
+    frontier.pause(bench.crawl)
+    fetch(frontier, first)
+    allow(frontier, "https://b", crawl_delay_s=1000.0)
+    frontier.pause(bench.crawl, False)
+    second = claim_one(frontier)
+    assert (first.key, second.key) == ("a", "c")
+    fetch(frontier, second)
+    due = frontier.next_due()
+    assert due is not None and due <= bench.time, "d is due, and there is a permit"
+    assert claim_one(frontier).key == "d"
+
+
 @pytest.mark.parametrize("places", [1, 2])
 def test_what_another_process_has_under_way_is_waited_for_where_one_request_at_a_time_is_made(
     bench: Bench, tmp_path: Path, places: int

@@ -13,10 +13,11 @@ from xxhash import xxh3_64_digest
 
 from weft.config import PolitenessSection
 from weft.frontier import names
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Slots, Wanted
 from weft.frontier.embedded import rows as rows_module
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.packed import PackedMap
+from weft.frontier.embedded.queues import FORGET_AFTER_S
 from weft.frontier.embedded.resting import Order, Resting
 from weft.frontier.embedded.rows import Rows
 from weft.frontier.embedded.sites import Site
@@ -340,6 +341,20 @@ def test_a_site_has_its_turns_before_it_leaves_its_place_to_others(bench: Bench)
     assert rested == [[], ["a"]]
 
 
+def test_a_known_site_at_rest_has_its_turn_while_those_nobody_knows_wait_for_a_slot(bench: Bench) -> None:
+    bench.queues.most_awake, few = 3, Slots(unknown=1, slow=1)
+    bench.allow("known", "held")
+    bench.admit("https://known/1", "https://known/2")
+    bench.end(bench.claim()[0], retry_after_s=20.0)
+    assert bench.claim() == [] and bench.queues.resting.find("known") == (1, False)
+    bench.admit("https://held/1")
+    assert [lease.key for lease in bench.frontier.claim("me", 1, few)] == ["held"]
+    bench.allow("new")
+    bench.admit("https://new/1")
+    bench.time += 21.0
+    assert [lease.key for lease in bench.frontier.claim("me", 1, few)] == ["known"]
+
+
 def test_a_robots_txt_of_a_site_at_rest_is_not_held_in_memory_and_still_known(bench: Bench) -> None:
     bench.allow("a", "b")
     bench.admit("https://a/1", "https://a/2", "https://b/1")
@@ -351,6 +366,20 @@ def test_a_robots_txt_of_a_site_at_rest_is_not_held_in_memory_and_still_known(be
     assert "https://a" not in bench.frontier._robots._expiry
     bench.time += 101.0
     assert [lease.url for lease in bench.claim() if lease.key == "a"] == ["https://a/2"]
+
+
+def test_a_robots_txt_of_a_site_that_was_forgotten_is_not_held_in_memory_and_still_known(bench: Bench) -> None:
+    bench.admit("https://a/1", "https://b/1")
+    assert bench.queues.resting.find("b") == (1, False)
+    bench.allow("a", "b")
+    for lease in bench.claim():
+        bench.end(lease)
+    assert sorted(bench.frontier._robots._expiry) == ["https://a", "https://b"]
+    bench.time += 2 * FORGET_AFTER_S
+    assert bench.claim() == []
+    assert (bench.queues.sites, bench.frontier._robots._expiry) == ({}, {})
+    bench.admit("https://a/2", "https://b/2")
+    assert sorted(lease.url for lease in bench.claim()) == ["https://a/2", "https://b/2"]
 
 
 def test_a_site_that_was_emptied_at_rest_is_forgotten_when_its_wait_is_over(bench: Bench) -> None:

@@ -236,6 +236,18 @@ def test_all_64_bits_of_a_fingerprint_count() -> None:
     assert len(seen) == len(urls)
 
 
+@pytest.mark.usefixtures("written")
+@pytest.mark.parametrize("start", [at for at in range(1, 14) if at % 7])
+def test_the_end_of_one_fingerprint_and_the_beginning_of_the_next_are_none(start: int) -> None:
+    """They lie end to end in their bucket, whose number their last byte tells."""
+    stored = [bytes(range(first, first + 7)).hex() + "00" for first in (1, 8, 15)]
+    between = bytes(range(1 + start, 8 + start)).hex() + "00"
+    seen = SeenSet(1)
+    seen.add_new(stored)
+    assert seen.add_new([stored[0], between, between]) == [between]
+    assert len(seen) == 4
+
+
 def test_fingerprints_of_two_crawls_differ() -> None:
     assert SeenSet(1).fingerprint("http://a/") != SeenSet(2).fingerprint("http://a/")
 
