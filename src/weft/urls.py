@@ -68,9 +68,9 @@ def absolute(text: str, base: str) -> str:
     """A reference made absolute as the web platform does, its fragment and any scheme kept; BadUrl where it is none."""
     if (match := _ROOTED(text)) and match[1] == text and (origin := _canonical_origin(base)):
         return origin + text
-    if (match := _ABSOLUTE(text)) and match[1] and match.end(4) == len(text):
-        if origin := _origin(match[1] + match[2]):
-            return origin + (match[3] or "/") + match[4]
+    match = _ABSOLUTE(text)
+    if match and match[1] and match.end(4) == len(text) and (origin := _origin(match[1] + match[2])):
+        return origin + (match[3] or "/") + match[4]
     try:
         return str(ada_url.join_url(base, text))
     except ValueError:
