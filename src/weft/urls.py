@@ -60,6 +60,9 @@ def absolute(text: str, base: str) -> str:
     """A reference made absolute as the web platform does, its fragment and any scheme kept; BadUrl where it is none."""
     if (match := rooted(text)) and match[1] == text and (origin := _canonical_origin(base)):
         return origin + text
+    match = _ABSOLUTE(text)
+    if match and match[1] and match.end(4) == len(text) and (origin := _origin(match[1] + match[2])):
+        return origin + (match[3] or "/") + match[4]
     try:
         return str(ada_url.join_url(base, text))
     except ValueError:

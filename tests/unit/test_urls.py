@@ -274,3 +274,19 @@ def test_the_short_way_to_a_domain_leads_where_the_list_does() -> None:
         name = rule.lstrip("!").replace("*", "any")
         for host in (name, f"a.{name}", f"www.b.a.{name}"):
             assert urls.domain(host) == (rules.privatesuffix(host) or host)
+
+
+@pytest.mark.parametrize(
+    "text",
+    "http://h https://H.example http://h?x=1 http://h:80/a http://h:99999/ http://127.1/ http://a..b/ http://h/a/../b "
+    "http://h/# http://h/a#x //h/x http://h/%2e/x http://xn--/ http:/x http://h/a?b?c http://u@h/ http://0x7f/".split(),
+)
+def test_absolute_is_what_the_url_parser_makes_of_it(text: str) -> None:
+    base = "http://base.example/x"
+    try:
+        expected = urls.parse(text, base).href
+    except BadUrl:
+        with pytest.raises(BadUrl):
+            urls.absolute(text, base)
+    else:
+        assert urls.absolute(text, base) == expected

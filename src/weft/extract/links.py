@@ -59,8 +59,9 @@ class Scan:
         self.hrefs: list[str] = []
 
 
-def scan(document: Document) -> Scan:
-    """All that the crawl needs: the head's elements, then the links in document order, then areas and frames.
+def scan(document: Document, *, references: bool = True) -> Scan:
+    """All that the crawl needs: the head's elements, then the links in document order, then areas and frames; without
+    `references`, the facts of the head alone.
 
     The parser has an index by tag: one query for each tag is faster than one for all.
     """
@@ -77,6 +78,8 @@ def scan(document: Document) -> Scan:
             raw = _head_fact(found, element, tag)
             if raw is not None and (href := followable(raw)) is not None:
                 hrefs[href] = None
+    if not references:
+        return found
     raws = [element.attr("href") or "" for element in live(select(_LINKS))]
     raws += [element.attr("href") or "" for element in live(select(_AREAS))]
     raws += [element.attr("src") or "" for tag in ("iframe", "frame") for element in live(select(tag))]

@@ -132,9 +132,13 @@ def main_text(document: Document, root: Element | None) -> str:
 
 def without_repeats(text: str) -> str:
     """A text without repeated lines."""
+    lines = text.split("\n")
+    long = [bare for bare in map(str.strip, lines) if len(bare) >= REPEATED_CHARS]
+    if len(set(long)) == len(long):  # as on most pages
+        return without_empty_lines(text)
     seen: set[str] = set()
     kept = []
-    for line in text.split("\n"):
+    for line in lines:
         bare = line.strip()
         if len(bare) >= REPEATED_CHARS:
             if bare in seen:
@@ -153,7 +157,7 @@ def _candidates(document: Document) -> Iterator[Element]:
     """The elements that may hold the content: the largest `main`, then a unique #content or #main, a unique article."""
     found = document.select(_ROOTS)
     if mains := [element for element in found if element.tag == "main" or element.attr("role") == "main"]:
-        yield max(mains, key=_size)
+        yield max(mains, key=_size) if len(mains) > 1 else mains[0]
     for name in ("content", "main"):
         if len(same := [element for element in found if element.attr("id") == name]) == 1:
             yield same[0]
@@ -169,12 +173,13 @@ def _pruned(element: Element) -> Element:
     forms = [form for form in root.find_all("form") if form.select_one(_ENTRY)]
     root.remove(_JUNK)
     size = _size(root)
-    _drop(forms, FORM_SHARE * size)
-    _drop(root.select(_HIDDEN), HIDDEN_SHARE * size)
+    dropped = _drop(forms, FORM_SHARE * size)
+    dropped |= _drop(root.select(_HIDDEN), HIDDEN_SHARE * size)
     named = _named(root)
-    _drop(named[_Name.CONSENT], CONSENT_SHARE * size)
-    _drop([header for header in root.find_all("header") if header.find("h1") is None], size)
-    size = _size(root)
+    dropped |= _drop(named[_Name.CONSENT], CONSENT_SHARE * size)
+    dropped |= _drop([header for header in root.find_all("header") if header.find("h1") is None], size)
+    if dropped:
+        size = _size(root)
     _drop(named[_Name.BOILERPLATE], NAMED_SHARE * size)
     _drop_sections(root, SECTION_SHARE * size)
     _drop_comments(root, named[_Name.COMMENTS][:MAX_COMMENTS])
@@ -191,11 +196,14 @@ def _size(element: Element) -> int:
     return len(element.text)
 
 
-def _drop(elements: Iterable[Element], limit: float) -> None:
-    """Drops those elements that have not more text than `limit`."""
+def _drop(elements: Iterable[Element], limit: float) -> bool:
+    """Drops those elements that have not more text than `limit`; returns whether there were any."""
+    dropped = False
     for element in elements:
         if element.tag not in _NEVER and _size(element) <= limit:
             element.decompose()
+            dropped = True
+    return dropped
 
 
 def _reveal_noscript(root: Element) -> None:
@@ -292,12 +300,22 @@ def _is_outermost(element: Element, root: Element, others: set[Element]) -> bool
 
 def _drop_link_blocks(root: Element) -> None:
     """Drops small blocks that are mostly links, where there is prose beside them."""
-    lengths = (len(paragraph.text) for paragraph in root.find_all("p"))
-    if sum(length for length in lengths if length >= PARAGRAPH_CHARS) <= PROSE_CHARS:
+    if not _has_prose(root):
         return
     for block in _small_blocks(root):
         if sum(len(link.text) for link in block.find_all("a")) > LINK_DENSITY * len(block.text.strip()):
             block.decompose()
+
+
+def _has_prose(root: Element) -> bool:
+    """Whether paragraphs of some length have enough text; the first few mostly do."""
+    chars = 0
+    for paragraph in root.find_all("p"):
+        if (length := len(paragraph.text)) >= PARAGRAPH_CHARS:
+            chars += length
+            if chars > PROSE_CHARS:
+                return True
+    return False
 
 
 def _small_blocks(root: Element) -> Iterator[Element]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from itertools import pairwise
 
 from weft import urls
 from weft.errors import BadUrl
@@ -36,7 +37,8 @@ def markdown(root: Element | None, base: str) -> str:
     _resolve(tree, base)
     # The parser writes a no-break space as a character reference; a plain space is easier to read.
     written = tree.to_markdown(STYLE).replace("&#160;", " ")
-    return "\n".join(_tidied(written.split("\n"))).strip()
+    lines = written.split("\n")
+    return (written if _is_tidy(written, lines) else "\n".join(_tidied(lines))).strip()
 
 
 def _resolve(tree: Element, base: str) -> None:
@@ -47,6 +49,18 @@ def _resolve(tree: Element, base: str) -> None:
             element.attrs[name] = urls.absolute(element.attr(name) or "", base)
         except BadUrl:
             continue
+
+
+def _is_tidy(written: str, lines: list[str]) -> bool:
+    """Whether there is nothing that `_tidied` would remove, as on most pages: a few calls show it."""
+    bare = list(map(str.strip, lines))
+    long = [line for line in bare if len(line) >= REPEATED_CHARS and line[0] != "|"]
+    return (
+        "```" not in written
+        and _MARKERS.isdisjoint(bare)
+        and len(set(long)) == len(long)
+        and all(one or other for one, other in pairwise(bare))
+    )
 
 
 def _tidied(lines: list[str]) -> Iterator[str]:

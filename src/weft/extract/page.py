@@ -185,8 +185,10 @@ class Page:
         return _main.main_content(self._document) if self._document is not None else None
 
 
-def extract(body: bytes, url: str, content_type: str | None = None) -> Page:
-    """The Page of a fetched body. `url` is the final one, after redirects; `content_type` the header as received."""
+def extract(body: bytes, url: str, content_type: str | None = None, *, references: bool = True) -> Page:
+    """The Page of a fetched body. `url` is the final one, after redirects; `content_type` the header as received.
+    Without `references`, for whoever follows none, `hrefs` stays empty.
+    """
     page = Page(url, kind_of(body, content_type))
     if page.kind is Kind.OTHER:
         return page
@@ -195,14 +197,14 @@ def extract(body: bytes, url: str, content_type: str | None = None) -> Page:
         page.truncated = True
     page._text, page.charset, page.charset_source = decode(body, content_type, url)
     if page.kind is Kind.HTML:
-        _read(page)
+        _read(page, references)
     return page
 
 
-def _read(page: Page) -> None:
+def _read(page: Page, references: bool) -> None:
     """Parses an HTML page and fills in what every page needs."""
     page._document, cut = parse(page._text)
-    found = _links.scan(page._document)
+    found = _links.scan(page._document, references=references)
     page.truncated |= cut
     page.title, page.refresh, page.hrefs, page.capped = found.title, found.refresh, found.hrefs, found.capped
     page.noindex, page.nofollow = found.noindex, found.nofollow

@@ -64,13 +64,13 @@ def _of_words(source: str, text: Text) -> Signals:
         "hash_ratio": _ratio(source.count("#"), count),
         "ellipsis_ratio": _ratio(sum(map(source.count, _ELLIPSES)), count),
         "alphabetic_words": _ratio(int(with_letters), count),
-        "stop_words": sum(bool((text.bare.numbers == word).any()) for word in _stop_words()),
+        "stop_words": int((text.bare.numbers == _stop_words()).any(axis=1).sum()),
     }
 
 
 @lru_cache(maxsize=1)
 def _stop_words() -> Numbers:
-    return Text(_STOP_WORDS).bare.numbers
+    return Text(_STOP_WORDS).bare.numbers[:, None]  # so that all are compared at once
 
 
 def _of_lines(lines: Sequence[str]) -> Signals:
@@ -97,9 +97,10 @@ def _as_c4(text: Text, lines: Sequence[str]) -> Signals:
     lowered = text.lowered
     suspects = [word for word in _SUSPECTS if word in lowered]
     ended = [line for line in lines if line[-1] in _TERMINAL]
-    kept = "".join(f"{line}\n" for line in ended if _is_kept(line, suspects, text.is_unspaced))
+    is_unspaced = text.is_unspaced
+    kept = "\n".join([line for line in ended if _is_kept(line, suspects, is_unspaced)])
     return {
-        "c4_sentences": _sentences(kept, text.is_unspaced),
+        "c4_sentences": _sentences(f"{kept}\n", is_unspaced) if kept else 0,
         "punctuated_lines": _ratio(len(ended), len(lines)),
         "lorem_ipsum": "lorem ipsum" in lowered,
         "curly_brackets": lowered.count("{"),

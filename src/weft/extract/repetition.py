@@ -46,10 +46,12 @@ class _Sequences:
 
     def covered_share(self, places: Places, size: int) -> float:
         """The share of the characters in sequences at these places, which are all different."""
+        if not len(places):
+            return 0.0
         changes = np.zeros(self.count + 1, np.intp)
         changes[places] += 1
         changes[places + size] -= 1
-        covered = np.flatnonzero(np.cumsum(changes[:-1]))
+        covered = changes[:-1].cumsum().nonzero()[0]
         return int((self.chars[covered + 1] - self.chars[covered]).sum()) / self.total
 
 
@@ -62,7 +64,7 @@ def repetition(text: Text) -> dict[str, float]:
     places = np.arange(sequences.count)
     for n in TOP + REPEATED:
         size = n * unit
-        places = places[: np.searchsorted(places, sequences.count - size, side="right")]
+        places = places[: places.searchsorted(sequences.count - size, side="right")]
         if len(places) < 2:
             break
         numbers = sequences.numbers(places, size)
@@ -85,15 +87,15 @@ def _most_frequent(numbers: Numbers) -> tuple[int, int, Places]:
     buckets = (numbers >> np.uint64(64 - min(20, len(numbers).bit_length() + 3))).astype(np.intp)
     counts = np.bincount(buckets)
     shared = counts[buckets]
-    several = np.flatnonzero(shared > 1)
+    several = (shared > 1).nonzero()[0]
     if not len(several):
         return 0, 1, several
-    bucket = int(counts.argmax())
-    inside = np.flatnonzero(buckets == bucket)
+    shared, buckets = shared[several], buckets[several]
+    is_inside = buckets == buckets[shared == shared.max()].min()
+    inside = several[is_inside]
     first, count = _most_equal(numbers[inside])
-    counts[bucket] = 0
-    if count < counts.max():
-        inside = np.flatnonzero(shared >= max(2, count))
+    if len(inside) < len(several) and count < shared[~is_inside].max():
+        inside = several[shared >= max(2, count)]
         first, count = _most_equal(numbers[inside])
     return int(inside[first]), count, several
 
@@ -102,16 +104,24 @@ def _most_equal(numbers: Numbers) -> tuple[int, int]:
     """The first place of the most frequent number, and how often it occurs; often they are all the same."""
     if (numbers == numbers[0]).all():
         return 0, len(numbers)
-    _, firsts, counts = np.unique(numbers, return_index=True, return_counts=True)
-    return int(firsts[counts.argmax()]), int(counts.max())
+    order = numbers.argsort(kind="stable")
+    ordered = numbers[order]
+    changes = np.ones(len(numbers) + 1, np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=changes[1:-1])
+    edges = changes.nonzero()[0]
+    counts = edges[1:] - edges[:-1]
+    most = int(counts.argmax())
+    return int(order[edges[most]]), int(counts[most])
 
 
 def _repeated(numbers: Numbers) -> tuple[Places, Places]:
     """Where numbers are that occurred before, and where those are that occur several times."""
-    order = np.argsort(numbers, kind="stable")
+    order = numbers.argsort(kind="stable")
     same = numbers[order[1:]] == numbers[order[:-1]]
     several = np.zeros(len(order), np.bool_)
     several[order[1:][same]] = True
-    again = np.flatnonzero(several)
+    again = several.nonzero()[0]
+    if not len(again):
+        return again, again
     several[order[:-1][same]] = True
-    return again, np.flatnonzero(several)
+    return again, several.nonzero()[0]

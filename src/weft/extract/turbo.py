@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["LAYOUT", "STYLE", "detect_encoding", "detect_language", "in_a_block", "is_comment", "nodes", "own_texts",
            "parse_at_once", "parse_in_steps", "register_decoders", "unescape"]  # fmt: skip
 
+_BLOCKS = frozenset(("article", "body", "div", "main", "section"))
 LAYOUT = turbohtml.PlainText(bullet="- ", table_cell_separator=" ")
 STYLE = turbohtml.Markdown(tables=turbohtml.Markdown.Tables(cell_blocks="text"))
 
@@ -42,9 +43,10 @@ def in_a_block(element: dom.Element) -> dom.Element:
     """A copied element, inside a block of its own.
 
     turbohtml 1.15.4 crashes when it writes Markdown of a copied inline element with emphasis in it: it reads past the
-    top of the copy. Another parser's element is returned unchanged.
+    top of the copy. A block is returned unchanged, for moving a whole page costs as much as copying it; so is another
+    parser's element.
     """
-    if not isinstance(element, turbohtml.Element):
+    if not isinstance(element, turbohtml.Element) or element.tag in _BLOCKS:
         return element
     block = turbohtml.parse_fragment("", "div", positions=False)
     block.append(element)

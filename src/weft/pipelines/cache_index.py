@@ -92,10 +92,11 @@ class CacheIndex:
         new = 0
         for key, offset, length in entries:
             number = _number(key)[0] & mask
-            if words[number * 4 + _OFFSET]:
-                number = self._slot(key)
             if not words[number * 4 + _OFFSET]:
                 new += 1
+            else:
+                number = self._slot(key)
+                new += not words[number * 4 + _OFFSET]
             pack_into(memory, _HEAD.size + number * 32, key, offset, length, run)
         self.used += new
 
@@ -141,9 +142,19 @@ class CacheIndex:
         while self.used + more >= slots * _FULLEST:
             slots *= _GROWTH
         larger = CacheIndex.create(self.path, self.generation, self.run, slots)
-        for key, place in self.entries():
-            _SLOT.pack_into(larger._memory, _HEAD.size + larger._slot(key) * 32, key, *place)
+        _copy_slots(self._words, larger._words, larger._mask)
         larger.used = self.used
         larger.save(self.covered)
         self.close()
         self._memory, self._words, self.slots, self._mask = larger._memory, larger._words, larger.slots, larger._mask
+
+
+def _copy_slots(old: memoryview, new: memoryview, mask: int) -> None:
+    """Copies the slots that are filled into a larger table: no key is there yet, so that none need be compared."""
+    for at, offset in zip(range(_HEAD.size // 8, len(old), 4), old[_OFFSET::4], strict=True):
+        if offset:
+            number = old[at] & mask
+            while new[number * 4 + _OFFSET]:
+                number = (number + 1) & mask
+            place = _HEAD.size // 8 + number * 4
+            new[place : place + 4] = old[at : at + 4]

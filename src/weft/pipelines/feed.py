@@ -19,6 +19,7 @@ from weft.pipelines.pool.task import BadItem, Pause, id_problem
 
 _MAX_AHEAD = 20_000
 _END = object()
+_PLAIN_INT = 1 << 63  # a whole number below it, as above its negative, may be an id
 _AT_ONCE = 1_000
 """How many known items are passed over before the pool gets its turn."""
 
@@ -120,8 +121,12 @@ class Feed:
 
     def _judge(self, place: int, item: Any) -> Any:
         """What the pool gets for it; None if it has ended before."""
-        if type(item) is dict and type(item_id := item.get("id")) is str and item_id.isascii():
-            fields, key, problem = item, item_id, None
+        item_id: Any = item.get("id") if type(item) is dict else None
+        problem: str | None = None
+        if type(item_id) is str and item_id.isascii():
+            fields, key = item, item_id
+        elif type(item_id) is int and -_PLAIN_INT < item_id < _PLAIN_INT:
+            fields, key = item, str(item_id)
         else:
             fields, item_id, problem = _read(place, item)
             key = str(item_id)

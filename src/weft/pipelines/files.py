@@ -36,6 +36,8 @@ class WrittenFile(msgspec.Struct, frozen=True, array_like=True):
 class RunFiles:
     """Writes files below one directory."""
 
+    __slots__ = ("_folder", "_number", "written")
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._number = 0

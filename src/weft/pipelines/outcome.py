@@ -77,12 +77,16 @@ class ItemRecord(msgspec.Struct, array_like=True, gc=False):
     """In the source."""
     kept: dict[str, Any]
     """Fields of the item that go along."""
-    marks: dict[str, int]
-    """A checksum of each field, for `why`."""
+    marks: msgspec.Raw
+    """A checksum of each field by name, for `why` alone: whoever takes results in need not decode them."""
     stages: list[SentStage]
     """In the plan's order."""
     line: bytes
     """What the results' file says of the stages, as JSON."""
+
+    def checksums(self) -> dict[str, int]:
+        """The marks, decoded."""
+        return msgspec.msgpack.decode(self.marks, type=dict[str, int])
 
 
 _decode = msgspec.msgpack.Decoder(ItemRecord).decode

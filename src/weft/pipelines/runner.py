@@ -109,14 +109,18 @@ def _load(name: str, stage: str) -> Callable[..., Any]:
 class _Item:
     """One item on its way through the stages."""
 
-    __slots__ = ("bodies", "context", "digests", "done", "fields", "logged", "parts", "whole")
+    __slots__ = ("bodies", "context", "digests", "done", "fields", "logged", "marks", "parts", "whole")
 
-    def __init__(self, fields: dict[str, Any], context: Context) -> None:
+    def __init__(self, fields: dict[str, Any], context: Context, keep_parts: bool) -> None:
         self.fields = fields
         self.context = context
         self.logged = context.log.open
         # before any stage can change what lies inside the fields
-        self.parts = {name: _encode_sorted(value) for name, value in fields.items()}
+        if keep_parts:
+            self.parts = {name: _encode_sorted(value) for name, value in fields.items()}
+            self.marks = {name: crc32(part) for name, part in self.parts.items()}
+        else:
+            self.marks = {name: crc32(_encode_sorted(value)) for name, value in fields.items()}
         self.done: dict[str, SentStage] = {}
         self.bodies: dict[str, bytes] = {}
         """The values so far that other stages read, as they are cached."""
@@ -130,7 +134,7 @@ class _Item:
         else:
             parts = self.parts
             read = b"".join([_encode(name) + parts.get(name, _ABSENT) for name in names])
-        found = self.digests[names] = digest(read)
+        found = self.digests[names] = blake2b(read, digest_size=16).digest()
         return found
 
     def view(self, names: tuple[str, ...] | None) -> Mapping[str, Any]:
@@ -147,6 +151,7 @@ class ItemRunner:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._stages = [PreparedStage(stage, plan.config) for stage in plan.stages]
+        self._keep_parts = any(stage.inputs is not None for stage in self._stages)
         read = {name for stage in self._stages for name in stage.before}
         for stage in self._stages:
             stage.is_read = stage.name in read
@@ -161,7 +166,7 @@ class ItemRunner:
 
     def run(self, wrapped: dict[str, Any], context: Context) -> Any:
         """Every stage of one item."""
-        item = _Item(wrapped["item"], context)
+        item = _Item(wrapped["item"], context, self._keep_parts)
         done = item.done
         now_ns = time.monotonic_ns()
         for stage in self._stages:
@@ -171,11 +176,10 @@ class ItemRunner:
                 record.duration_us = (now_ns - began_ns) // 1000
                 if item.logged:
                     _log(context, stage.name, record)
-        marks = {name: crc32(part) for name, part in item.parts.items()}
         keep = self._plan.keep
         kept = {name: item.fields[name] for name in keep if name in item.fields} if keep else {}
         line = _encode_json({name: stage_line(record) for name, record in done.items()})
-        ended = _ended(encode_record((wrapped["n"], kept, marks, list(done.values()), line)), done)
+        ended = _ended(encode_record((wrapped["n"], kept, item.marks, list(done.values()), line)), done)
         context.log.told = ended.rest[2]  # by the line of the stage
         return ended
 
@@ -286,7 +290,7 @@ def _held_back(needs: list[str], done: dict[str, SentStage]) -> SentStage | None
 
 def _ended(value: bytes, done: dict[str, SentStage]) -> Ended:
     """What the pool is told: failed with the first stage that failed, skipped where no stage had to run."""
-    codes = {record.code for record in done.values()}
+    codes = [record.code for record in done.values()]
     if FAILED in codes:
         name, record = next((name, record) for name, record in done.items() if record.code == FAILED)
         return Ended(Status.FAILED, value, name, record.text, record.traceback)

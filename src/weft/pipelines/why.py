@@ -184,7 +184,7 @@ def _input_changes(plan: StagePlan, old_plan: StagePlan, now: Seen, before: Seen
     if plan.inputs != old_plan.inputs:
         yield f"its inputs are {plan.inputs or 'all fields'} and were {old_plan.inputs or 'all fields'}"
         return
-    new, old = now.record.marks, before.record.marks
+    new, old = now.record.checksums(), before.record.checksums()
     for name in sorted(new.keys() | old.keys()) if plan.inputs is None else plan.inputs:
         if new.get(name) != old.get(name):
             yield f"input {name!r} " + ("is new" if name not in old else "is gone" if name not in new else "changed")

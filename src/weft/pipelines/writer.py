@@ -90,21 +90,20 @@ class OrderedWriter:
     def add(self, pending: Pending, result: Result) -> None:
         """The result of an item that has its place."""
         record = item_record(result.value)
-        self._step("result-read")
+        step = self._step
+        step("result-read")
         if record is not None and not self.keep_values(record):
             raise BadInput(
                 f"the cache {self._cache.folder} has lost values that this run had found there; start a new run"
             )
-        self._step("result-cached")
+        step("result-cached")
         log, place = result.log, pending.place
         if log is not None:
             log = log.removeprefix(self._log_root)
         ended = EndedItem(
             place, pending.item_id, pending.kept, _TEXTS[result.status], result.failure_phase, result.error,
-            result.attempts, result.duration_ms, log,
+            result.attempts, result.duration_ms, log, *((record.stages, record.line) if record is not None else ()),
         )  # fmt: skip
-        if record is not None:
-            ended.stages, ended.line = record.stages, record.line
         if place != self.next:
             self._early[place] = ended
             return

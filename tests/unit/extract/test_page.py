@@ -159,3 +159,13 @@ def test_repr_names_the_page() -> None:
 def test_page_has_no_dict_so_that_a_misspelt_attribute_is_an_error() -> None:
     assert not hasattr(page("x"), "__dict__")
     assert page_module.Page.__doc__
+
+
+def test_without_references_only_they_are_missing() -> None:
+    body = b"<title>T</title><link rel=canonical href=/c><meta name=robots content=noindex><p>x<a href=/a>a</a>"
+    with_them, without = (extract(body, "http://h.example/", references=wanted) for wanted in (True, False))
+    assert with_them.hrefs == ["/c", "/a"]
+    assert without.hrefs == []
+    assert (without.title, without.canonical, without.noindex) == ("T", "http://h.example/c", True)
+    assert [link.href for link in without.links] == ["/a"]
+    assert without.main_text == with_them.main_text

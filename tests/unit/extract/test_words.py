@@ -71,3 +71,14 @@ def test_only_the_beginning_of_a_huge_text_is_looked_at() -> None:
 )
 def test_scripts_without_spaces(source: str, is_unspaced: bool) -> None:
     assert Text(source).is_unspaced is is_unspaced
+
+
+@pytest.mark.parametrize("source", ["".join(map(chr, range(256))), "Ça VA, Ærø: 3½ µm über ÿ", "plain", ""])
+def test_a_text_of_narrow_characters_is_taken_apart_like_one_that_goes_on_with_a_wide_one(source: str) -> None:
+    narrow, wide = Text(source), Text(f"{source} Ж")
+    assert narrow.lowered == source.lower() == wide.lowered[:-2]
+    for mine, same in ((narrow.spaced, wide.spaced), (narrow.bare, wide.bare)):
+        for field, other in zip(mine, same, strict=True):
+            assert field.tolist() == other.tolist()[: len(mine)]
+    assert not narrow.is_unspaced
+    assert not narrow.has_short_words

@@ -37,7 +37,7 @@ def text(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
     http = _message(record)
     url = record.headers.get("warc-target-uri", "").strip("<>")
     content_type = http.get("content-type")
-    page = extract(_body(http), url, content_type)
+    page = extract(_body(http), url, content_type, references=False)
     if not _has_prose(page, content_type):
         context.skip(f"no page: {(content_type or page.kind.value).partition(';')[0].strip()[:80]}")
     stated = preferences(http.headers, page.document)
