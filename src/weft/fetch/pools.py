@@ -2,8 +2,8 @@
 
 When a pool is full, libcurl looks through all of its connections for the one to close, at every first contact with a
 host: with 4,000 in one pool that costs a quarter more (docs/decisions/0029-large-bodies-many-hosts.md).
-And before a request it looks through those to the same address, which many hosts may share. A host is always in the same
-pool, so its connection is found again.
+And before a request it looks through those to the same address, which many hosts may share. A host is always in the
+same pool, so its connection is found again.
 """
 
 from __future__ import annotations

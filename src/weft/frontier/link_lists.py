@@ -1,8 +1,8 @@
 """Lists of a page's links, looked through and written down at once: what admission does for every single link.
 
-`_link_lists.c` is the same, compiled where there is a compiler at installation (docs/decisions/0048-compiled-lists-of-links.md).
-What a quick look finds odd is judged by the rules one by one, so it may find too much but never too little; the two need
-not find the same.
+`_link_lists.c` is the same, compiled where there is a compiler at installation
+(docs/decisions/0048-compiled-lists-of-links.md). What a quick look finds odd is judged by the rules one by one, so it
+may find too much but never too little; the two need not find the same.
 """
 
 from __future__ import annotations

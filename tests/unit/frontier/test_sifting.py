@@ -79,7 +79,8 @@ def test_what_looks_like_a_trap_or_is_no_text_is_always_looked_at(lists: Any, li
 
 def test_plain_links_are_not_odd(lists: Any) -> None:
     plain = ["", "x", "2019/05/title", "a/b/c/", "a/b/c/d", "1999/12/x", "shop/12345-thing.html", "en/docs/en/start",
-             "1990/12/x", "2027/01/x", "x.", "a.sqlite3", "so", "x/12345/", "/".join(map(str, range(100, 124)))]  # fmt: skip
+             "1990/12/x", "2027/01/x", "x.", "a.sqlite3", "so", "x/12345/",
+             "/".join(map(str, range(100, 124)))]  # fmt: skip
     assert lists.grouped([f"https://a.so/{path}" for path in plain], *LOOKED_FOR)[0][2] == set()
     odd = ["/".join(map(str, range(100, 101 + MAX_SEGMENTS))), "x/x/x", "1850/05/x", "q?a=1", "x/y/x/z/x", "a=b",
            "1989/12/x", "2028-01", "x.pdf", "y.SQLITE", ".so", "a//b/b/b"]  # fmt: skip

@@ -5,8 +5,8 @@ be again: it is counted under the same reason as then, and that is all. Only whe
 limit of depth, of hops or of pages for each domain, what was refused may be let in later (see RunningCrawl).
 
 Of a site whose pages lead to new URLs only, remembering them would be in vain: there one page in eight is looked at,
-until one has links that were met. Which sites these are stays known when there is no more room for links, or on a web of
-thousands of hosts each would begin anew before it was found out.
+until one has links that were met. Which sites these are stays known when there is no more room for links, or on a web
+of thousands of hosts each would begin anew before it was found out.
 """
 
 from __future__ import annotations
