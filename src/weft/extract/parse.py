@@ -17,12 +17,9 @@ from collections.abc import Callable
 from itertools import islice
 from time import thread_time
 
-from weft.compiled import counterpart
 from weft.extract import turbo
 from weft.extract.dom import Document
-
-_compiled = counterpart("weft.extract._letters")
-_times: Callable[[str, str], int] = str.count if _compiled is None else _compiled.times  # a twentieth of the time
+from weft.extract.letters import times
 
 PARSERS = ("turbohtml", "lexbor")
 _chosen = PARSERS[0]
@@ -74,7 +71,7 @@ def parse(text: str, clock: Callable[[], float] = thread_time) -> tuple[Document
 
 def _may_multiply(text: str) -> bool:
     """Whether a page may become more than MAX_ELEMENTS."""
-    tags = _times(text, "<")
+    tags = times(text, "<")
     if tags * NESTED <= MAX_ELEMENTS:
         return False
     return tags * (NESTED_PLAIN + len(_REOPENED.findall(text))) > MAX_ELEMENTS
