@@ -103,13 +103,18 @@ def test_one_that_was_alone_for_long_does_not_pay_for_it(make: Make) -> None:
     harness = make(delay_s=0.0)
     frontier = harness.start()
     no_robots(harness, "a", "b")
+    frontier.change_crawl(harness.crawl, CrawlLimits(), polite(0.0), 0.25)
     frontier.admit(harness.crawl, pages("a", 300))
     for _ in range(200):
         done(harness, claim_one(harness))
     other = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
     frontier.admit(other, pages("b", 100))
-    first = [frontier.claim("me", 1)[0] for _ in range(2)]
-    assert sorted(lease.crawl for lease in first) == [harness.crawl, other]
+    first = []
+    for _ in range(2):
+        (lease,) = frontier.claim("me", 1)
+        first.append(lease.crawl)
+        done(harness, lease)
+    assert sorted(first) == [harness.crawl, other]
 
 
 def test_a_paused_crawl_lets_another_ask_for_the_robots_txt_it_waited_for(make: Make) -> None:

@@ -206,6 +206,21 @@ def test_known_pages_are_queued_once_for_each_run(make: Callable[..., Harness]) 
     assert (len(begun), frontier.stats().queued) == (2, 4)
 
 
+def test_what_was_admitted_before_a_new_run_is_safe_when_it_begins(make: Callable[..., Harness]) -> None:
+    harness = make()
+    frontier = harness.start()
+    frontier.commit()
+    frontier.admit(harness.crawl, [page("http://a/1")])
+
+    def killed(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        frontier.recrawl(harness.crawl, "run-1", [page("http://a/2")], killed)
+    frontier = harness.crash()
+    assert (frontier.stats().queued, frontier.is_recrawled(harness.crawl)) == (1, False)
+
+
 def test_where_a_seeds_redirect_led_is_remembered(make: Callable[..., Harness]) -> None:
     harness = make()
     frontier = harness.start()

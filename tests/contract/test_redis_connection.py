@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from weft import __version__
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.frontier.redis import pod_info
 from weft.frontier.redis.connection import (
+    LOADING_LOOK_S,
     RedisSettings,
     ServerFacts,
     Trouble,
@@ -224,6 +226,11 @@ def test_a_loading_server_is_waited_for(start_server: StartServer) -> None:
     assert client.dbsize() == 10000
     with pytest.raises(ServerAway, match="still loading"):
         inspect(slow.url, _Loading(client), wait_s=-1)  # type: ignore[arg-type]
+    slept: list[float] = []
+    looks = map(float, count())
+    with pytest.raises(ServerAway, match="after 3 s"):
+        inspect(slow.url, _Loading(client), clock=lambda: next(looks), sleep=slept.append, wait_s=3)  # type: ignore[arg-type]
+    assert slept == [LOADING_LOOK_S] * 3, "it is not asked again and again without a pause"
 
 
 class _Loading:

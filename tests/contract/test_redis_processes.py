@@ -246,15 +246,13 @@ def test_nothing_deferred_reaches_a_server_that_has_lost_data(pod: Pod, tmp_path
     assert again.lost_ends == [lease.item]
 
 
-@pytest.mark.parametrize("first", ["by another", "by itself"])
-def test_one_that_has_recovered_and_hears_of_a_loss_sends_nothing_more(pod: Pod, first: str) -> None:
+def test_one_that_has_recovered_and_hears_of_a_loss_sends_nothing_more(pod: Pod) -> None:
     frontier, watcher = pod.process("pod0-fetcher0"), pod.process("pod0-orchestrator")
     frontier.recover()
     kill_written(pod.server)
     pod.server.start()
     pod.client.hincrby("n", "ops", -3)  # what an append-only file without its last second holds
-    if first == "by another":
-        watcher.stats()  # the scripts are loaded then
+    watcher.stats()  # the scripts are loaded then
     for step in (lambda: frontier.note("x"), frontier.stats, lambda: frontier.note("x")):
         with pytest.raises(DataLost):
             step()

@@ -283,6 +283,7 @@ def test_what_can_be_read_of_a_damaged_frontier_is_taken_over(tmp_path: Path) ->
     db = sqlite3.connect(tmp_path / "frontier.db", isolation_level=None)
     broken = sealed(site)
     db.execute("INSERT INTO sites VALUES ('broken', ?)", (broken[:-1] + bytes([broken[-1] ^ 1]),))
+    db.execute("INSERT INTO sites VALUES ('cut', ?)", (site[:-1],))  # of an older Weft, without a checksum
     db.execute("INSERT INTO refusals VALUES ('scope', ?, 1, 1)", (b"no text",))
     db.execute("INSERT INTO refusals VALUES (?, 'http://y/', 1, 1)", (b"no text",))
     db.close()

@@ -275,6 +275,18 @@ def test_a_robots_txt_for_a_crawl_that_is_not_opened_again_hides_none_of_another
     assert [lease.url for lease in frontier.claim("me", 9)] == [f"https://{HERE[1]}/robots.txt"]
 
 
+def test_links_from_another_pod_are_held_to_the_robots_txt_of_their_origin(pods: Pods) -> None:
+    frontier, origin = pods.open(), f"https://{HERE[0]}"
+    frontier.robots_known(origin, RobotsRecord("ok", b"", 9e12), None)
+    frontier.forbids = lambda _crawl, _record, of, found: {url: "rule" for url in found if url == of + "/no"}
+    message = PodMessage([], [], [], [], {1: "test"})
+    for path in ("/no", "/yes"):
+        message.add(1, Found(origin + path, 1, 5))
+    assert frontier.receive(1, 1, encoded(message)) is not None
+    assert [item.url for item in frontier.items(1)] == [origin + "/yes"]
+    assert [one.item.url for one in frontier.rejections()] == [origin + "/no"]
+
+
 @pytest.mark.parametrize("hops", [0, 1])
 def test_what_comes_to_the_wrong_pod_is_told_where_that_is_checked(
     pods: Pods, caplog: pytest.LogCaptureFixture, hops: int
