@@ -620,13 +620,14 @@ class Watch(threading.Thread):
         self.peak_rss_bytes = 0
         self.longest_parse_s = 0.0
         self.peers: set[str] = set()
+        self._sockets = Sockets()
 
     def run(self) -> None:
         parsing, since_s = (0, 0, 0), 0.0
         while not self._over.wait(0.01):
             for pid in process.children(self._running.pid):
                 self.peak_rss_bytes = max(self.peak_rss_bytes, process.rss_bytes(pid))
-                self.peers |= _peers(pid)
+                self.peers |= self._sockets.peers(pid)
                 used_s, mark = _cpu_s(pid), (pid, *pulse(self._frontier))
                 if mark != parsing or not mark[2]:
                     parsing, since_s = mark, used_s
@@ -645,20 +646,42 @@ def _cpu_s(pid: int) -> float:
         return 0.0
 
 
-def _peers(pid: int) -> set[str]:
-    """The addresses that a process has connections to, or tries to have."""
-    inodes = set()
-    for link in Path(f"/proc/{pid}/fd").glob("*"):
+class Sockets:
+    """Whom processes talk to. The kernel writes its table of connections anew for every reader, and tests leave many in
+    it: it is read when a process has opened something, and at the next look, for what was not connected yet."""
+
+    def __init__(self) -> None:
+        self._looks: dict[tuple[int, str], int] = {}
+
+    def peers(self, pid: int) -> set[str]:
+        """The addresses that a process has new connections to, or tries to have."""
+        inodes = set(_opened(pid))
+        fresh = {inode for inode in inodes if self._looks.get((pid, inode), 0) < 2}
+        if not fresh:
+            return set()
+        for inode in fresh:
+            self._looks[pid, inode] = self._looks.get((pid, inode), 0) + 1
         try:
-            inodes.add(str(link.readlink()).removeprefix("socket:[").removesuffix("]"))
+            lines = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+        except OSError:
+            return set()
+        addresses = (line[2].partition(":")[0] for line in lines if line[9] in inodes)
+        return {socket.inet_ntoa(int(address, 16).to_bytes(4, sys.byteorder)) for address in addresses}
+
+
+def _opened(pid: int) -> Iterator[str]:
+    """The numbers of a process's sockets."""
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return
+    for name in names:
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{name}")
         except OSError:
             continue
-    try:
-        lines = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
-    except OSError:
-        return set()
-    addresses = (line[2].partition(":")[0] for line in lines if line[9] in inodes)
-    return {socket.inet_ntoa(int(address, 16).to_bytes(4, sys.byteorder)) for address in addresses}
+        if target.startswith("socket:["):
+            yield target.removeprefix("socket:[").removesuffix("]")
 
 
 def crawl_hostile_web(
