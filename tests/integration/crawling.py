@@ -671,13 +671,9 @@ class Sockets:
 
 def _opened(pid: int) -> Iterator[str]:
     """The numbers of a process's sockets."""
-    try:
-        names = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return
-    for name in names:
+    for link in Path(f"/proc/{pid}/fd").glob("*"):
         try:
-            target = os.readlink(f"/proc/{pid}/fd/{name}")
+            target = str(link.readlink())
         except OSError:
             continue
         if target.startswith("socket:["):
