@@ -59,6 +59,17 @@ def damage_cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size * 2 // 3)
 
 
+def damage_cut_in_a_block(path: Path) -> None:
+    """Two thirds of a journal, to the middle of a block: one that ends with a block is whole."""
+    data, at = path.read_bytes(), 8
+    while True:
+        end = at + 12 + int.from_bytes(data[at : at + 4], "little")
+        if end > len(data) * 2 // 3:
+            break
+        at = end
+    os.truncate(path, (at + end) // 2)
+
+
 def damage_cut_by_little(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 7)
 
@@ -87,7 +98,7 @@ def nothing(path: Path) -> None:
     ("name", "damage", "told"),
     [
         ("journal", nothing, ""),
-        ("journal", damage_cut, "were torn and were cut off"),
+        ("journal", damage_cut_in_a_block, "were torn and were cut off"),
         ("journal", damage_cut_by_little, "were torn and were cut off"),
         ("journal", damage_flip, "are damaged and were skipped"),
         ("journal", damage_empty, "was missing or empty: every item of the run is done again"),
