@@ -66,7 +66,7 @@ class Queues:
         self.wheel: Wheel[Site] = Wheel(len(Shown))
         self.fairness = Fairness()
         self.longest_delay_s = section.delay_s  # of all crawls
-        self.blocked: dict[int, Crawl] = {}  # those that run, and have sites which wait for a permit
+        self.blocked: dict[int, Crawl] = {}  # those that run, where `unblock` has left sites waiting
         self.queued = 0
         self.not_before = 0.0  # no site is due before this: set when the times of the last requests are unknown
         self.asked: dict[
@@ -471,8 +471,8 @@ class Queues:
 
     def next_due(self, ranks: Sequence[int] = tuple(Shown)) -> float | None:
         """When something of these ranks may be due."""
-        if self._drowsy:
-            return 0.0
+        if self._drowsy or any(crawl.permits() > 0 for crawl in self.blocked.values()):
+            return 0.0  # a claim lets sites go on that wait for a permit which nobody uses
         first = self.wheel.next_due(ranks)
         if self.resting:
             # While nobody that is unknown has a slot, those at rest are woken by the way, and are no reason to claim.
@@ -570,8 +570,6 @@ class Queues:
     def block(self, crawl: Crawl, site: Site) -> None:
         """A site must wait until its crawl has a permit again."""
         crawl.blocked[site] = None
-        if not crawl.paused:
-            self.blocked[crawl.number] = crawl
 
     def unblock(self, crawl: Crawl) -> int:
         """Schedules as many blocked sites as there are free permits; returns how many."""
@@ -587,7 +585,7 @@ class Queues:
         return count
 
     def unblock_waiting(self) -> bool:
-        """Unblocks for every crawl: a site that was unblocked and claimed a sitemap has not used its permit."""
+        """Unblocks for every crawl: a site that was unblocked and is not due, or claimed a sitemap, uses no permit."""
         return sum(self.unblock(crawl) for crawl in list(self.blocked.values())) > 0
 
 
