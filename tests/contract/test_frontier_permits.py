@@ -99,7 +99,8 @@ def test_where_nobody_waits_for_a_permit_any_more_nothing_is_due(make: Make) -> 
     out, _ = waiting_for_a_permit(harness, list("abcd"))
     done(harness, out)
     for _ in range(3):
-        assert (lease := claimed(harness)) is not None
+        lease = claimed(harness)
+        assert lease is not None
         done(harness, lease)
     harness.frontier.claim("me", 9)
     assert not is_due(harness)

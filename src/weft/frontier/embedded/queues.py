@@ -352,18 +352,23 @@ class Queues:
         if asked is None:
             for lane in lanes:
                 lane.stalled_at = None
-        time, is_full = self._time_of(lanes, clock)
+        if not self.put_off(site, self._now() if asked is None else at) and asked is None:
+            self.wheel.remove(site)
+
+    def put_off(self, site: Site, now: float) -> bool:
+        """Puts a site on the wheel again, or where it must wait; False: nothing has a time here."""
+        clock = site.clock
+        time, is_full = self._time_of(site.lanes, clock)
         if time is not None:
-            self._put(site, time, self._now() if asked is None else at)
-            return
-        if is_full:
+            self._put(site, time, now)
+        elif is_full:
             if clock.parked is not None and site.next_time() is not None:
                 clock.parked[site] = None
-            return
-        if asked is None:
-            self.wheel.remove(site)
-        if not clock.active:
-            self._note_idle(site)
+        else:
+            if not clock.active:
+                self._note_idle(site)
+            return False
+        return True
 
     def _put(self, site: Site, at: float, now: float) -> None:
         """Puts a site on the wheel; where many are awake, one that is not due soon among those that may rest."""
