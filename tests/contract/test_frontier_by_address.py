@@ -489,3 +489,24 @@ def test_places_of_idle_addresses_are_forgotten(make_pods: Callable[..., Pods]) 
     server = pods.connection(1)
     assert server.zcard("held") == 0
     assert 0 < server.pttl(f"a:{address_in(1)}") <= (DELAY_S + 90 + 60) * 1000
+
+
+@pytest.mark.parametrize("make", ["embedded", "checkpointed", "crowded", "pod"], indirect=True)
+def test_a_host_whose_address_asks_for_a_longer_delay_meanwhile_is_asked_after_it(make: Callable[..., Harness]) -> None:
+    """Where several crawls are: it was to be asked earlier, and none of them may then. On Redis `take_places` alone
+    knows the address's delay."""
+    harness = make(key_scope="ip", delay_s=DELAY_S)
+    frontier = harness.start()
+    frontier.open_crawl("other", CrawlLimits())
+    no_robots(harness, "a.test", "b.test")
+    frontier.admit(harness.crawl, [page("http://a.test/"), page("http://b.test/")])
+    first, second = frontier.claim("me", 9)
+    assert frontier.take_places([Wanted(lease, "192.0.2.1") for lease in (first, second)]) == [True, False]
+    done(harness, first)
+    frontier.robots_known(f"http://{first.key}", ALLOW, 100.0)
+    for _ in range(9):
+        harness.advance(DELAY_S + 1)
+        assert frontier.claim("me", 9) == []
+    harness.advance(DELAY_S + 1)
+    (lease,) = frontier.claim("me", 9)
+    assert lease.url == second.url

@@ -658,3 +658,22 @@ def test_a_visit_that_is_asked_for_while_another_is_under_way_is_made(make: Make
     done(harness, first, end)
     again = claim_one(harness)
     assert again.url == first.url and again.item > first.item
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_a_site_whose_first_crawl_is_dropped_is_claimed_from_for_the_others(make: Make, others: int) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    slower = [frontier.open_crawl(f"{number}", CrawlLimits(), polite(4.0)) for number in range(others)]
+    frontier.admit(harness.crawl, pages("a", 3))
+    done(harness, claim_one(harness))
+    for crawl in slower:
+        frontier.admit(crawl, pages("a", 1))
+    frontier.drop(harness.crawl)
+    harness.advance(2)
+    assert frontier.claim("me", 9) == [], "the dropped one would be served now"
+    due = frontier.next_due()
+    assert due is not None and due <= harness.time + 2.1
+    harness.advance(2.1)
+    assert claim_one(harness).crawl in slower

@@ -46,9 +46,6 @@ class Tenant:
             and (cap is None or self.pages[host] + self.out[host] < cap)
         )
 
-    def has_permits(self) -> bool:
-        return self.limits.max_pages is not None or self.limits.in_flight is not None
-
     def has_work(self) -> bool:
         cap = self.limits.max_pages_per_domain
         return any(cap is None or self.pages[host_of(url)] + self.out[host_of(url)] < cap for url in self.queued)
@@ -137,6 +134,7 @@ class Life:
         for _ in range(9):  # what comes free within a claim is for the next one
             due = self.frontier.next_due()
             assert not self.claimable() or (due is not None and due <= self.frontier.now()), "nobody would ask"
+            self.note_kept()  # one that has waited long may use up its permits elsewhere in this claim
             leases = self.frontier.claim("me", limit)
             assert len(leases) <= limit
             for lease in leases:
@@ -172,8 +170,7 @@ class Life:
             (crawl, host)
             for crawl, tenant in self.tenants.items()
             for host, site in self.sites.items()
-            if not tenant.has_permits()  # one that comes free may be offered first to a site that cannot use it
-            and self.is_ready(tenant, host)
+            if self.is_ready(tenant, host)
             and site.active < tenant.section.places
             and max(site.due_for(tenant.section), site.kept_until) <= self.harness.time
             and not any(self.is_kept_for(other, host) for other in self.tenants.values() if other is not tenant)

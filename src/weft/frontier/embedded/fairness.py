@@ -30,8 +30,9 @@ class Fairness:
             lane.is_ready = False
         crawl.ready.clear()
 
-    def offer(self, site: Site, now: float) -> None:
-        """A site is due: every crawl that has something there, and whose own delay is over, may claim it."""
+    def offer(self, site: Site, now: float) -> bool:
+        """A site is due: every crawl that has something there, and whose own delay is over, may claim it; False if none
+        may."""
         clock = site.clock
         for lane in site.lanes:
             crawl = lane.crawl
@@ -48,6 +49,7 @@ class Fairness:
                     crawl.is_in_ring = True
                     crawl.stride = max(crawl.stride, self._now)
                     heappush(self._ring, (crawl.stride, crawl.number, crawl))
+        return any(lane.is_ready for lane in site.lanes)
 
     def next(self) -> Lane | None:
         """The next lane of the crawl whose turn it is; None if nothing is ready."""

@@ -209,7 +209,8 @@ class Leases(State):
             return None
         for rank in self._turns.with_room():
             while (site := queues.wheel.pop(now, rank)) is not None:
-                queues.fairness.offer(site, now)
+                if not queues.fairness.offer(site, now):
+                    queues.put_off(site, now)  # what it was put there for is gone, or its clock has moved on
         while (lane := queues.fairness.next()) is not None and not self._turns.has_room(lane.site.rank):
             queues.wheel.put(lane.site, now, now)
         return lane

@@ -66,7 +66,7 @@ class Queues:
         self.wheel: Wheel[Site] = Wheel(len(Shown))
         self.fairness = Fairness()
         self.longest_delay_s = section.delay_s  # of all crawls
-        self.blocked: dict[int, Crawl] = {}  # those that run, and have sites which wait for a permit
+        self.blocked: dict[int, Crawl] = {}  # those that run, where `unblock` has left sites waiting
         self.queued = 0
         self.not_before = 0.0  # no site is due before this: set when the times of the last requests are unknown
         self.asked: dict[
@@ -352,18 +352,23 @@ class Queues:
         if asked is None:
             for lane in lanes:
                 lane.stalled_at = None
-        time, is_full = self._time_of(lanes, clock)
+        if not self.put_off(site, self._now() if asked is None else at) and asked is None:
+            self.wheel.remove(site)
+
+    def put_off(self, site: Site, now: float) -> bool:
+        """Puts a site on the wheel again, or where it must wait; False: nothing has a time here."""
+        clock = site.clock
+        time, is_full = self._time_of(site.lanes, clock)
         if time is not None:
-            self._put(site, time, self._now() if asked is None else at)
-            return
-        if is_full:
+            self._put(site, time, now)
+        elif is_full:
             if clock.parked is not None and site.next_time() is not None:
                 clock.parked[site] = None
-            return
-        if asked is None:
-            self.wheel.remove(site)
-        if not clock.active:
-            self._note_idle(site)
+        else:
+            if not clock.active:
+                self._note_idle(site)
+            return False
+        return True
 
     def _put(self, site: Site, at: float, now: float) -> None:
         """Puts a site on the wheel; where many are awake, one that is not due soon among those that may rest."""
@@ -471,8 +476,8 @@ class Queues:
 
     def next_due(self, ranks: Sequence[int] = tuple(Shown)) -> float | None:
         """When something of these ranks may be due."""
-        if self._drowsy:
-            return 0.0
+        if self._drowsy or any(crawl.permits() > 0 for crawl in self.blocked.values()):
+            return 0.0  # a claim lets sites go on that wait for a permit which nobody uses
         first = self.wheel.next_due(ranks)
         if self.resting:
             # While nobody that is unknown has a slot, those at rest are woken by the way, and are no reason to claim.
@@ -570,8 +575,6 @@ class Queues:
     def block(self, crawl: Crawl, site: Site) -> None:
         """A site must wait until its crawl has a permit again."""
         crawl.blocked[site] = None
-        if not crawl.paused:
-            self.blocked[crawl.number] = crawl
 
     def unblock(self, crawl: Crawl) -> int:
         """Schedules as many blocked sites as there are free permits; returns how many."""
@@ -587,7 +590,7 @@ class Queues:
         return count
 
     def unblock_waiting(self) -> bool:
-        """Unblocks for every crawl: a site that was unblocked and claimed a sitemap has not used its permit."""
+        """Unblocks for every crawl: a site that was unblocked and is not due, or claimed a sitemap, uses no permit."""
         return sum(self.unblock(crawl) for crawl in list(self.blocked.values())) > 0
 
 

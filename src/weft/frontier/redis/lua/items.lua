@@ -146,12 +146,27 @@ local function reject_site(s, reason)
   end
 end
 
+-- Lets sites that wait for a permit go on until as many are due as there are permits; `most`: how many are looked at. One that
+-- is not due uses none: it is claimed from in its time, or waits again if there is no permit then. Where none of those that
+-- were looked at is due, one of them counts as due, so that the next claim looks at the others.
 local function unblock(k, most)
   if not k.limited then return end
-  local may = math.min(permits(k), most)
-  if may <= 0 then return end
-  local waiting = call('ZPOPMIN', 'blocked:' .. k.c, may)
-  for i = 1, #waiting, 2 do schedule(load(waiting[i]), true) end
+  local may, is_none_due, last = permits(k), true, nil
+  while may > 0 and most > 0 do
+    local waiting = call('ZPOPMIN', 'blocked:' .. k.c, math.min(may, most))
+    if #waiting == 0 then return end
+    local before = put_due[k.c] or 0
+    for i = 1, #waiting, 2 do
+      last = waiting[i]
+      schedule(load(last), true)
+    end
+    local due = (put_due[k.c] or 0) - before
+    may, most, is_none_due = may - due, most - #waiting / 2, is_none_due and due == 0
+  end
+  if last and is_none_due then
+    local s = load(last)
+    put(k, s, lane(s, k.c), now)
+  end
 end
 
 -- ── the end of every script ─────────────────────────────────────────────────────────────────────────────────────────

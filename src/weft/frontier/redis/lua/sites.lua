@@ -259,8 +259,8 @@ local function next_time(s, l)
   if l.n > 0 then return urgent_first(l, s.site, '-inf', '+inf') end
 end
 
--- The earliest times that this script has put into the lines, by crawl.
-local soonest = {}
+-- The earliest times that this script has put into the lines, by crawl, and how often it has put a site that is due.
+local soonest, put_due = {}, {}
 
 -- Sets when a crawl may claim from a site; nil: something must happen first. A lane with nothing queued is in no line, but
 -- where there are cookies to be deleted with it.
@@ -273,6 +273,7 @@ local function put(k, s, l, at)
     call('ZADD', line(k.c, s), fmt('%.0f', at), s.site)
     local first = soonest[k.c]
     if not first or at < first then soonest[k.c] = at end
+    if at <= now then put_due[k.c] = (put_due[k.c] or 0) + 1 end
   elseif l.q == 0 and l.k == '0' then
     call('ZREM', line(k.c, s), s.site)
   else
