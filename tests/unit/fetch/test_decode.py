@@ -125,6 +125,14 @@ def test_a_broken_body_gives_what_comes_before(name: str, pack: Callable[[bytes]
     assert common > 130_000
 
 
+@pytest.mark.parametrize("size", [70, 71, 4200, 4201])
+def test_of_a_broken_body_the_byte_before_the_fault_is_kept(size: int) -> None:
+    data = page(size)
+    stored = b"\x00" + size.to_bytes(2, "little") + (size ^ 0xFFFF).to_bytes(2, "little") + data  # a block as it is
+    result = decode(b"\x78\x01" + stored + b"\x07", "deflate", LIMIT)  # and one of a kind that there is not
+    assert (result.body, result.truncated) == (data, True) and result.error
+
+
 @pytest.mark.parametrize("name", ["gzip", "br", "zstd"])
 def test_a_body_that_is_not_so_coded_is_an_error(name: str) -> None:
     result = decode(b"<html>plain</html>", name, LIMIT)
