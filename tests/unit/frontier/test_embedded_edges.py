@@ -534,6 +534,9 @@ def test_the_longest_delay_that_a_site_asked_for_is_known_to_the_next_process_ho
     frontier = polite(tmp_path, 1000.0, delay_s=0.75)
     frontier.commit()
     assert frontier._journal.meta("longest_delay") == 0.75
+    frontier.change_crawl(1, CrawlLimits(), PolitenessSection(delay_s=30.0, places=1), 1.0)
+    frontier.commit()
+    assert frontier._journal.meta("longest_delay") == 30.0, "an edit may ask for more, too"
     frontier.close()
 
 
