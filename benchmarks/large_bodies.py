@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 
 from harness import results
 from harness.crawlers import SCRATCH
-from harness.measure import cores, run
+from harness.measure import cores, one_at_a_time, run
 
 LINE = b"<p>" + b"large bodies hold the same words again and again, " * 20 + b"</p>\n"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
@@ -28,6 +28,7 @@ GATHER_S = 10.0
 BLOCK = LINE * (1 + (1 << 16) // len(LINE))
 
 
+@one_at_a_time()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--transfers", type=int, default=200)

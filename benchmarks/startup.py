@@ -17,10 +17,12 @@ from statistics import median
 
 from harness import results
 from harness.crawlers import SCRATCH
+from harness.measure import one_at_a_time
 
 ANSWER = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
+@one_at_a_time()
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
