@@ -3,7 +3,8 @@
 Messages to a pod are numbered. They are written in the transaction that commits the page on which the links were found,
 sent from then on, and deleted when the receiver has them on its disk; so a kill, here or there, loses none. The
 receiver remembers the last number of each sender. A power cut may take the last second of a journal, and with it
-numbers that were used; after one, numbers go on far beyond them.
+numbers that were used; after one, numbers go on far beyond them. What was acknowledged no power cut can take: a
+receiver that does not have it any more has lost its journal, and with it URLs that nobody else has.
 
 Besides URLs two things travel: places that a seed's redirect has made a part of the scope, and what an origin's
 robots.txt said that was redirected to another pod's host.
@@ -125,6 +126,7 @@ class Outbox:
         self._pending: dict[int, PodMessage] = {}
         self._links: dict[tuple[int, int], int] = {}  # URLs in each message of this process, by pod and number
         self._acknowledged = {pod: self._before_first(pod) for pod in self._numbers}
+        self._safe = {pod: int(journal.meta(f"safe:{pod}") or 0) for pod in self._numbers}  # on the other pods' disks
 
     @property
     def waiting(self) -> int:
@@ -185,6 +187,12 @@ class Outbox:
         """A pod has everything up to this number on its disk."""
         self._journal.sent(pod, number)
         self._acknowledged[pod] = max(self._acknowledged[pod], number)
+        self._safe[pod] = max(self._safe[pod], number)
+        self._journal.put_meta(f"safe:{pod}", self._safe[pod])
+
+    def has_lost(self, pod: int, received: int) -> bool:
+        """Whether a pod that has received messages up to this number once had more of them on its disk."""
+        return received < self._safe[pod]
 
     def _before_first(self, pod: int) -> int:
         first = self._journal.message(pod, 0)

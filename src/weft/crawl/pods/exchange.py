@@ -2,9 +2,10 @@
 
 A pod listens in its folder and is connected to by every other. The one that connects identifies itself, gets the last
 number that was received from it, and sends what comes after. The receiver admits each message to its frontier, and
-acknowledges a number once everything up to it is on its disk: only then does the sender forget it. A connection
-that breaks is made again, and begins with the same handshake. Nothing here blocks: what cannot be read or written now
-is tried at the next call.
+acknowledges a number once everything up to it is on its disk: only then does the sender forget it. A receiver that has
+less than it once acknowledged has lost its frontier: the crawl ends with that, or URLs would be lost silently. A
+connection that breaks is made again, and begins with the same handshake. Nothing here blocks: what cannot be read or
+written now is tried at the next call.
 
     frame     4 bytes length, then that much
     hello     msgpack [pod, crawl id]                from the one that connects
@@ -23,7 +24,9 @@ from pathlib import Path
 
 import msgspec
 
+from weft.errors import Damaged
 from weft.frontier.embedded.routing import Received, RoutedFrontier
+from weft.frontier.journal import REMEDY
 from weft.telemetry import Log
 
 EVERY_S = 0.02
@@ -173,6 +176,9 @@ class Exchange:
             if pod in self._greeted:
                 self._frontier.outbox.acknowledged(pod, number)
                 self._report_delivered(pod, number, now)
+            elif self._frontier.outbox.has_lost(pod, number):
+                journal = self._folder(pod) / "frontier.db"
+                raise Damaged(journal, f"does not have URLs of pod {self._pod} that it had acknowledged", REMEDY)
             else:
                 self._greeted.add(pod)
                 line.number = number

@@ -51,6 +51,8 @@ def renew(folder: Path, others: list[int]) -> bool:
         # Beyond every number that this pod has used: receivers drop messages with lower ones as repeats.
         for pod in others:
             journal.put_meta(f"sent:{pod}", time.time_ns() // 1000)
+    for pod in others:
+        journal.delete("meta", f"safe:{pod}")  # it may be one that is made anew
     journal.put_meta(FROM_STORE, True)
     journal.close()
     return is_new
