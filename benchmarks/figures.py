@@ -185,7 +185,7 @@ FIGURES = {
         "pause",
         ["hosts", "--only", "pause"],
         "of CPU in the longest pause of the loop at 5 M URLs",
-        whole("commit", "urls", 5_000_000),
+        whole("turn", "urls", 5_000_000),
         " s",
         most=0.15,
     ),
