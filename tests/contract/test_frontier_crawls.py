@@ -289,6 +289,27 @@ def test_crawls_that_come_back_in_any_order_are_served_by_what_they_have_had(mak
     assert [turns[lease.crawl] for lease in frontier.claim("me", 9)] == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
+def test_a_turn_out_of_turn_of_a_light_crawl_makes_no_newcomer_wait(make: Make) -> None:
+    """One that has waited long for a site is far ahead of the others by its weight: a newcomer begins where they are."""
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    light = frontier.open_crawl("light", CrawlLimits(), polite(1.0), weight=0.001)
+    hosts = [f"h{number}" for number in range(60)]
+    no_robots(harness, *hosts)
+    frontier.admit(harness.crawl, [page(f"http://{host}/{number}") for host in hosts[:20] for number in range(50)])
+    frontier.admit(light, pages("h0", 9))
+    turns = 0
+    while turns < 3:
+        for lease in frontier.claim("me", 5):
+            turns += lease.crawl == light
+            done(harness, lease)
+        harness.advance(1.0)
+    new = frontier.open_crawl("new", CrawlLimits(), polite(1.0))
+    frontier.admit(new, [page(f"http://{host}/") for host in hosts[20:]])
+    found = Counter(lease.crawl for lease in frontier.claim("me", 20))
+    assert found[new] == pytest.approx(10, abs=1)
+
+
 def test_one_that_may_have_one_request_is_not_starved_by_one_that_may_have_many(make: Make) -> None:
     """There is never a moment without a request of the other."""
     harness = make(delay_s=0.0, places=4)

@@ -17,7 +17,8 @@ class Fairness:
 
     def __init__(self) -> None:
         self._ring: list[tuple[float, int, Crawl]] = []
-        self._now = 0.0  # how far the one is that was served last
+        self._turn = 0.0  # how far the one is whose turn it is; one that is served in its place may be far ahead
+        self._now = 0.0  # the same, of the last turn that did not come to nothing
         self._ready = 0
 
     def __bool__(self) -> bool:
@@ -63,6 +64,7 @@ class Fairness:
             if crawl.stride > stride:  # it was served since
                 heapreplace(ring, (crawl.stride, number, crawl))
                 continue
+            self._turn = stride
             lane = crawl.ready.popleft()
             lane.is_ready = False
             self._ready -= 1
@@ -70,6 +72,6 @@ class Fairness:
         return None
 
     def served(self, crawl: Crawl) -> None:
-        """Something of it was claimed."""
-        self._now = max(self._now, crawl.stride)
+        """Something of it was claimed, in its turn or in another's."""
+        self._now = max(self._now, self._turn)
         crawl.stride += 1.0 / crawl.weight

@@ -363,7 +363,7 @@ elseif #ready > 1 then
       local has_tried, served = serve(e, math.min(math.ceil((limit - #leases) / #heap), 500))
       local charged = served and by_crawl[served.c]
       if charged then
-        turn = math.max(turn, charged.stride)
+        turn = math.max(turn, e.stride) -- not of one that was served in its place, which may be far ahead
         charged.stride, charged.is_charged = charged.stride + 1 / served.weight, true
       elseif not has_tried then
         e.is_idle = true

@@ -5,7 +5,7 @@
 --
 --   n                 hash   counters: item, transient, seq, stamp, ops, epoch, queued, admitted, finished, sent, received,
 --                            sites, crawl; last, offset: keep the time from running backwards; turn: how far the crawl
---                            is that was served last; lost: when its data was found incomplete, losses: how often
+--                            is whose turn was last; lost: when its data was found incomplete, losses: how often
 --   state             hash   run (of the server)
 --   c:CRAWL           hash   name, seed, limits, section (its politeness), weight, pages, flight, queued, leased, paused,
 --                            given; ended (1: not confirmed, 2: for good); moving: its sites are yet to be scheduled anew;
