@@ -332,18 +332,20 @@ class Queues:
         while (item := lane.pop(now)) is not None:
             self.queued -= 1
             lane.crawl.queued -= 1
-            if self.ended and item.item in self.ended:
+            if self.is_void(lane.crawl, item):
                 continue
-            if self.retries and not item.attempt and item.item in self.retries:
-                attempt, not_before = self.tried(item.item, now)
-                self.push_urgent(lane, msgspec.structs.replace(item, attempt=attempt), not_before)
-                continue
-            if lane.crawl.depths is None:
+            if not self.retries or item.attempt or item.item not in self.retries:
                 return item
-            known = lane.crawl.known(item)
-            if known is None or not (known.leased or known.ended or known.depth < item.depth):
-                return item
+            attempt, not_before = self.tried(item.item, now)
+            self.push_urgent(lane, msgspec.structs.replace(item, attempt=attempt), not_before)
         return None
+
+    def is_void(self, crawl: Crawl, item: Item) -> bool:
+        """Whether an entry is one that its item has left behind: it has ended, is out, or was moved up."""
+        if self.ended and item.item in self.ended:
+            return True
+        known = crawl.known(item)
+        return known is not None and (known.leased or known.ended or known.depth < item.depth)
 
     def schedule(self, site: Site, *, asked: Lane | None = None, at: float = 0.0) -> None:
         """Puts a site on the wheel for when it may be claimed from.
