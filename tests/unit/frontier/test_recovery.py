@@ -189,6 +189,24 @@ def test_who_reads_a_long_journal_or_a_checkpoint_tells_that_it_is_alive(lives: 
     lives.close()
 
 
+def test_a_checkpoint_is_closed_before_the_journal_behind_it_is_read(
+    lives: Lives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, checkpoint_every in enumerate((ALWAYS, NEVER)):
+        frontier = lives.next(checkpoint_every)
+        frontier.admit(lives.crawl, [Found(f"https://a/{number}", 0)])
+        frontier.commit()
+    held: list[bool] = []
+
+    def look() -> None:
+        held.append(any(link.resolve().name == "checkpoint" for link in Path("/proc/self/fd").iterdir()))
+
+    monkeypatch.setattr(lives, "_beat", look)
+    assert urls(lives.next(NEVER).claim("me", 9)) == ["https://a/0", "https://a/1"]
+    assert (held[0], held[-1]) == (True, False)
+    lives.close()
+
+
 @pytest.mark.parametrize("others", [0, 5])
 @pytest.mark.parametrize("checkpoint_every", [NEVER, ALWAYS])
 def test_numbers_go_on_beyond_those_of_a_crawl_that_is_not_open(
