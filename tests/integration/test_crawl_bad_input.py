@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from crawling import Crawler, fetcher_of, weft
+from crawling import Crawler, fetcher_of, weft, weft_here
 
 from weft.cli.main import run
 from weft.crawl.files import sealed_json
@@ -56,7 +56,7 @@ def data(tmp_path: Path) -> Path:
 
 def refused(*arguments: object, says: str) -> str:
     """The command is refused, in one message that says so."""
-    ended = weft("crawl", *arguments)
+    ended = weft_here("crawl", *arguments)
     assert ended.returncode == 2, (ended.returncode, ended.stderr)
     assert ended.stdout == ""
     assert says in ended.stderr, ended.stderr
@@ -95,8 +95,10 @@ def held(finished: Path, data: Path) -> Path:
 
 
 def test_no_seeds(data: Path) -> None:
-    refused("--data-dir", data, says="no seeds: give URLs, or --seed-file FILE")
+    said = refused("--data-dir", data, says="no seeds: give URLs, or --seed-file FILE")
     assert not data.exists()
+    ended = weft("crawl", "--data-dir", data)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", said), "a process says no more and no less"
 
 
 @pytest.mark.parametrize(
@@ -197,7 +199,7 @@ def test_a_crawl_of_another_layout(held: Path, content: bytes | None, says: str)
     refused("--resume", "--data-dir", held, says=says)
     assert snapshot(held) == before
     for command in ("stats", "watch"):
-        ended = weft(command, held)
+        ended = weft_here(command, held)
         assert (ended.returncode, "Traceback" in ended.stderr) == (2, False), ended.stderr
 
 
