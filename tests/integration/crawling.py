@@ -76,12 +76,14 @@ def weft(*arguments: object, timeout_s: float = 60, **variables: str) -> subproc
 
 
 def weft_here(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """One command to its end in this process, by the door that `weft` takes: for what is refused before anything is
-    started, where a process of its own would be nearly all that it costs."""
-    out, err = io.StringIO(), io.StringIO()
+    """One command to its end in this process, by the door that `weft` takes: for what is refused, or looks into a
+    folder, where a process of its own would be nearly all that it costs. Not in a thread: the streams are everybody's.
+    """
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "replace", write_through=True) for _ in range(2))
     with redirect_stdout(out), redirect_stderr(err):
         code = run_weft([str(argument) for argument in arguments])
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+    said = (stream.buffer.getvalue().decode(errors="replace") for stream in (out, err))  # type: ignore[attr-defined]
+    return subprocess.CompletedProcess(arguments, code, *said)
 
 
 def until(happened: Callable[[], Any], timeout_s: float = 60.0, what: str = "it") -> Any:

@@ -132,7 +132,7 @@ def test_bad_lines_are_reported_with_their_numbers_and_the_crawl_goes_on(site: s
     assert ended.returncode == 0, ended.stderr
     assert f"{path}:2: " in ended.stderr and f"{path}:5: " in ended.stderr
     assert f"{path}:4: " not in ended.stderr and f"{path}:6: " not in ended.stderr
-    assert json.loads(weft("stats", data, "--json").stdout)["pages"] == 3
+    assert json.loads(weft_here("stats", data, "--json").stdout)["pages"] == 3
 
 
 @pytest.mark.parametrize("url", ["http://", "ftp://127.0.0.1/", "http://exa mple.com/", "http://127.0.0.1:99999/"])
@@ -179,7 +179,7 @@ def test_fresh_starts_over(site: str, held: Path) -> None:
     crawled(site + "a", held, "--fresh", "--seeded-urls-only")
     second = json.loads((held / "crawl.json").read_bytes())
     assert second["crawl_id"] != first["crawl_id"]
-    assert json.loads(weft("stats", held, "--json").stdout)["rows"] == 1
+    assert json.loads(weft_here("stats", held, "--json").stdout)["rows"] == 1
     assert (held / "notes.txt").read_text() == "mine"
 
 
