@@ -3,6 +3,7 @@ the suite is run: its pace, its order and its progress."""
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import shutil
@@ -51,6 +52,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     pace.factor()
+    if hasattr(config, "workerinput"):
+        atexit.register(_end_at_once, os.getpid())
     if progress.is_wanted(config):
         config.pluginmanager.register(progress.Progress(config), "weft-progress")
         config.pluginmanager.register(failures.Failures(config), "weft-failures")
@@ -81,8 +84,16 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_unconfigure() -> None:
-    gc.unfreeze()  # or DuckDB reports, at the end of each worker, all that was never released
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        gc.unfreeze()  # or DuckDB reports, at the end, all that was never released
+
+
+def _end_at_once(worker: int) -> None:
+    """All is told when a worker ends: to take thousands of tests and what they import apart would be a quarter of what
+    it has cost to collect them, in each worker. What a test has forked ends as it likes."""
+    if os.getpid() == worker:
+        os._exit(0)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

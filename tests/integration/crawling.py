@@ -6,6 +6,7 @@ it, one after the other; `check_corpus` reads everything back with three readers
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -17,7 +18,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from pace import patience
 from warcio.archiveiterator import ArchiveIterator
 
 from weft import urls
+from weft.cli.main import run as run_weft
 from weft.config import ScopeSection, load
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.reports.audit import Report, audit
@@ -55,6 +57,7 @@ COMMIT_WINDOW_S = patience(0.4)
 # An answer that a kill left in the socket, or that was just read, is unknown to the crawl. What a site has asked for is
 # committed at once, not with the next batch: 0.2 s at the least, and the web's shortest Crawl-delay is 0.5 s.
 UNREAD_S = patience(0.04)
+LONGEST_PAUSE_S = 0.04  # of somebody who waits for another process: a crawl tells what it has done twice a second
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -72,13 +75,28 @@ def weft(*arguments: object, timeout_s: float = 60, **variables: str) -> subproc
     )  # fmt: skip
 
 
+def weft_here(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """One command to its end in this process, by the door that `weft` takes: for what is refused, or looks into a
+    folder, where a process of its own would be nearly all that it costs. Not in a thread: the streams are everybody's.
+    """
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "replace", write_through=True) for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err):
+        code = run_weft([str(argument) for argument in arguments])
+    said = (stream.buffer.getvalue().decode(errors="replace") for stream in (out, err))  # type: ignore[attr-defined]
+    return subprocess.CompletedProcess(arguments, code, *said)
+
+
 def until(happened: Callable[[], Any], timeout_s: float = 60.0, what: str = "it") -> Any:
-    """Waits for what another process is about to do, and gives the first answer that is true."""
-    limit = time.monotonic() + patience(timeout_s)
+    """Waits for what another process is about to do, and gives the first answer that is true.
+
+    What takes long is looked at less often: to look may cost whoever is asked as much as what it is about to do.
+    """
+    limit, pause_s = time.monotonic() + patience(timeout_s), 0.01
     while time.monotonic() < limit:
         if answer := happened():
             return answer
-        time.sleep(0.01)
+        time.sleep(pause_s)
+        pause_s = min(1.2 * pause_s, LONGEST_PAUSE_S)
     raise AssertionError(f"{what} did not happen within {patience(timeout_s):g} s")
 
 

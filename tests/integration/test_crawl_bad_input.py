@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from crawling import Crawler, fetcher_of, weft
+from crawling import Crawler, fetcher_of, weft, weft_here
 
 from weft.cli.main import run
 from weft.crawl.files import sealed_json
@@ -56,7 +56,7 @@ def data(tmp_path: Path) -> Path:
 
 def refused(*arguments: object, says: str) -> str:
     """The command is refused, in one message that says so."""
-    ended = weft("crawl", *arguments)
+    ended = weft_here("crawl", *arguments)
     assert ended.returncode == 2, (ended.returncode, ended.stderr)
     assert ended.stdout == ""
     assert says in ended.stderr, ended.stderr
@@ -95,8 +95,10 @@ def held(finished: Path, data: Path) -> Path:
 
 
 def test_no_seeds(data: Path) -> None:
-    refused("--data-dir", data, says="no seeds: give URLs, or --seed-file FILE")
+    said = refused("--data-dir", data, says="no seeds: give URLs, or --seed-file FILE")
     assert not data.exists()
+    ended = weft("crawl", "--data-dir", data)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", said), "a process says no more and no less"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_bad_lines_are_reported_with_their_numbers_and_the_crawl_goes_on(site: s
     assert ended.returncode == 0, ended.stderr
     assert f"{path}:2: " in ended.stderr and f"{path}:5: " in ended.stderr
     assert f"{path}:4: " not in ended.stderr and f"{path}:6: " not in ended.stderr
-    assert json.loads(weft("stats", data, "--json").stdout)["pages"] == 3
+    assert json.loads(weft_here("stats", data, "--json").stdout)["pages"] == 3
 
 
 @pytest.mark.parametrize("url", ["http://", "ftp://127.0.0.1/", "http://exa mple.com/", "http://127.0.0.1:99999/"])
@@ -177,7 +179,7 @@ def test_fresh_starts_over(site: str, held: Path) -> None:
     crawled(site + "a", held, "--fresh", "--seeded-urls-only")
     second = json.loads((held / "crawl.json").read_bytes())
     assert second["crawl_id"] != first["crawl_id"]
-    assert json.loads(weft("stats", held, "--json").stdout)["rows"] == 1
+    assert json.loads(weft_here("stats", held, "--json").stdout)["rows"] == 1
     assert (held / "notes.txt").read_text() == "mine"
 
 
@@ -197,7 +199,7 @@ def test_a_crawl_of_another_layout(held: Path, content: bytes | None, says: str)
     refused("--resume", "--data-dir", held, says=says)
     assert snapshot(held) == before
     for command in ("stats", "watch"):
-        ended = weft(command, held)
+        ended = weft_here(command, held)
         assert (ended.returncode, "Traceback" in ended.stderr) == (2, False), ended.stderr
 
 

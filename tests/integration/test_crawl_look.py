@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from crawling import Crawler, until, weft
+from crawling import Crawler, until, weft, weft_here
 from pace import patience
 
 from weft.testing.web import SyntheticWeb, synthetic_web
@@ -27,7 +27,7 @@ def crawler(web: SyntheticWeb, tmp_path_factory: pytest.TempPathFactory) -> Craw
 
 
 def test_stats_tell_what_the_index_holds(crawler: Crawler) -> None:
-    facts = json.loads(weft("stats", crawler.data_dir, "--json").stdout)
+    facts = json.loads(weft_here("stats", crawler.data_dir, "--json").stdout)
     rows = crawler.rows()
     assert (facts["pages"], facts["rows"]) == (80, len(rows))
     assert facts["body_bytes"] == sum(row.length for row in crawler.pages())
@@ -35,20 +35,20 @@ def test_stats_tell_what_the_index_holds(crawler: Crawler) -> None:
     assert sum(facts["statuses"].values()) == len(rows)
     assert (facts["state"], facts["note"]) == ("limit", "max_pages")
     assert facts["queued"] > 0 and facts["pages_per_s"] > 0
-    text = weft("stats", crawler.data_dir, "--top", 3)
+    text = weft_here("stats", crawler.data_dir, "--top", 3)
     assert text.returncode == 0 and "pages      80 " in text.stdout and "top hosts" in text.stdout
 
 
 def test_get_shows_a_page(crawler: Crawler, web: SyntheticWeb) -> None:
     url = web.seeds[0]
-    facts = json.loads(weft("get", crawler.data_dir, url).stdout)
+    facts = json.loads(weft_here("get", crawler.data_dir, url).stdout)
     assert (facts["url"], facts["status"]) == (url, 200)
-    headers = weft("get", crawler.data_dir, url, "--headers").stdout
+    headers = weft_here("get", crawler.data_dir, url, "--headers").stdout
     assert headers.startswith("HTTP/1.1 200") and "content-encoding: gzip" in headers.lower()
-    body = weft("get", crawler.data_dir, url, "--body").stdout
+    body = weft_here("get", crawler.data_dir, url, "--body").stdout
     assert "<html" in body and len(body) > 1000
-    assert weft("get", crawler.data_dir, url, "--text").stdout.strip()
-    links = weft("get", crawler.data_dir, url, "--links").stdout.split()
+    assert weft_here("get", crawler.data_dir, url, "--text").stdout.strip()
+    links = weft_here("get", crawler.data_dir, url, "--links").stdout.split()
     assert len(links) > 5 and all(link.startswith("http") for link in links)
 
 
@@ -59,16 +59,16 @@ def test_get_of_what_is_not_there(crawler: Crawler, web: SyntheticWeb, tmp_path:
         (tmp_path, web.seeds[0]),
         (tmp_path / "nowhere", web.seeds[0]),
     ):
-        ended = weft("get", *arguments)
+        ended = weft_here("get", *arguments)
         assert (ended.returncode, ended.stdout) == (2, "")
         assert ended.stderr.startswith("weft: ") and len(ended.stderr.splitlines()) <= 2, "what is wrong, and a command"
 
 
 def test_watch_of_a_crawl_that_has_ended(crawler: Crawler) -> None:
-    ended = weft("watch", crawler.data_dir)
+    ended = weft_here("watch", crawler.data_dir)
     assert ended.returncode == 0
     assert ended.stderr.startswith("limit: 80 pages, ")
-    assert json.loads(weft("watch", crawler.data_dir, "--json").stdout)["pages"] == 80
+    assert json.loads(weft_here("watch", crawler.data_dir, "--json").stdout)["pages"] == 80
 
 
 def test_a_crawl_that_runs_can_be_looked_into(web: SyntheticWeb, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from crawling import Crawler, check_corpus, until, weft
+from crawling import Crawler, check_corpus, until, weft, weft_here
 from power_cut import reboot
 
 from weft import urls
@@ -88,9 +88,9 @@ def test_a_torn_request_log_is_passed_over_and_the_audit_says_so(crawl: Crawler)
     path.write_bytes(path.read_bytes()[:-7])
     goes_on(crawl)
     assert "a torn line at the end of the request log is passed over" in log_of(crawl)
-    told = json.loads(weft("audit", crawl.data_dir, "--json").stdout)
+    told = json.loads(weft_here("audit", crawl.data_dir, "--json").stdout)
     assert (told["unreadable"], told["unreadable_in"], told["violations"]) == (1, [str(path)], [])
-    said = weft("audit", crawl.data_dir)
+    said = weft_here("audit", crawl.data_dir)
     assert said.returncode == 0, said
     assert f"not covered by this proof: 1 lines of the log cannot be read: {path}" in said.stdout
 
@@ -99,9 +99,9 @@ def test_the_audit_says_when_the_end_of_the_log_is_missing(crawl: Crawler) -> No
     path = crawl.data_dir / "frontier" / "requests" / "requests-00000.log"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-3]))
-    told = json.loads(weft("audit", crawl.data_dir, "--json").stdout)
+    told = json.loads(weft_here("audit", crawl.data_dir, "--json").stdout)
     assert (told["unreadable"], told["missing_bytes"]) == (0, sum(map(len, lines[-3:])))
-    assert "bytes are missing at the end of the log" in weft("audit", crawl.data_dir).stdout
+    assert "bytes are missing at the end of the log" in weft_here("audit", crawl.data_dir).stdout
 
 
 def test_a_crawl_that_is_killed_at_its_start_has_its_settings(site: str, tmp_path: Path) -> None:
@@ -138,13 +138,13 @@ def test_a_frontier_that_is_gone_is_made_of_what_is_stored(crawl: Crawler, conte
     assert crawl.run("--max-pages", 100, resume=True) == 2
     assert str(path) in crawl.said and "weft rebuild CRAWL_DIR --frontier" in crawl.said
     assert len(Site.asked) == asked
-    made = weft("rebuild", crawl.data_dir, "--frontier")
+    made = weft_here("rebuild", crawl.data_dir, "--frontier")
     assert (made.returncode, made.stderr) == (0, ""), made
     assert f"weft crawl --resume --data-dir {crawl.data_dir}" in made.stdout
     goes_on(crawl)
     again = [path for path in Site.asked[asked:] if path.removeprefix("/").isdecimal() and int(path[1:]) in before]
     assert len(again) == 1, "one page of the site is visited again, for its sitemaps"
-    told = json.loads(weft("audit", crawl.data_dir, "--json").stdout)
+    told = json.loads(weft_here("audit", crawl.data_dir, "--json").stdout)
     assert told["violations"] == [], "what was lost with the frontier is no violation"
 
 
@@ -152,7 +152,7 @@ def test_a_folder_of_the_frontier_that_is_gone_is_not_a_new_crawl(crawl: Crawler
     shutil.rmtree(crawl.data_dir / "frontier")
     assert crawl.run("--max-pages", 100, resume=True) == 2
     assert "does not have what was fetched last" in crawl.said
-    assert weft("rebuild", crawl.data_dir, "--frontier").returncode == 0
+    assert weft_here("rebuild", crawl.data_dir, "--frontier").returncode == 0
     goes_on(crawl)
 
 
@@ -165,7 +165,7 @@ def test_an_index_that_is_older_than_the_frontier_is_not_gone_on_with(crawl: Cra
     assert crawl.run("--max-pages", 100, resume=True) == 2
     assert "index-pod0-fetcher0.db is older than the crawl, it has lost rows" in crawl.said
     assert f"weft rebuild {crawl.data_dir}" in crawl.said
-    assert weft("rebuild", crawl.data_dir).returncode == 0
+    assert weft_here("rebuild", crawl.data_dir).returncode == 0
     goes_on(crawl)
 
 
@@ -205,7 +205,7 @@ def test_of_two_pods_one_that_lost_its_frontier_hears_of_its_pages_from_the_othe
             (crawler.data_dir / "frontier" / f"pod_{lost}" / name).unlink()
         assert crawler.run("--max-pages", 10_000, resume=True) == 2, crawler.said
         assert f"pod_{lost}/frontier.db: does not have what was fetched last" in crawler.said
-        assert weft("rebuild", crawler.data_dir, "--frontier").returncode == 0
+        assert weft_here("rebuild", crawler.data_dir, "--frontier").returncode == 0
         assert crawler.run("--max-pages", 10_000, resume=True) == 0, crawler.said
         _check_complete(crawler, web)
 

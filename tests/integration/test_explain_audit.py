@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from crawling import weft_here
 
 from weft.crawl.reports.explain import Explainer
 from weft.crawl.start import Prepared, prepare
@@ -30,10 +29,6 @@ def crawled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prepared
         assert prepared.orchestrator.run() == 0
         prepared.close()
         yield prepared, web
-
-
-def weft(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "weft", *args], capture_output=True, text=True, check=False)
 
 
 def test_two_hundred_urls_of_every_kind_are_explained_as_the_oracle_says(
@@ -74,11 +69,11 @@ def test_two_hundred_urls_of_every_kind_are_explained_as_the_oracle_says(
 def test_explain_gives_its_evidence_on_the_command_line(crawled: tuple[Prepared, SyntheticWeb]) -> None:
     prepared, web = crawled
     home, seed = str(prepared.folder.home), web.seeds[0]
-    done = weft("explain", home, seed, "http://127.200.0.1/nobody-links-here", "gopher://x/", "--json")
+    done = weft_here("explain", home, seed, "http://127.200.0.1/nobody-links-here", "gopher://x/", "--json")
     page, stranger, no_url = json.loads(done.stdout)["urls"]
     assert (page["crawled"], stranger["reason"], no_url["reason"]) == (True, "no-link", "scheme")
     robots = next(url for url, reasons in web.expect().never.items() if reasons == ["robots"])
-    said = weft("explain", home, robots).stdout
+    said = weft_here("explain", home, robots).stdout
     assert "robots.txt forbids it" in said
     assert "(line " in said
 
@@ -87,17 +82,17 @@ def test_audit_finds_nothing_in_a_clean_crawl_and_every_doctored_request(
     crawled: tuple[Prepared, SyntheticWeb], tmp_path: Path
 ) -> None:
     prepared, web = crawled
-    clean = weft("audit", str(prepared.folder.home))
+    clean = weft_here("audit", str(prepared.folder.home))
     assert clean.returncode == 0, clean.stdout
     assert f"{len(web.arrivals()):,} requests" in clean.stdout, "every request that arrived is in the log"
     doctored = tmp_path / "doctored"
     shutil.copytree(prepared.folder.home, doctored)
     doctor(doctored / "frontier" / "requests" / "requests-00000.log", web)
-    done = weft("audit", str(doctored), "--json")
+    done = weft_here("audit", str(doctored), "--json")
     assert done.returncode == 1
     violations = json.loads(done.stdout)["violations"]
     assert sorted(v["kind"] for v in violations) == ["delay", "delay", "no-robots", "places", "robots"], violations
-    assert "violations" in weft("audit", str(doctored)).stdout
+    assert "violations" in weft_here("audit", str(doctored)).stdout
 
 
 def test_a_claim_that_a_kill_cut_off_before_robots_txt_was_looked_at_is_no_request(
@@ -115,10 +110,10 @@ def test_a_claim_that_a_kill_cut_off_before_robots_txt_was_looked_at_is_no_reque
         file.write(summed(f"S\t900001\t{last + 100:.6f}\t4e9\t{key}\t0.03\t1\t{forbidden}"))
         fields = boot.split("\t")
         file.write(summed(f"B\t{fields[1]}\t{last + 101:.6f}\t{fields[3]}"))
-    done = weft("audit", str(killed), "--json")
+    done = weft_here("audit", str(killed), "--json")
     assert done.returncode == 0, done.stdout
     assert json.loads(done.stdout)["cut_off"] == 1
-    assert "could turn them away: 1" in weft("audit", str(killed)).stdout
+    assert "could turn them away: 1" in weft_here("audit", str(killed)).stdout
 
 
 def doctor(log: Path, web: SyntheticWeb) -> None:
@@ -149,25 +144,25 @@ def test_a_url_is_found_without_its_scheme(crawled: tuple[Prepared, SyntheticWeb
     prepared, web = crawled
     home, seed = str(prepared.folder.home), web.seeds[0]
     bare = seed.removeprefix("http://")
-    assert json.loads(weft("get", home, bare).stdout)["url"] == seed
-    said = weft("explain", home, bare).stdout.splitlines()
+    assert json.loads(weft_here("get", home, bare).stdout)["url"] == seed
+    said = weft_here("explain", home, bare).stdout.splitlines()
     assert (said[0], said[1].strip(), said[2].strip()) == (seed, "crawled: HTTP 200, stored [page]", "a seed")
-    missing = weft("get", home, f"{bare}nowhere")
+    missing = weft_here("get", home, f"{bare}nowhere")
     assert missing.returncode == 2 and f"looked for https://{bare}nowhere and {seed}nowhere" in missing.stderr
 
 
 def test_what_nobody_linked_to_came_from_a_sitemap(crawled: tuple[Prepared, SyntheticWeb]) -> None:
     prepared, _ = crawled
-    exported = weft("export", str(prepared.folder.home), "--format", "jsonl", "--out", "-", "--fields", "url,parent")
+    exported = weft_here("export", str(prepared.folder.home), "--format", "jsonl", "--out", "-", "--fields", "url,parent")
     rows = [json.loads(line) for line in exported.stdout.splitlines()]
     listed = next(row["url"] for row in rows if not row["parent"] and row["url"] not in prepared.folder.seeds())
-    assert "\n    listed in a sitemap\n" in weft("explain", str(prepared.folder.home), listed).stdout
+    assert "\n    listed in a sitemap\n" in weft_here("explain", str(prepared.folder.home), listed).stdout
 
 
 def test_figures_are_told_with_their_units(crawled: tuple[Prepared, SyntheticWeb], tmp_path: Path) -> None:
     home = str(crawled[0].folder.home)
-    said = {line.partition(" ")[0]: line for line in weft("stats", home).stdout.splitlines()}
+    said = {line.partition(" ")[0]: line for line in weft_here("stats", home).stdout.splitlines()}
     assert "no response " in said["statuses"] and " 0 " not in said["statuses"]
     assert "no type " in said["types"] and " - " not in said["types"]
     for name, unit in {"jsonl": "rows", "markdown": "files", "warc": "responses", "cdxj": "lines"}.items():
-        assert f" {unit} in " in weft("export", home, "--format", name, "--out", str(tmp_path / name)).stderr
+        assert f" {unit} in " in weft_here("export", home, "--format", name, "--out", str(tmp_path / name)).stderr

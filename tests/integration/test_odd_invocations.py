@@ -1,6 +1,6 @@
 """What people type wrongly, over every command: each ends in one clear message and exit code 2, and writes nothing.
 
-In this process, through the door that `weft` itself takes; test_door.py and test_crawl_bad_input.py start real ones.
+In this process, through the door that `weft` itself takes; test_door.py starts real ones.
 """
 
 from __future__ import annotations

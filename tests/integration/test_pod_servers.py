@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from crawling import weft
+from crawling import weft_here
 from pace import patience
 from server_kills import kill_written_at
 
@@ -120,7 +120,7 @@ def test_stats_tell_how_the_pods_share_the_work(start_server: StartServer, tmp_p
         (folder.home / "status" / f"{name}.json").write_bytes(msgspec.json.encode(status))
     servers[2].stop()
 
-    facts = json.loads(weft("stats", folder.home, "--json").stdout)["pods"]
+    facts = json.loads(weft_here("stats", folder.home, "--json").stdout)["pods"]
     assert facts["each"] == [
         {"pod": 0, "pages": 7, "rows": 7, "queued": 5, "seen": 5, "sites": 5, "source": "server"},
         {"pod": 1, "pages": 2, "rows": 2, "queued": 70, "seen": 70, "sites": 5, "source": "server"},
@@ -128,16 +128,16 @@ def test_stats_tell_how_the_pods_share_the_work(start_server: StartServer, tmp_p
     ]
     assert facts["imbalance"] == {"pages": pytest.approx(7 / 3, abs=0.001), "queued": pytest.approx(1.826, abs=0.001)}
     assert facts["hot"] == [0, 1]
-    text = weft("stats", folder.home).stdout
+    text = weft_here("stats", folder.home).stdout
     assert "pods       3, largest over mean: pages 2.33, queued 1.83" in text
     assert [line.split() for line in text.splitlines() if line.endswith("hot")] == [
         ["0", "7", "5", "5", "5", "hot"],
         ["1", "2", "70", "70", "5", "hot"],
     ]
     folder.keep_settings({"pods": pods, "only_pods": "1,2"})
-    facts = json.loads(weft("stats", folder.home, "--json").stdout)["pods"]
+    facts = json.loads(weft_here("stats", folder.home, "--json").stdout)["pods"]
     assert ([each["pod"] for each in facts["each"]], facts["hot"], facts["of"]) == ([1, 2], [1], 3)
-    assert "runs 2 of 3 pods; the others' pages are on other nodes" in weft("stats", folder.home).stdout
+    assert "runs 2 of 3 pods; the others' pages are on other nodes" in weft_here("stats", folder.home).stdout
 
 
 def test_a_server_that_is_no_pods_tells_nothing(start_server: StartServer) -> None:

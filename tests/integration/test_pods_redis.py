@@ -34,6 +34,7 @@ from crawling import (
     requests_by_pod,
     until,
     weft,
+    weft_here,
 )
 from pace import patience
 from recoveries import ParserWatch, recoveries
@@ -194,7 +195,7 @@ SEED = "http://127.0.0.1:9/"
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_written(tmp_path: Path, flags: list[str], said: str) -> None:
-    refused = weft("crawl", SEED, "--data-dir", tmp_path / "data", "--prometheus-port", 0, *flags)
+    refused = weft_here("crawl", SEED, "--data-dir", tmp_path / "data", "--prometheus-port", 0, *flags)
     assert refused.returncode == 2, refused.stderr
     assert said in refused.stderr
     assert "Traceback" not in refused.stderr

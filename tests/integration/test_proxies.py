@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from crawling import Crawler, audited, until
+from crawling import Crawler, audited, until, weft_here
 from jobs import config_for, ended, serving, submit
 from pace import patience
 from ports import free_port
@@ -226,8 +226,9 @@ def test_proxies_are_refreshed_listed_and_tried_without_their_passwords(
     ],
 )
 def test_bad_input_is_one_message(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
-    done = weft(*arguments, "--data-dir", str(tmp_path / "none"), exit_code=2)
-    assert said in done.stderr
+    done = weft_here(*arguments, "--data-dir", tmp_path / "none")
+    assert done.returncode == 2, done.stderr + done.stdout
+    assert said in done.stderr and "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) <= 3
 
 

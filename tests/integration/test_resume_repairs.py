@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from crawling import Crawler, weft
+from crawling import Crawler, weft, weft_here
 
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -47,7 +47,7 @@ def _damage(crawler: Crawler) -> None:
 
 def test_the_summary_says_what_was_repaired_and_at_what_cost(web: SyntheticWeb, crawl: Crawler) -> None:
     _damage(crawl)
-    assert weft("rebuild", crawl.data_dir).returncode == 0
+    assert weft_here("rebuild", crawl.data_dir).returncode == 0
     assert crawl.run(resume=True) == 0, crawl.said
     (line,) = [line for line in crawl.said.splitlines() if line.startswith("Repaired: ")]
     assert "1 pages that cannot be read were queued again" in line
@@ -58,9 +58,9 @@ def test_the_summary_says_what_was_repaired_and_at_what_cost(web: SyntheticWeb, 
 
 def test_programs_are_told_what_was_repaired(web: SyntheticWeb, crawl: Crawler) -> None:
     _damage(crawl)
-    assert weft("rebuild", crawl.data_dir).returncode == 0
+    assert weft_here("rebuild", crawl.data_dir).returncode == 0
     done = weft("crawl", "--resume", "--data-dir", crawl.data_dir, "--json")
     assert done.returncode == 0, done.stderr
     repairs = json.loads(done.stdout)["status"]["repairs"]
     assert (repairs["lost_pages"], repairs["request_log_lines"]) == (1, 1)
-    assert json.loads(weft("stats", crawl.data_dir, "--json").stdout)["repairs"] == repairs
+    assert json.loads(weft_here("stats", crawl.data_dir, "--json").stdout)["repairs"] == repairs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crawling import weft
+from crawling import weft_here
 from exporting import make_crawl, url_of
 
 
@@ -20,11 +20,11 @@ def test_further_data_dirs_are_a_list(crawl: list[Path], command: str, how: str)
     home, *others = crawl
     flags = ["--data-dir", ",".join(map(str, others))] if how == "a,b" else [f"--data-dir={one}" for one in others]
     if command == "export":
-        done = weft("export", home, "--format", "jsonl", "--out", "-", *flags)
+        done = weft_here("export", home, "--format", "jsonl", "--out", "-", *flags)
         assert done.returncode == 0, done
         assert done.stdout.count("\n") == 30
         return
     for number in range(1, 5):
-        done = weft(command, home, url_of(number), *flags)
+        done = weft_here(command, home, url_of(number), *flags)
         assert done.returncode == 0, done
         assert url_of(number) in done.stdout

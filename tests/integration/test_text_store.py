@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from crawling import Crawler, weft
+from crawling import Crawler, weft_here
 from exporting import killed, make_crawl, page, run, url_of
 
 from weft.errors import DiskFull
@@ -148,6 +148,6 @@ def test_a_crawl_keeps_texts_alone_and_never_exceeds_its_limit(tmp_path: Path) -
     assert len(pages) == 30 and not list((crawler.data_dir / "warc").iterdir())
     kept = [row for row in pages if text.read(crawler.data_dir, row.url)]
     assert len(kept) >= 25
-    shown = weft("get", crawler.data_dir, kept[0].url, "--text")
+    shown = weft_here("get", crawler.data_dir, kept[0].url, "--text")
     assert shown.returncode == 0 and shown.stdout.strip() == (text.read(crawler.data_dir, kept[0].url) or "").strip()
-    assert "texts alone" in weft("get", crawler.data_dir, kept[0].url, "--body").stderr
+    assert "texts alone" in weft_here("get", crawler.data_dir, kept[0].url, "--body").stderr
