@@ -79,11 +79,12 @@ def weft_here(*arguments: object) -> subprocess.CompletedProcess[str]:
     """One command to its end in this process, by the door that `weft` takes: for what is refused, or looks into a
     folder, where a process of its own would be nearly all that it costs. Not in a thread: the streams are everybody's.
     """
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "replace", write_through=True) for _ in range(2))
+    words, streams = [str(argument) for argument in arguments], (io.BytesIO(), io.BytesIO())
+    out, err = (io.TextIOWrapper(stream, "utf-8", "replace", write_through=True) for stream in streams)
     with redirect_stdout(out), redirect_stderr(err):
-        code = run_weft([str(argument) for argument in arguments])
-    said = (stream.buffer.getvalue().decode(errors="replace") for stream in (out, err))  # type: ignore[attr-defined]
-    return subprocess.CompletedProcess(arguments, code, *said)
+        code = run_weft(words)
+    said = (stream.getvalue().decode(errors="replace") for stream in streams)
+    return subprocess.CompletedProcess(words, code, *said)
 
 
 def until(happened: Callable[[], Any], timeout_s: float = 60.0, what: str = "it") -> Any:

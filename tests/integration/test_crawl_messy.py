@@ -14,8 +14,8 @@ from crawling import crawl_messy_web, crawl_while_all_is_killed, crawl_while_fet
 
 # Seeds whose slowest host (one that answers 429, and is asked once a second from then on) has few pages.
 LARGE: dict[str, Any] = {"hosts": 24, "pages": 200, "seed": 44, "profile": "messy"}
-SMALL: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 44, "profile": "messy"}
-OTHER: dict[str, Any] = {"hosts": 10, "pages": 60, "seed": 36, "profile": "messy"}
+SMALL: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 44, "profile": "messy", "stocked": 1}
+OTHER: dict[str, Any] = {"hosts": 10, "pages": 60, "seed": 36, "profile": "messy", "stocked": 1}
 
 
 def undisturbed(folder: Path) -> str:

@@ -153,7 +153,9 @@ def test_a_url_is_found_without_its_scheme(crawled: tuple[Prepared, SyntheticWeb
 
 def test_what_nobody_linked_to_came_from_a_sitemap(crawled: tuple[Prepared, SyntheticWeb]) -> None:
     prepared, _ = crawled
-    exported = weft_here("export", str(prepared.folder.home), "--format", "jsonl", "--out", "-", "--fields", "url,parent")
+    exported = weft_here(
+        "export", str(prepared.folder.home), "--format", "jsonl", "--out", "-", "--fields", "url,parent"
+    )
     rows = [json.loads(line) for line in exported.stdout.splitlines()]
     listed = next(row["url"] for row in rows if not row["parent"] and row["url"] not in prepared.folder.seeds())
     assert "\n    listed in a sitemap\n" in weft_here("explain", str(prepared.folder.home), listed).stdout

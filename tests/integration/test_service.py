@@ -259,7 +259,7 @@ def test_health_and_figures_are_told(service: Service) -> None:
     assert len(series) == len(set(series)), "Prometheus refuses a series that is there twice"
 
 
-@pytest.mark.parametrize(("cases", "examples"), [(5_000, 320) if CHAOS else (300, 12)])
+@pytest.mark.parametrize(("cases", "examples"), [(5_000, 320) if CHAOS else (300, 6)])
 def test_the_document_and_the_service_agree(
     service: Service, site: str, cases: int, examples: int, tmp_path: Path
 ) -> None:
