@@ -252,6 +252,53 @@ def test_what_is_set_aside_and_found_nearer_comes_back_there(make: Make) -> None
     assert claim_one(harness).depth == 2
 
 
+@pytest.mark.parametrize("kill", ["none", "before", "after"])
+def test_what_is_found_nearer_while_it_is_set_aside_comes_back_there_and_once(make: Make, kill: str) -> None:
+    harness = make(delay_s=0.0, places=4)
+    frontier = harness.start(CrawlLimits(max_depth=5))
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1", 4)])
+    frontier.set_aside([claim_one(harness)])
+    frontier.admit(harness.crawl, [page("http://a/1", 2)])
+    frontier.commit()
+    if kill == "before":
+        frontier = harness.crash()
+    assert frontier.take_back(harness.crawl, lambda _: True) == 1
+    frontier.commit()
+    if kill == "after":
+        frontier = harness.crash()
+    harness.advance(1)
+    assert [(lease.url, lease.depth) for lease in frontier.claim("me", 9)] == [("http://a/1", 2)]
+
+
+def test_a_page_that_was_found_nearer_is_rejected_once(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start(CrawlLimits(max_depth=5))
+    no_robots(harness, "a")
+    for depth in (4, 3, 2):
+        frontier.admit(harness.crawl, [page("http://a/1", depth)])
+    frontier.drop(harness.crawl)
+    (rejected,) = frontier.rejections()
+    assert (rejected.item.url, rejected.item.depth) == ("http://a/1", 2)
+    frontier.ended([rejected.item.item])
+    assert frontier.stats().finished == 1
+    frontier.admit(harness.crawl, [page("http://a/1", 1)])
+    assert frontier.claim("me", 9) == [], "it has ended, and was not fetched"
+
+
+def test_a_page_that_was_found_nearer_and_is_out_is_not_rejected(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start(CrawlLimits(max_depth=5))
+    no_robots(harness, "a")
+    for depth in (4, 2):
+        frontier.admit(harness.crawl, [page("http://a/1", depth)])
+    lease = claim_one(harness)
+    frontier.drop(harness.crawl)
+    assert frontier.rejections() == []
+    done(harness, lease)
+    assert frontier.stats().finished == 1
+
+
 def test_a_crawl_that_is_brought_back_late_has_what_it_had(make: Make) -> None:
     harness = make(delay_s=0.0)
     frontier = harness.start()

@@ -147,3 +147,22 @@ def test_an_address_is_asked_by_one_of_them_at_a_time(make: Make) -> None:
     sent = live(processes, 20, transfer_s=0.3, address="192.0.2.1")
     assert min(later - earlier for (earlier, _), (later, _) in pairwise(sent)) >= 1.3 - 0.001
     assert len(sent) >= 12 and set(Counter(whose for _, whose in sent)) == {0, 1}
+
+
+def test_who_has_a_place_at_an_address_keeps_it_at_the_very_end_of_too_long_a_wait(make: Make) -> None:
+    """Another process waits for the address: a place that was given back would be its own."""
+    settings = {"key_scope": "ip", "max_retry_after_s": 60.0}
+    first, second = make(settings, settings)
+    first.frontier.admit(first.crawl, pages("a", 1))
+    (lease,) = first.frontier.claim("me", 9)
+    assert first.frontier.take_places([Wanted(lease, "192.0.2.1", 0.0)]) == [True]
+    first.frontier.cool([Ended(lease, first.time, slow_down=True, retry_after_s=100.0)])
+    first.frontier.finish([Outcome(lease, End.OTHER)])
+    for process in (first, second):
+        process.advance(100.0)
+    first.frontier.admit(first.crawl, pages("a", 2))
+    (mine,) = first.frontier.claim("me", 9)
+    second.frontier.admit(second.crawl, pages("b", 1))
+    (theirs,) = second.frontier.claim("me", 9)
+    assert second.frontier.take_places([Wanted(theirs, "192.0.2.1", 0.0)]) == [False]
+    assert first.frontier.take_places([Wanted(mine, "192.0.2.1", 0.0)]) == [True]

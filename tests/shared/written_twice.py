@@ -28,10 +28,19 @@ def in_c(name: str) -> Any:
 
 def in_python(name: str) -> ModuleType:
     """A module as it is where nothing was compiled, beside the one that is imported."""
+    return _loaded(name, "1")
+
+
+def as_installed(name: str) -> ModuleType:
+    """A module as it is for whoever does not ask for the one in Python."""
+    return _loaded(name, "")
+
+
+def _loaded(name: str, pure: str) -> ModuleType:
     spec = importlib.util.find_spec(name)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("WEFT_PURE_PYTHON", "1")
+        patch.setenv("WEFT_PURE_PYTHON", pure)
         spec.loader.exec_module(module)
     return module

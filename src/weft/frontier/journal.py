@@ -296,9 +296,7 @@ class Journal:
                 pass
 
     def forget(self, crawl: int, at_most: int) -> bool:
-        """Deletes a part of what is kept of a crawl; True when nothing is left."""
-        self._lines -= sum(lines.count(b"\n") for lines in self._admitted.pop(crawl, ()))
-        self.done.pop(crawl, None)
+        """Deletes a part of what is kept of a crawl; True when nothing is left. What it had must be committed."""
         with self._transaction():
             last = sealed(msgspec.msgpack.encode(self.last_seq()))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('last_seq', ?)", (last,))

@@ -261,11 +261,14 @@ def test_what_was_asked_before_a_frontier_was_made_anew_cannot_be_proven(crawled
     journal.close()
     crawled.log(
         begin(), start(1, 20, "/1", host="lost"), end(1, 21), start(2, 49.9, "/2", host="lost"), end(2, 49.95),
-        start(3, 60, "/3", host="lost"), end(3, 61), start(4, 80, "/private"), end(4, 81),
+        start(5, 50, "/5", host="late"), end(5, 51), start(3, 60, "/3", host="lost"), end(3, 61),
+        start(4, 80, "/private"), end(4, 81),
     )  # fmt: skip
     report = crawled.audit(config)
-    assert (report.unproven, report.requests) == (2, 4)
-    assert kinds(report) == [("no-robots", "lost/3"), ("robots", "a/private")], "since then everything is known"
+    assert (report.unproven, report.requests) == (2, 5)
+    assert kinds(report) == [("no-robots", "late/5"), ("no-robots", "lost/3"), ("robots", "a/private")], (
+        "from that moment on everything is known"
+    )
 
 
 def test_a_host_of_one_letter_has_a_robots_txt_of_its_own(crawled: Crawled, config: Config) -> None:

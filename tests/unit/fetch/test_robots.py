@@ -604,6 +604,13 @@ def test_nested_prefixes_do_not_slow_a_check_down() -> None:
     assert robots.verdict("Weft", HOST + "/" + "a" * 900 + "b").line == 901
 
 
+def test_rules_beneath_one_for_the_whole_site_are_not_all_looked_at() -> None:
+    many = [f"Disallow: /{number:x}" for number in range(0x1000, 0x6000)]
+    apart, beneath = (Robots.parse(group(*rules).encode()) for rules in (many, ["Allow: /", *many]))
+    assert beneath.verdict("Weft", HOST + "/zzz").line == 2
+    assert seconds(beneath, HOST + "/zzz") < 100 * seconds(apart, HOST + "/zzz")
+
+
 def test_the_agents_cached_are_bounded() -> None:
     robots = Robots.parse(GROUPS.encode())
     for number in range(100):

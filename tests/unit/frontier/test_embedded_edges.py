@@ -520,7 +520,7 @@ def test_what_has_ended_counts_for_a_checkpoint_like_what_was_admitted(bench: Be
         frontier.finish([Outcome(lease, End.PAGE)])
     frontier.commit()
     assert path.exists(), "six and six are more than ten"
-    assert path.read_bytes()[5:6] == b"\x03", "the layout that checkpoints on disk have"
+    assert path.read_bytes()[5:6] == b"\x04", "the layout that checkpoints on disk have"
 
 
 def test_the_longest_delay_that_a_site_asked_for_is_known_to_the_next_process_however_short(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ class Lives:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.time = 1000.0
+        self.set_back_s = 0.0  # the clock on the wall
         self.crawl = 0
         self._lives = 0
         self.beats = 0  # while the last one read what was left to it
@@ -39,7 +40,7 @@ class Lives:
         section = PolitenessSection(delay_s=0.0, places=50, lease_s=1e6)
         frontier = EmbeddedFrontier(
             self.folder, section, checkpoint_every=checkpoint_every, clock=lambda: self.time,
-            wall=lambda: 1_700_000_000.0 + self.time,
+            wall=lambda: 1_700_000_000.0 + self.time - self.set_back_s,
         )  # fmt: skip
         self.crawl = frontier.open_crawl("test", limits or CrawlLimits())
         self.beats = 0
@@ -129,6 +130,24 @@ def test_a_page_that_moved_up_and_was_tried_waits_its_time_after_a_restart(lives
     lives.close()
 
 
+@pytest.mark.parametrize("checkpoints", [(NEVER, NEVER), (ALWAYS, NEVER), (NEVER, ALWAYS)])
+def test_a_page_that_was_tried_comes_back_though_the_clock_was_set_back(
+    lives: Lives, checkpoints: tuple[int, int]
+) -> None:
+    """Whether the journal, a checkpoint of before the try or one of after it tells of the page."""
+    frontier = lives.next(checkpoints[0])
+    frontier.admit(lives.crawl, [Found("https://a/1", 0)])
+    frontier.commit()
+    frontier = lives.next(checkpoints[1])
+    end(frontier, frontier.claim("me", 1), End.RETRY, wait_s=30.0)
+    lives.set_back_s = 1e7
+    frontier = lives.next(NEVER)
+    assert frontier.claim("me", 50) == []
+    lives.time += PolitenessSection(delay_s=0.0, places=1).max_retry_after_s + 61
+    assert [(lease.url, lease.attempt) for lease in frontier.claim("me", 50)] == [("https://a/1", 1)]
+    lives.close()
+
+
 def test_the_first_page_after_a_checkpoint_of_nothing_is_not_lost(lives: Lives) -> None:
     frontier = lives.next(ALWAYS)
     frontier.commit()
@@ -167,6 +186,24 @@ def test_who_reads_a_long_journal_or_a_checkpoint_tells_that_it_is_alive(lives: 
         frontier.commit()
     lives.next(NEVER)
     assert lives.beats >= (20 if checkpoint_every == NEVER else 1)
+    lives.close()
+
+
+def test_a_checkpoint_is_closed_before_the_journal_behind_it_is_read(
+    lives: Lives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, checkpoint_every in enumerate((ALWAYS, NEVER)):
+        frontier = lives.next(checkpoint_every)
+        frontier.admit(lives.crawl, [Found(f"https://a/{number}", 0)])
+        frontier.commit()
+    held: list[bool] = []
+
+    def look() -> None:
+        held.append(any(link.resolve().name == "checkpoint" for link in Path("/proc/self/fd").iterdir()))
+
+    monkeypatch.setattr(lives, "_beat", look)
+    assert urls(lives.next(NEVER).claim("me", 9)) == ["https://a/0", "https://a/1"]
+    assert (held[0], held[-1]) == (True, False)
     lives.close()
 
 

@@ -185,6 +185,21 @@ def test_damage_in_an_earlier_boot_is_over(tmp_path: Path) -> None:
     assert last_requests(tmp_path, 0.0, NOW).unsure_at is None
 
 
+def test_an_end_whose_start_is_lost_is_not_that_of_a_request_before_the_last_opening(tmp_path: Path) -> None:
+    """A page that was in flight when its process was killed is asked for again under its number."""
+    for opened_at in (100.0, 200.0):
+        log = RequestLog(tmp_path, opened_at)
+        log.start(1, opened_at + 1, "a.test", 5.0, 1, "http://a.test/page")
+        if opened_at == 200.0:
+            log.end(1, 203.0, "200")
+        log.close()
+    path = tmp_path / "requests-00000.log"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line.replace(b"a.test", b"b.test") if b"\t201.0" in line else line for line in lines))
+    recent = last_requests(tmp_path, 0.0, NOW)
+    assert (recent.ended, recent.unreadable, recent.unsure_at) == ({"a.test": None}, 1, NOW)
+
+
 def test_older_files_are_read_where_the_newest_tells_no_time(tmp_path: Path) -> None:
     written(tmp_path)
     (tmp_path / "requests-00001.log").write_bytes(b"\0\0\0\n")

@@ -153,6 +153,8 @@ def test_sites_that_nobody_knows_have_a_share_of_the_turns_and_no_more() -> None
         known.clock.recent_s = 0.1
         wheel.put(known, 2.0 + number / 1000)
     out = [site.rank for _ in range(80) if (site := turns.pop(wheel, 3.0)) is not None]
+    fine, unknown = Shown.FINE, Shown.UNKNOWN
+    assert out[:10] == [fine, fine, unknown, fine, fine] * 2, "the first turns are theirs that answer"
     share = 80 // (KNOWN_TURNS + 1)
     assert out.count(Shown.UNKNOWN) == share, "those that became due later do not wait for all of the new ones"
     rest = []
@@ -443,6 +445,22 @@ def test_a_crawl_that_ends_leaves_nothing_queued_at_a_site_that_rests_with_its_w
     bench.frontier.close_crawl(bench.crawl)
     assert bench.frontier.stats().queued == 0
     assert bench.queues.sites["a"].clock.due == bench.time + 100.0, "the next crawl waits as well"
+
+
+def test_nobody_waits_for_a_robots_txt_that_a_crawl_would_have_asked_for_at_a_site_at_rest(bench: Bench) -> None:
+    bench.admit("https://a/1", "https://b/1")
+    robots = next(lease for lease in bench.claim() if lease.key == "a")
+    bench.frontier.cool([Ended(robots, bench.time, ok=False)])
+    bench.frontier.finish([Outcome(robots, End.RETRY, 30.0)])
+    for _ in range(2):  # the first finds that its page must wait for the robots.txt
+        bench.time += 2.0
+        bench.claim()
+    assert bench.queues.resting.find("a") is not None
+    other = bench.frontier.open_crawl("other", CrawlLimits())
+    bench.frontier.close_crawl(bench.crawl)
+    bench.frontier.admit(other, [Found("https://a/2", 0)])
+    bench.time += 31.0
+    assert [lease.url for lease in bench.claim()] == ["https://a/robots.txt"]
 
 
 def test_sites_that_are_taken_out_leave_no_rows_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

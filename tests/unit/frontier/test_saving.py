@@ -162,6 +162,32 @@ def test_a_child_dies_with_the_process_that_it_comes_from() -> None:
             os.kill(child, signal.SIGKILL)
 
 
+def test_what_its_parent_closes_is_closed_though_a_child_is_at_work(tmp_path: Path) -> None:
+    """The other side of a connection must not wait for a checkpoint to be written."""
+    started, go_on = tmp_path / "started", tmp_path / "go_on"
+
+    def write() -> None:
+        started.touch()
+        while not go_on.exists():
+            time.sleep(0.01)
+
+    read, written = os.pipe()
+    os.set_blocking(read, False)
+    saving = Saving(write)
+    try:
+        until = time.monotonic() + patience(10.0)
+        while not started.exists():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        os.close(written)
+        assert os.read(read, 1) == b"", "its end is told at once"
+        assert not saving.is_over()
+    finally:
+        go_on.touch()
+        assert saving.is_over(wait=True)
+        os.close(read)
+
+
 def test_one_that_is_over_stays_so() -> None:
     saving = Saving(lambda: None)
     assert saving.is_over(wait=True)

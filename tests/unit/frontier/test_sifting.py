@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from written_twice import WAYS, in_c, written
+from written_twice import WAYS, as_installed, in_c, written
 
 from weft import urls
 from weft.config import ScopeSection
@@ -79,7 +79,7 @@ def test_what_looks_like_a_trap_or_is_no_text_is_always_looked_at(lists: Any, li
 
 def test_plain_links_are_not_odd(lists: Any) -> None:
     plain = ["", "x", "2019/05/title", "a/b/c/", "a/b/c/d", "1999/12/x", "shop/12345-thing.html", "en/docs/en/start",
-             "1990/12/x", "2027/01/x", "x.", "a.sqlite3", "so", "x/12345/",
+             "1990/12/x", "2027/01/x", "x.", "a.sqlite3", "so", "x/12345/", "en/docs/en",
              "/".join(map(str, range(100, 124)))]  # fmt: skip
     assert lists.grouped([f"https://a.so/{path}" for path in plain], *LOOKED_FOR)[0][2] == set()
     odd = ["/".join(map(str, range(100, 101 + MAX_SEGMENTS))), "x/x/x", "1850/05/x", "q?a=1", "x/y/x/z/x", "a=b",
@@ -95,6 +95,11 @@ def test_a_line_for_each_url(lists: Any) -> None:
     assert lists.numbered(99, "-", there, 14) == b"99-/\n100-/x\n101-/y?z\n"
     assert lists.numbered(2**63, "", there[:1], 15) == b"9223372036854775808\n"
     assert lists.numbered(1, " ", [], 14) == b""
+
+
+def test_where_it_is_compiled_that_one_is_used() -> None:
+    compiled, used = in_c("weft.frontier._link_lists"), as_installed("weft.frontier.link_lists")
+    assert (used.grouped, used.numbered) == (compiled.grouped, compiled.numbered)
 
 
 def test_what_is_no_url_is_not_written_down() -> None:

@@ -25,7 +25,7 @@ from weft.frontier.journal import REMEDY
 from weft.frontier.seen import SeenSet
 from weft.telemetry import Log
 
-LAYOUT = 3
+LAYOUT = 4
 _LANES_PER_RECORD = 500
 _encode = msgspec.msgpack.Encoder().encode
 _END = b"\x04\x00\x00\x00" + _encode("end")
@@ -39,7 +39,6 @@ class Header(Struct, array_like=True):
 
     layout: int
     seq: int  # the last journal line that is included
-    wall: float
     next_item: int
     admitted: int
     finished: int
@@ -54,12 +53,15 @@ class OpenItem(Struct, array_like=True):
 
 
 class LaneRecord(Struct, array_like=True):
-    """The queues of a lane; a long queue continues in the records that follow."""
+    """The queues of a lane; a long queue continues in the records that follow.
+
+    How often something urgent was tried, and when it may be again, is in the journal.
+    """
 
     crawl: int
     key: str
     origins: list[str]
-    urgent: list[tuple[float, Item]]
+    urgent: list[Item]
     queues: list[tuple[int, int, bytes]]  # depth, length, first piece
     more: list[int]  # the depth of each further piece; the pieces follow, one a record
 
@@ -67,11 +69,10 @@ class LaneRecord(Struct, array_like=True):
 class Writer:
     """Writes a checkpoint."""
 
-    def __init__(self, path: Path, header: Header, queues: Queues, now: float) -> None:
+    def __init__(self, path: Path, header: Header, queues: Queues) -> None:
         self._path = path
         self._header = header
         self._queues = queues
-        self._wall_offset = header.wall - now
 
     def write(self, out: list[OpenItem], ended: dict[int, bytes]) -> None:
         """Replaces the checkpoint, or leaves the old one where that fails.
@@ -119,8 +120,7 @@ class Writer:
             yield from self._queues.lanes_at_rest(crawl)
 
     def _lane(self, lane: Lane, pieces: list[bytes]) -> LaneRecord:
-        waiting = [*(lane.urgent or ()), *(lane.sitemaps or ())]
-        urgent = [(time + self._wall_offset if time else 0.0, item) for time, _, item in waiting]
+        urgent = [item for _, _, item in (*(lane.urgent or ()), *(lane.sitemaps or ()))]
         record = LaneRecord(lane.crawl.number, lane.key, lane.origins, urgent, [], [])
         for queue in lane.queues:
             first, *others = queue.dump()
@@ -161,12 +161,9 @@ class Reader:
         return ended
 
     def load(
-        self, queues: Queues, clock_offset: float, ended: Container[int], alive: Callable[[], None] = lambda: None
+        self, queues: Queues, now: float, ended: Container[int], alive: Callable[[], None] = lambda: None
     ) -> list[OpenItem]:
-        """Fills the working set and returns the items that were out of their queues, without those in `ended`.
-
-        `clock_offset`: the frontier's clock minus the wall clock.
-        """
+        """Fills the working set and returns the items that were out of their queues, without those in `ended`."""
         assert self.header is not None
         out = [one for one in self._next(list[OpenItem]) if one.item.item not in ended and one.crawl in queues.crawls]
         for number, has_depths in self.header.crawls:
@@ -176,7 +173,7 @@ class Reader:
             alive()
             for record in records:
                 assert isinstance(record, LaneRecord)
-                self._load_lane(record, queues, clock_offset, ended)
+                self._load_lane(record, queues, now, ended)
         return out
 
     def close(self) -> None:
@@ -196,7 +193,7 @@ class Reader:
                 for mark, depth, item, over in marks:
                     crawl.depths[mark] = KnownDepth(depth, item, ended=over or item in ended)
 
-    def _load_lane(self, record: LaneRecord, queues: Queues, clock_offset: float, ended: Container[int]) -> None:
+    def _load_lane(self, record: LaneRecord, queues: Queues, now: float, ended: Container[int]) -> None:
         crawl = queues.crawls.get(record.crawl)
         if crawl is None:
             for _ in record.more:
@@ -212,11 +209,10 @@ class Reader:
             queues.queued += count
         for depth in record.more:
             lane.queue(depth).load(self._next(bytes), 0)
-        for time, item in record.urgent:
+        for item in record.urgent:
             if item.item not in ended:
-                attempt, wall = queues.retries.get(item.item, (item.attempt, time))
-                again = msgspec.structs.replace(item, attempt=attempt)
-                queues.push_urgent(lane, again, max(0.0, wall + clock_offset) if wall else 0.0)
+                attempt, not_before = queues.tried(item.item, now)
+                queues.push_urgent(lane, msgspec.structs.replace(item, attempt=attempt), not_before)
         queues.settle(lane.site, lane)
 
     def _next(self, kind: Any) -> Any:

@@ -196,7 +196,7 @@ class Crawls(Leases):
             del aside[item.item]
             self._journal.delete("aside", item.item)
             site = self._queues.site(self._queues.key_of(item.url))
-            self._queues.push_urgent(site.lane(owner), item)
+            self._queues.push_urgent(site.lane(owner), owner.at_known_depth(item))
             self._queues.schedule(site)
         return len(back)
 

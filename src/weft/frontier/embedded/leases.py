@@ -449,7 +449,8 @@ class Leases(State):
         for item in waiting:
             if item.purpose is Purpose.ROBOTS:
                 self._robots.pending.discard(item.about)
-            elif item.item not in self._queues.ended:
+            elif not self._queues.is_void(lane.crawl, item):
+                self._mark_ended(item, lane.crawl)
                 self._rejected.append(Rejection(item, lane.crawl.number, reason))
                 self._rejected_out[item.item] = OpenItem(lane.crawl.number, item)
 

@@ -189,6 +189,13 @@ class Queues:
         """The seconds until a saved wall-clock time; bounded, because that clock may have been set back."""
         return min(max(0.0, wall - self._wall()), self.section.max_retry_after_s + _LONGEST_BACKOFF_S)
 
+    def tried(self, item: int, now: float) -> tuple[int, float]:
+        """How often an item was tried before this process, and when it may be tried again."""
+        if item not in self.retries:
+            return 0, 0.0
+        attempt, wall = self.retries[item]  # not removed: an item that was moved up has a second entry
+        return attempt, now + self.wait_s(wall)
+
     def save(self, site: Site) -> None:
         """Has the journal remember what a site, or its address, asked for."""
         clock = site.clock
@@ -325,18 +332,20 @@ class Queues:
         while (item := lane.pop(now)) is not None:
             self.queued -= 1
             lane.crawl.queued -= 1
-            if self.ended and item.item in self.ended:
+            if self.is_void(lane.crawl, item):
                 continue
-            if self.retries and not item.attempt and (tried := self.retries.get(item.item)) is not None:
-                again = msgspec.structs.replace(item, attempt=tried[0])
-                self.push_urgent(lane, again, now + max(0.0, tried[1] - self._wall()))
-                continue
-            if lane.crawl.depths is None:
+            if not self.retries or item.attempt or item.item not in self.retries:
                 return item
-            known = lane.crawl.known(item)
-            if known is None or not (known.leased or known.ended or known.depth < item.depth):
-                return item
+            attempt, not_before = self.tried(item.item, now)
+            self.push_urgent(lane, msgspec.structs.replace(item, attempt=attempt), not_before)
         return None
+
+    def is_void(self, crawl: Crawl, item: Item) -> bool:
+        """Whether an entry is one that its item has left behind: it has ended, is out, or was moved up."""
+        if self.ended and item.item in self.ended:
+            return True
+        known = crawl.known(item)
+        return known is not None and (known.leased or known.ended or known.depth < item.depth)
 
     def schedule(self, site: Site, *, asked: Lane | None = None, at: float = 0.0) -> None:
         """Puts a site on the wheel for when it may be claimed from.

@@ -6,7 +6,6 @@ ended since are skipped when they are popped, so that a restart need not look at
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 
@@ -37,11 +36,10 @@ class Counts(Struct):
 class Recovery:
     """Writes checkpoints and restores from them."""
 
-    def __init__(self, folder: Path, journal: Journal, queues: Queues, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path, journal: Journal, queues: Queues) -> None:
         self._path = folder / "checkpoint"
         self._journal = journal
         self._queues = queues
-        self._wall = wall
         self._aside: Container[int] = ()  # items that an edit has excluded
         self._before = 0  # the checkpoint includes all items before this one
         self._replayed = Bitmap()  # items admitted by the journal since; filled by `restore(remember=True)`
@@ -50,13 +48,13 @@ class Recovery:
         """Whether the checkpoint or the journal has an item; valid after `restore(remember=True)`."""
         return item < self._before or item in self._replayed
 
-    def save(self, counts: Counts, out: Callable[[], list[OpenItem]], now: float) -> None:
+    def save(self, counts: Counts, out: Callable[[], list[OpenItem]]) -> None:
         """Writes a checkpoint; everything must be committed to the journal."""
-        self._writing(counts, out, now)()
+        self._writing(counts, out)()
 
-    def save_beside(self, counts: Counts, out: Callable[[], list[OpenItem]], now: float) -> Saving:
+    def save_beside(self, counts: Counts, out: Callable[[], list[OpenItem]]) -> Saving:
         """The same in a process of its own; files that it reads are deleted after it (`saved`)."""
-        write = self._writing(counts, out, now)
+        write = self._writing(counts, out)
         self._queues.resting.rows.keep_files()
         SpillQueue.unused = set()
 
@@ -73,21 +71,21 @@ class Recovery:
             path.unlink(missing_ok=True)
         SpillQueue.unused = None
 
-    def _writing(self, counts: Counts, out: Callable[[], list[OpenItem]], now: float) -> Callable[[], None]:
-        seq, wall = self._journal.last_seq(), self._wall()
+    def _writing(self, counts: Counts, out: Callable[[], list[OpenItem]]) -> Callable[[], None]:
+        seq = self._journal.last_seq()
 
         def write() -> None:
             sync_log(self._journal.path)
-            self._write(seq, wall, counts, out(), now)
+            self._write(seq, counts, out())
 
         return write
 
-    def _write(self, seq: int, wall: float, counts: Counts, out: list[OpenItem], now: float) -> None:
+    def _write(self, seq: int, counts: Counts, out: list[OpenItem]) -> None:
         crawls = [(number, crawl.depths is not None) for number, crawl in self._queues.crawls.items()]
-        header = Header(LAYOUT, seq, wall, counts.next_item, counts.admitted, counts.finished, crawls)
+        header = Header(LAYOUT, seq, counts.next_item, counts.admitted, counts.finished, crawls)
         # Items that ended before this process may still lie in a queue, and the lines that say so will not be replayed.
         ended = self._queues.ended.blocks() if isinstance(self._queues.ended, Bitmap) else {}
-        Writer(self._path, header, self._queues, now).write(out, ended)
+        Writer(self._path, header, self._queues).write(out, ended)
 
     def restore(
         self,
@@ -123,7 +121,7 @@ class Recovery:
             counts.next_item = max(counts.next_item, header.next_item)
             counts.admitted += header.admitted
             counts.finished += header.finished
-            for one in reader.load(queues, now - self._wall(), ended, alive):
+            for one in reader.load(queues, now, ended, alive):
                 self._put_back(one, now)
         reader.close()
         there = {number for number, _ in header.crawls} if header is not None else set()
@@ -143,7 +141,7 @@ class Recovery:
         if (known := crawl.known(one.item)) is not None:
             known.ended = False  # its end was not durable; marked as ended it would be skipped by `pop`
         lane = self._queues.site(self._queues.key_of(one.item.url)).lane(crawl)
-        attempt, not_before = self._tried(one.item.item, now)
+        attempt, not_before = self._queues.tried(one.item.item, now)
         item = msgspec.structs.replace(crawl.at_known_depth(one.item), attempt=attempt or one.item.attempt)
         self._queues.push_urgent(lane, item, not_before, first=True)
 
@@ -204,15 +202,8 @@ class Recovery:
     def _enqueue(self, crawl: Crawl, found: Found, item: int, now: float) -> None:
         if item in self._aside:
             return
-        attempt, not_before = self._tried(item, now)
+        attempt, not_before = self._queues.tried(item, now)
         self._queues.enqueue(crawl, found, item, attempt, not_before)
-
-    def _tried(self, item: int, now: float) -> tuple[int, float]:
-        """How often an item was tried, and when it may be tried again."""
-        if item not in self._queues.retries:
-            return 0, 0.0
-        attempt, wall = self._queues.retries[item]  # not removed: an item that was moved up has a second entry
-        return attempt, now + self._queues.wait_s(wall)
 
 
 class Bitmap:

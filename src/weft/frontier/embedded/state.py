@@ -87,7 +87,7 @@ class State:
         with undamaged(self._journal.path):
             records = self._journal.rows("crawls")
             self._by_name: dict[str, int] = {msgspec.msgpack.decode(data)["name"]: number for number, data in records}
-        self._recovery = Recovery(folder, self._journal, self._queues, wall)
+        self._recovery = Recovery(folder, self._journal, self._queues)
         self._leases: dict[int, LiveLease] = {}
         self._turns = Turns()
         self._aside: dict[int, dict[int, Item]] = {}  # by crawl and number: what an edit has excluded
@@ -261,10 +261,10 @@ class State:
         counts = msgspec.structs.replace(self._counts, finished=self._counts.finished - len(self._unacknowledged))
         size = self._queues.queued + sum(len(crawl.seen) for crawl in self._queues.crawls.values())
         if size >= self.saved_beside_from and not at_once:
-            self._saving = self._recovery.save_beside(counts, self._out, self.now())
+            self._saving = self._recovery.save_beside(counts, self._out)
             return
         try:
-            self._recovery.save(counts, self._out, self.now())
+            self._recovery.save(counts, self._out)
         except DiskFull:
             pass  # the journal has everything
 
