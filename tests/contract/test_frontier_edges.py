@@ -148,6 +148,27 @@ def test_an_open_breaker_waits_to_the_microsecond(make: Callable[..., Harness]) 
 
 
 @each
+def test_a_robots_txt_and_a_page_that_fail_are_two_failures(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=1.0, breaker_failures=2, breaker_reset_s=300.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1")])
+    failed = claim_one(harness)
+    cool(harness, failed, ok=False)
+    frontier.finish([Outcome(failed, End.OTHER)])
+    frontier.admit(harness.crawl, [page("https://a/1")])
+    harness.advance(2.0)
+    robots = claim_one(harness)
+    assert robots.item < 0 < failed.item, "numbers that may differ in their sign alone"
+    cool(harness, robots, ok=False)
+    frontier.finish([Outcome(robots, End.RETRY)])
+    harness.advance(299.0)
+    assert frontier.claim("me", 9) == [], "its breaker is open"
+    harness.advance(1.0)
+    assert claim_one(harness).url == "https://a/robots.txt"
+
+
+@each
 def test_a_robots_txt_is_in_force_until_the_moment_it_expires(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start()
@@ -340,6 +361,25 @@ def test_every_origin_of_a_site_is_asked_for_its_own_robots_txt(make: Callable[.
         harness.advance(1.0)
     names = [f"{origin}/{name}" for name in ("robots.txt", "0", "1") for origin in origins]
     assert sorted(asked) == sorted(names), "each once"
+
+
+@each
+def test_an_origin_whose_name_is_as_long_as_names_may_be_is_asked_as_others_are(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    host = ".".join(["a" * 49] * 5)
+    origins = [f"https://{host}:44{number}" for number in range(2)]
+    assert len(host) == 249 and all(len(origin) > 255 for origin in origins)
+    frontier.admit(harness.crawl, [page(f"{origin}/{number}") for number in range(2) for origin in origins])
+    asked = []
+    for _ in range(3 * len(origins)):
+        lease = claim_one(harness)
+        asked.append(lease.url)
+        done(harness, lease, End.OTHER)
+        if lease.purpose is Purpose.ROBOTS:
+            frontier.robots_known(lease.about, RobotsRecord("allow", b"", 9e12), None)
+        harness.advance(1.0)
+    assert sorted(asked) == sorted(f"{origin}/{name}" for name in ("robots.txt", "0", "1") for origin in origins)
 
 
 @each

@@ -104,6 +104,19 @@ def test_sites_that_answer_come_first_and_the_others_are_not_left_out(make: Make
     assert sum(key not in good for key in turns) >= 4
 
 
+def test_a_site_that_is_being_asked_takes_no_turn_from_the_others(make: Make) -> None:
+    web = Web(make())
+    web.add("one", "two", "three", pages=1)  # with these there were five turns, and the first is next
+    for host, took_s in (("fine", 0.1), ("slow", SLOW_S + 5.0)):
+        web.add(host)
+        web.claim(None)
+        web.answer(web.leases, ok=True, took_s=took_s)
+    web.add("new")
+    web.harness.advance(60.0)
+    assert web.claim(None, 2) == ["fine", "slow"], "the third turn is that of one that never answered"
+    assert web.claim(None, 2) == ["new"]
+
+
 def test_hosts_that_hang_leave_the_slots_to_those_that_answer(make: Make) -> None:
     """As many dead hosts as there are slots: the others are asked as often as politeness allows, all the time."""
     web, total = Web(make(delay_s=5.0)), 40

@@ -252,6 +252,23 @@ def test_items_of_a_pod_are_distinguished_from_anothers(pod: Pod) -> None:
     assert frontier.recover(done=[lease.item, 5, -7]) == 0
 
 
+def test_a_page_of_another_pod_that_a_store_has_ends_none_of_this_pod(pod: Pod) -> None:
+    frontier = pod.process(pod=3)
+    admit(frontier, "a", "b")
+    again = pod.process(pod=3)
+    assert again.recover(done=[(2 << 48) + 1, (3 << 48) + 2]) == 2
+    assert again.lost_ends == [(3 << 48) + 2], "the links of the other pod's page are that pod's"
+    assert [lease.url for lease in claim(again)] == ["https://a/0"]
+
+
+def test_a_long_queue_of_one_depth_takes_no_room_from_another(pod: Pod) -> None:
+    frontier = pod.process(limits=Limits(cap=4, keep=2, low=1, hard=6))
+    for depth in (11, 1):
+        first = frontier.admit(1, [Found(f"https://a/{depth}/{number}", depth) for number in range(8)])
+        assert (first.new, first.full) == (8, ())
+    assert len(frontier.admit(1, [Found(f"https://a/more/{depth}", depth) for depth in (1, 11)]).full) == 2
+
+
 # ── known pages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -272,6 +289,21 @@ def test_a_recrawl_that_was_cut_off_goes_on_where_it_was(pod: Pod) -> None:
         frontier.recrawl(1, "stopped", CutOff(), begun.append)
     frontier.recrawl(1, "stopped", known[:1], begun.append)
     assert len(begun) == 3, "it began once"
+
+
+def test_a_recrawl_that_is_cut_off_while_it_looks_for_its_place_begins_there_again(pod: Pod) -> None:
+    frontier = pod.process()
+
+    def known(until: int) -> Iterator[Found]:
+        yield from (Found(f"https://a/{number}", 0) for number in range(until))
+        if until < 2500:
+            raise OSError
+
+    for until in (1500, 500):
+        with pytest.raises(OSError):
+            frontier.recrawl(1, "run", known(until), lambda _: None)
+    frontier.recrawl(1, "run", known(2500), lambda _: None)
+    assert frontier.stats().queued == 2500, "each once"
 
 
 class CutOff:

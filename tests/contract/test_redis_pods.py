@@ -14,7 +14,7 @@ from pace import patience
 from weft import urls
 from weft.config import PolitenessSection
 from weft.errors import ServerAway
-from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
+from weft.frontier.contract import Admission, CrawlLimits, End, Outcome, RobotsRecord
 from weft.frontier.outbox import PodMessage, encoded
 from weft.frontier.redis import routing
 from weft.frontier.redis.client import Limits, PodClient
@@ -211,6 +211,20 @@ def test_a_process_tells_at_its_start_that_nothing_of_its_slot_is_on_its_way(mak
     again.close()
 
 
+def test_what_is_on_its_way_is_told_again_every_second(make: Callable[..., Pods]) -> None:
+    pods = make()
+    pods.one._others[1]._here.clear()
+    pods.one.admit(1, [Found(f"http://{THEIRS}/1", 1)])
+    pods.client.delete("outboxes")  # the server has lost it
+    told = []
+    for _ in range(3):
+        pods.one.deliver_waiting()
+        told.append(pods.client.hget("outboxes", "pod0-fetcher0"))
+        pods.time += 0.5
+    assert told == [None, None, b"1"]
+    pods.one._others[1]._here.set()
+
+
 def test_links_to_another_pod_are_counted_with_their_time(make: Callable[..., Pods]) -> None:
     pods = make()
     crossed: list[tuple[int, float]] = []
@@ -402,6 +416,41 @@ def test_links_of_a_crawl_that_has_ended_hold_up_no_others(make: Callable[..., P
     assert pods.one.waiting == 0 and pods.two.stats().queued == 1
     again = pods.two.open_crawl("other", CrawlLimits())
     assert again > at_theirs and pods.two.crawl_standing(again).queued == 0
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_what_found_its_own_queue_full_waits_for_its_crawl_unless_that_has_ended(
+    make: Callable[..., Pods], is_closed: bool
+) -> None:
+    pods = make()
+    crawl = pods.one.open_crawl("other", CrawlLimits())
+    pods.one._limits = Limits(cap=4, keep=2, low=1, hard=6)
+    pods.one.admit(crawl, [Found(f"http://{MINE}/{number}", 1) for number in range(8)])
+    pods.one.admit(crawl, [Found(f"http://{MINE}/8", 1)])
+    if is_closed:
+        pods.one.close_crawl(crawl)
+        pods.one.closed(crawl)
+    pods.one.close()
+    pods.frontiers[0] = again = pods.process(0)
+    assert again.deliver_waiting() == ([Admission(0, 0)] if is_closed else [])
+    assert (again.waiting, again.crawl_standing(1).queued) == (0 if is_closed else 1, 0), "it is no other crawl's"
+    if not is_closed:
+        assert again.open_crawl("other", CrawlLimits()) == crawl
+        assert [one.new for one in again.deliver_waiting()] == [1]
+
+
+def test_what_found_its_own_queue_full_and_names_no_crawl_is_of_the_one_of_its_number(
+    make: Callable[..., Pods],
+) -> None:
+    pods = make()
+    message = PodMessage()
+    message.add(1, Found(f"http://{MINE}/1", 1))
+    box = FileOutbox(pods.folder / "old.db")
+    box.put({0: encoded(message)})
+    box.close()
+    pods.one.adopt(pods.folder / "old.db")
+    assert [one.new for one in pods.one.deliver_waiting()] == [1]
+    assert pods.one.stats().queued == 1
 
 
 def test_a_crawl_that_begins_anew_under_its_name_gets_its_links(make: Callable[..., Pods]) -> None:

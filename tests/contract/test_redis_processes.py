@@ -288,6 +288,20 @@ def test_a_robots_txt_whose_reader_died_is_asked_for_again(pod: Pod) -> None:
     assert (second.purpose, second.url) == (Purpose.ROBOTS, "http://a/robots.txt")
 
 
+def test_a_robots_txt_whose_reader_died_is_asked_for_again_although_others_have_looked_for_it(pod: Pod) -> None:
+    frontier, other = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    frontier.admit(1, [Found("http://a/1", 0)])
+    (robots,) = frontier.claim(frontier.owner, 9)
+    frontier.cool([ended(frontier, robots)])
+    frontier.commit()
+    pod.advance(11)
+    assert other.claim(other.owner, 9) == [], "it is being read"
+    frontier.finish([Outcome(robots, End.OTHER)])
+    pod.advance(1000)
+    (second,) = other.claim(other.owner, 9)
+    assert (second.purpose, second.url) == (Purpose.ROBOTS, "http://a/robots.txt")
+
+
 def test_a_robots_txt_that_another_process_learnt_is_known_here(pod: Pod, tmp_path: Path) -> None:
     one, two = pod.process("pod0-fetcher0", delay_s=0.0), pod.process("pod0-fetcher1", delay_s=0.0)
     one.robots_known("http://a", RobotsRecord("ok", b"first", 9e12), None)

@@ -77,6 +77,20 @@ def test_crawls_that_wait_for_a_slot_keep_no_other_from_its_turn(open_pod: Open)
     assert (frontier.next_due() or 0.0) > pod.time
 
 
+def test_however_many_crawls_there_are_each_has_its_first_turn_before_another_has_its_second(open_pod: Open) -> None:
+    """More than one claim looks at, and some of them (1000 is before 850 as text) wait long in front of the others."""
+    pod = open_pod(delay_s=0.0)
+    frontier = pod.frontier
+    pod.clients[0].hset("n", "crawl", 849)  # so many it has had before
+    crowd = [frontier.open_crawl(f"crawl {number}", CrawlLimits(), polite(0.0)) for number in range(153)]
+    for crawl in crowd:
+        hosts = [f"{name}{crawl}" for name in "ab"]
+        no_robots(pod, *hosts)
+        frontier.admit(crawl, [page(f"http://{host}/") for host in hosts])
+    served = [lease.crawl for _ in crowd for lease in frontier.claim("me", 1)]
+    assert sorted(served) == crowd
+
+
 def test_a_site_of_an_older_version_is_where_it_was_until_it_has_shown_something(open_pod: Open) -> None:
     pod = open_pod()
     client: Any = pod.clients[0]
