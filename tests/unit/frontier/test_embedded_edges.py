@@ -594,7 +594,7 @@ def test_sitemaps_without_room_are_remembered_up_to_a_bound_and_pages_are_not_am
 @pytest.mark.parametrize("limits", [CrawlLimits(), CrawlLimits(max_depth=9), CrawlLimits(max_pages_per_domain=1)])
 def test_links_that_are_known_are_counted_whatever_limits_a_crawl_has(bench: Bench, limits: CrawlLimits) -> None:
     frontier = bench.open(limits)
-    links = [PageLinks("http://a", [f"http://a/{n}" for n in range(start, start + 3)], 1) for start in (0, 1)]
+    links = [PageLinks("http://a", [f"http://a/{n}" for n in range(start, start + 3)], 1, 7) for start in (0, 1)]
     both = frontier.admit_links(1, links)
     again = frontier.admit_links(1, links)
     assert [(one.new, one.duplicates) for one in (both, again)] == [(4, 2), (0, 6)]
