@@ -540,7 +540,8 @@ def test_the_longest_delay_that_a_site_asked_for_is_known_to_the_next_process_ho
     frontier.close()
 
 
-def test_nothing_is_left_in_the_journal_of_a_crawl_that_is_forgotten(bench: Bench) -> None:
+@pytest.mark.parametrize("is_told", [True, False], ids=["closed", "not known to its owner"])
+def test_nothing_is_left_in_the_journal_of_a_crawl_that_is_forgotten(bench: Bench, is_told: bool) -> None:
     frontier = bench.open(CrawlLimits(max_sitemaps=1))
     other = frontier.open_crawl("other", CrawlLimits(max_sitemaps=1))
     for crawl in (1, other):
@@ -551,7 +552,8 @@ def test_nothing_is_left_in_the_journal_of_a_crawl_that_is_forgotten(bench: Benc
         frontier.scope_extended(crawl, "http://c/")
     frontier.commit()
     frontier.close_crawl(other)
-    frontier.closed(other)
+    if is_told:
+        frontier.closed(other)
     assert not frontier._journal.forget(other, 1)
     assert len(list(frontier._journal.rows("crawls"))) == 2, (
         "a kill now leaves a crawl that is forgotten, not rows of none"
