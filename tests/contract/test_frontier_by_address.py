@@ -151,6 +151,30 @@ def test_a_host_that_moves_to_another_address_lets_those_it_leaves_go_on(make: C
     assert {first.key, second.key} == {"x.test", "y.test"} and take(harness, second)
 
 
+def test_a_host_that_moves_to_an_address_with_more_places_uses_them_at_once(make: Callable[..., Harness]) -> None:
+    """It was to wait for a place at the old one, behind the others there."""
+    harness = make(key_scope="ip", delay_s=1.0, places=2)
+    frontier, hosts = harness.start(), hosts_of(5)
+    for host in (*hosts, "last.test"):
+        (lease,) = claimed(harness, host)
+        assert take(harness, lease)
+        slow_down = host == "last.test"  # one at a time at this address from then on
+        frontier.cool([Ended(lease, frontier.now(), ok=True, slow_down=slow_down)])
+        frontier.finish([Outcome(lease, End.PAGE)])
+        harness.advance(10)
+    frontier.admit(harness.crawl, [page(f"http://{host}/{number}") for host in hosts for number in range(4)])
+    for address in ("127.0.0.1", "127.0.0.2"):
+        harness.advance(10)
+        first, *others = frontier.claim("me", 9)  # on Redis all: there places are asked for after the claim
+        frontier.finish([Outcome(lease, End.RELEASE) for lease in others])
+        assert take(harness, first, address)
+        if address == "127.0.0.1":
+            done(harness, first)
+    harness.advance(1.1)
+    second = next(lease for lease in frontier.claim("me", 9) if lease.key == first.key)
+    assert take(harness, second, "127.0.0.2"), "while the first is under way"
+
+
 def test_a_place_that_was_not_used_is_free_at_once(make: Callable[..., Harness]) -> None:
     harness = make(key_scope="ip")
     frontier = harness.start()

@@ -54,6 +54,16 @@ def test_links_beyond_a_domains_budget_are_left_out_and_may_come_later(make: Cal
     assert frontier.unseen(harness.crawl, ["http://a/1039", "http://a/1040"]) == ["http://a/1040"]
 
 
+def test_a_page_that_was_fetched_leaves_no_room_in_its_domains_queue(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=9)
+    frontier = harness.start(CrawlLimits(max_pages_per_domain=2))
+    no_robots(harness, "a")
+    assert frontier.admit_links(harness.crawl, [links("a", range(1041))]).new == 1040
+    done(harness, frontier.claim("me", 1)[0])
+    assert frontier.admit_links(harness.crawl, [links("a", range(1040, 1042))]).new == 0
+    assert frontier.admit(harness.crawl, [page("http://a/1040")]).new == 0
+
+
 def test_a_link_that_is_found_nearer_moves_up_and_a_fetched_page_is_expanded(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=1)
     frontier = harness.start(CrawlLimits(max_depth=5))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from importlib.metadata import version
 
+import publicsuffixlist
 import pytest
 from publicsuffixlist import PublicSuffixList
 
@@ -87,3 +89,12 @@ def test_what_is_an_address(host: str, is_address: bool) -> None:
 )  # fmt: skip
 def test_the_suffix_of_a_host_is_the_longest_that_names_are_given_under(host: str, suffix: str) -> None:
     assert urls.suffix(host) == suffix
+
+
+@pytest.mark.parametrize("does_tell", [True, False])
+def test_the_version_of_the_list_is_known_whether_its_module_tells_it_or_not(
+    monkeypatch: pytest.MonkeyPatch, does_tell: bool
+) -> None:
+    if not does_tell:
+        monkeypatch.delattr(publicsuffixlist, "__version__", raising=False)
+    assert urls.suffix_list_version() == version("publicsuffixlist")

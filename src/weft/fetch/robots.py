@@ -195,8 +195,10 @@ class Robots:
     def parse(cls, body: bytes) -> Robots:
         """Parses any bytes. What is beyond 500 KiB is cut off at a line's end, so that no rule is cut in two."""
         if len(body) > MAX_BODY_BYTES:
-            end = max(body.rfind(b"\n", 0, MAX_BODY_BYTES), body.rfind(b"\r", 0, MAX_BODY_BYTES)) + 1
-            body = body[: end if MAX_BODY_BYTES - end < MAX_LINE_BYTES else MAX_BODY_BYTES]
+            # A line that began before this is read as far as it is here.
+            within = MAX_BODY_BYTES - MAX_LINE_BYTES, MAX_BODY_BYTES
+            end = max(body.rfind(b"\n", *within), body.rfind(b"\r", *within)) + 1
+            body = body[: end or MAX_BODY_BYTES]
         return cls(bytes(body))
 
     def for_agent(self, agent: str) -> Rules:

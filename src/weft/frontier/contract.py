@@ -50,7 +50,7 @@ class PageLinks(Struct, frozen=True, gc=False):
     origin: str
     urls: list[str]
     depth: int
-    parent: int = 0
+    parent: int
     offsite: int = 0
 
     def found(self) -> list[Found]:

@@ -30,7 +30,7 @@ def grouped(
     """
     groups = []
     for start, there in urls.by_origin(links).items():
-        odd = suspects(start[:-1], there, earliest_year, latest_year, most_segments)
+        odd = suspects(there, earliest_year, latest_year, most_segments)
         odd.update(urls.with_extension(start, there, longest_extension, extensions))
         groups.append((start[:-1], there, odd))
     return groups

@@ -67,16 +67,15 @@ def trap(url: str, this_year: int) -> str | None:
     return "a calendar out of its years" if _is_out_of_years(url, this_year) else None
 
 
-def suspects(origin: str, links: list[str], earliest_year: int, latest_year: int, most_segments: int) -> set[str]:
-    """Those of an origin's URLs that `trap` or a ParameterGuard may object to: few, and found by a quick look.
+def suspects(links: list[str], earliest_year: int, latest_year: int, most_segments: int) -> set[str]:
+    """Those of canonical URLs that `trap` or a ParameterGuard may object to: few, and found by a quick look.
 
     The patterns of `trap` would take longer than all the rest of an admission.
     """
     text = "\n".join(links)
     found = {url for url in links if "?" in url or "=" in url} if "?" in text or "=" in text else set[str]()
-    before = origin.count("/")
     for url in links:
-        slashes = url.count("/") - before
+        slashes = url.count("/") - 2  # without those of "http://"
         if slashes == 3:  # a path of three segments, which would all have to be equal
             segments = url.split("/")
             if segments[-3] == segments[-2]:

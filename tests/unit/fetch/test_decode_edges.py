@@ -156,6 +156,16 @@ def test_a_limit_within_a_later_member_cuts_there() -> None:
     assert decode(body, "gzip", len(whole)) == Decoded(whole)
 
 
+def test_what_is_broken_beyond_the_limit_is_not_come_upon() -> None:
+    """The limit cut it, and not the error: the rest is not unpacked."""
+    packer = zlib.compressobj(6, wbits=31)
+    later = packer.compress(noise(MEMBER_BYTES * 15 // 8)) + packer.flush(zlib.Z_FULL_FLUSH) + b"\xff" * 20
+    assert len(later) < 2 * MEMBER_BYTES, "in the second piece that is fed, far from its beginning"
+    body, limit = gzip.compress(b"first", 1) + later, MEMBER_BYTES + 200
+    assert decode(body, "gzip", limit) == Decoded((b"first" + noise(MEMBER_BYTES * 15 // 8))[:limit], truncated=True)
+    assert decode(body, "gzip", LIMIT).error is not None
+
+
 # ── broken bodies ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 

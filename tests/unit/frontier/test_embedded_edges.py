@@ -540,7 +540,8 @@ def test_the_longest_delay_that_a_site_asked_for_is_known_to_the_next_process_ho
     frontier.close()
 
 
-def test_nothing_is_left_in_the_journal_of_a_crawl_that_is_forgotten(bench: Bench) -> None:
+@pytest.mark.parametrize("is_told", [True, False], ids=["closed", "not known to its owner"])
+def test_nothing_is_left_in_the_journal_of_a_crawl_that_is_forgotten(bench: Bench, is_told: bool) -> None:
     frontier = bench.open(CrawlLimits(max_sitemaps=1))
     other = frontier.open_crawl("other", CrawlLimits(max_sitemaps=1))
     for crawl in (1, other):
@@ -551,7 +552,8 @@ def test_nothing_is_left_in_the_journal_of_a_crawl_that_is_forgotten(bench: Benc
         frontier.scope_extended(crawl, "http://c/")
     frontier.commit()
     frontier.close_crawl(other)
-    frontier.closed(other)
+    if is_told:
+        frontier.closed(other)
     assert not frontier._journal.forget(other, 1)
     assert len(list(frontier._journal.rows("crawls"))) == 2, (
         "a kill now leaves a crawl that is forgotten, not rows of none"
@@ -594,7 +596,7 @@ def test_sitemaps_without_room_are_remembered_up_to_a_bound_and_pages_are_not_am
 @pytest.mark.parametrize("limits", [CrawlLimits(), CrawlLimits(max_depth=9), CrawlLimits(max_pages_per_domain=1)])
 def test_links_that_are_known_are_counted_whatever_limits_a_crawl_has(bench: Bench, limits: CrawlLimits) -> None:
     frontier = bench.open(limits)
-    links = [PageLinks("http://a", [f"http://a/{n}" for n in range(start, start + 3)], 1) for start in (0, 1)]
+    links = [PageLinks("http://a", [f"http://a/{n}" for n in range(start, start + 3)], 1, 7) for start in (0, 1)]
     both = frontier.admit_links(1, links)
     again = frontier.admit_links(1, links)
     assert [(one.new, one.duplicates) for one in (both, again)] == [(4, 2), (0, 6)]

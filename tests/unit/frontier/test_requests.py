@@ -143,6 +143,16 @@ def test_boots_come_in_the_order_in_which_they_were(tmp_path: Path) -> None:
     assert [event.new_boot for event in events if isinstance(event, Opening)] == [True, False, True, False]
 
 
+def test_a_boot_that_one_slot_alone_has_seen_comes_before_a_later_one_of_another(tmp_path: Path) -> None:
+    for slot, boot, wall in (("one", "later", 2000), ("two", "earlier", 1000)):
+        folder = tmp_path / "log" / slot
+        folder.mkdir(parents=True)
+        (folder / "requests-00000.log").write_text(
+            f"B\t{boot}\t10.000000\t{wall}.000\nS\t{wall}\t20.000000\t{wall + 10}.000000\ta\t1\t1\thttp://a/\n"
+        )
+    assert told(tmp_path / "log") == [("start", 1000), ("start", 2000)]
+
+
 def test_what_stands_before_the_first_opening_of_a_log_is_of_the_first_boot(tmp_path: Path) -> None:
     """The line that told the boot was lost."""
     line = "S\t{0}\t{0}.000000\t{0}.000000\ta\t1\t1\thttp://a/{0}\n"

@@ -58,6 +58,12 @@ def test_a_set_of_names_is_the_same_when_they_are_many(monkeypatch: pytest.Monke
     assert (len(found), "host0" in found, "host10" in found, "host11" in found) == (11, True, True, False)
 
 
+def open_in(folder: Path) -> int:
+    """How many descriptors this process has of files in a folder."""
+    opened = [one.readlink() for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    return sum(path.parent == folder for path in opened)
+
+
 def test_rows_are_read_from_memory_and_from_their_files_which_go_when_unwanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +107,9 @@ def test_a_file_of_rows_is_deleted_with_the_last_that_is_wanted_and_not_before(
     assert len(list(folder.iterdir())) == 1, "it is still being written"
     last = rows.append(b"x" * 300)
     assert [path.name for path in folder.iterdir()] == ["2.rows"] and rows.read(last)[0] == b"x" * 300
+    assert open_in(folder) == 1
     rows.close()
+    assert open_in(folder) == 0
 
 
 def test_a_full_disk_leaves_rows_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,6 +444,22 @@ def test_sites_that_a_checkpoint_brings_back_are_at_rest_where_they_are_many(tmp
         frontier.close()
 
 
+def test_a_checkpoint_brings_back_what_several_crawls_have_at_a_site_though_sites_are_many(tmp_path: Path) -> None:
+    for opening in range(2):
+        frontier = EmbeddedFrontier(
+            tmp_path, PolitenessSection(delay_s=1.0, places=1), most_awake=1, checkpoint_every=-1_000_000,
+            clock=lambda: 1000.0, wall=lambda: WALL,
+        )  # fmt: skip
+        crawls = [frontier.open_crawl(name, CrawlLimits()) for name in ("one", "two")]
+        frontier.recover()
+        wanted = {crawl: [f"https://{host}/{crawl}" for host in "abc"] for crawl in crawls}
+        if not opening:
+            for crawl in crawls:
+                frontier.admit(crawl, [Found(url, 0) for url in wanted[crawl]])
+        assert {crawl: sorted(item.url for item in frontier.items(crawl)) for crawl in crawls} == wanted
+        frontier.close()
+
+
 def test_a_crawl_that_ends_leaves_nothing_queued_at_a_site_that_rests_with_its_wait(bench: Bench) -> None:
     bench.allow("a", "b")
     bench.admit("https://a/1", "https://a/2", "https://a/3", "https://b/1")
@@ -445,6 +469,16 @@ def test_a_crawl_that_ends_leaves_nothing_queued_at_a_site_that_rests_with_its_w
     bench.frontier.close_crawl(bench.crawl)
     assert bench.frontier.stats().queued == 0
     assert bench.queues.sites["a"].clock.due == bench.time + 100.0, "the next crawl waits as well"
+
+
+def test_a_crawl_that_ends_leaves_nothing_at_sites_that_nobody_has_asked(bench: Bench) -> None:
+    other = bench.frontier.open_crawl("other", CrawlLimits())
+    bench.admit(*(f"https://{host}/1" for host in "abcd"))
+    assert len(bench.queues.resting) == 3
+    bench.frontier.close_crawl(bench.crawl)
+    assert (len(bench.queues.resting), bench.frontier.stats().queued) == (0, 0)
+    bench.frontier.admit(other, [Found(f"https://{host}/2", 0) for host in "abcd"])
+    assert {lease.key for lease in bench.claim()} == set("abcd")
 
 
 def test_nobody_waits_for_a_robots_txt_that_a_crawl_would_have_asked_for_at_a_site_at_rest(bench: Bench) -> None:

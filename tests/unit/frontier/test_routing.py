@@ -242,14 +242,14 @@ def test_permits_that_come_later_let_a_crawl_go_on(pods: Pods) -> None:
 @pytest.mark.parametrize("max_depth", [None, 5])
 def test_links_of_both_pods_are_counted_whether_they_are_new_or_known(pods: Pods, max_depth: int | None) -> None:
     frontier = pods.open(CrawlLimits(max_depth=max_depth))
-    links = [PageLinks(f"https://{host}", [f"https://{host}/{number}" for number in range(3)], 2) for host in THERE[:2]]
-    links.insert(1, PageLinks(f"https://{HERE[0]}", [f"https://{HERE[0]}/1"], 2))
+    links = [PageLinks(f"https://{host}", [f"https://{host}/{page}" for page in range(3)], 2, 0) for host in THERE[:2]]
+    links.insert(1, PageLinks(f"https://{HERE[0]}", [f"https://{HERE[0]}/1"], 2, 0))
     counts = []
     for _ in range(2):
         admission = frontier.admit_links(1, links)
         counts.append((admission.new, admission.duplicates))
     assert counts == [(7, 0), (0, 7)]
-    nearer = frontier.admit_links(1, [PageLinks(links[0].origin, links[0].urls, 1)])
+    nearer = frontier.admit_links(1, [PageLinks(links[0].origin, links[0].urls, 1, 0)])
     assert (nearer.new, nearer.duplicates) == ((0, 3) if max_depth is None else (3, 0))
     assert [one.url for one in sent(frontier)][:6] == [*links[0].urls, *links[2].urls]
 

@@ -196,6 +196,20 @@ def test_what_was_looked_up_and_is_new_is_added_once() -> None:
     )
 
 
+def test_what_was_looked_up_is_not_hashed_again_to_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[bytes] = []
+
+    def counting(data: bytes, seed: int) -> int:
+        hashed.append(data)
+        return xxh3_64_intdigest(data, seed)
+
+    monkeypatch.setattr("weft.frontier.seen.xxh3_64_intdigest", counting)
+    seen = SeenSet(5)
+    assert seen.unknown(URLS[:9]) == URLS[:9] and len(hashed) == 9
+    assert (seen.add_new(URLS[:5]), seen.add(URLS[5]), len(hashed)) == (URLS[:5], True, 9)
+    assert (seen.add_new(URLS[4:8]), len(seen)) == (URLS[6:8], 8), "some of them were added before"
+
+
 def test_what_was_looked_up_is_not_remembered_for_ever() -> None:
     seen = SeenSet(5)
     for start in range(0, 50_000, 500):

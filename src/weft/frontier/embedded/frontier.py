@@ -26,7 +26,7 @@ from weft.frontier.contract import (
 from weft.frontier.embedded.checkpoint import OpenItem
 from weft.frontier.embedded.crawls import Crawls
 from weft.frontier.embedded.recovery import LETTER
-from weft.frontier.embedded.sites import Crawl, KnownDepth
+from weft.frontier.embedded.sites import Crawl, KnownDepth, Lane
 from weft.frontier.embedded.state import FROM_STORE, REMEMBERED_REFUSALS
 from weft.frontier.journal import ANY_CRAWL, LOST_TAIL, REMEDY, undamaged
 from weft.frontier.link_lists import numbered
@@ -233,7 +233,7 @@ class EmbeddedFrontier(Crawls):
             return True
         site = self._queues.site_at(links.origin)
         lane = crawl.sites.get(site) if site is not None else None
-        return lane is not None and lane.queued + lane.pages + len(links.urls) <= _OVERFLOW * cap + 1000
+        return lane is not None and len(links.urls) <= _room(lane, cap)
 
     def recrawl(self, crawl: int, run: str, known: Iterable[Found], begin: Callable[[int], None]) -> None:
         """Queues known pages again, all or none, and once for each run; `begin` is called with the last item before."""
@@ -340,7 +340,7 @@ class EmbeddedFrontier(Crawls):
         key = self._queues.key_of(found.url)
         site = self._queues.sites.get(key) or self._queues.woken(key)
         lane = crawl.sites.get(site) if site is not None else None
-        return lane is not None and lane.queued + lane.pages >= _OVERFLOW * cap + 1000
+        return lane is not None and _room(lane, cap) <= 0
 
     def _has_sitemaps(self, crawl: Crawl, url: str, most: int) -> bool:
         """Whether a site has reached its limit of sitemaps; if not, counts this one. Saved with its item."""
@@ -354,3 +354,8 @@ class EmbeddedFrontier(Crawls):
         lane.sitemaps_found += 1
         self._journal.put("sitemaps", name, lane.sitemaps_found)
         return False
+
+
+def _room(lane: Lane, cap: int) -> int:
+    """How many more URLs the queue of a site takes."""
+    return _OVERFLOW * cap + 1000 - lane.queued - lane.pages

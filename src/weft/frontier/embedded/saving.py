@@ -17,7 +17,7 @@ from collections.abc import Callable
 from weft.telemetry import Log
 
 _PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
+_libc = ctypes.CDLL(None)
 log = Log("weft.frontier.embedded.saving")
 
 
