@@ -454,7 +454,7 @@ local function next_due()
       if not time then
         call('ZREM', 'soon', c)
       else
-        due = math.min(due, math.max(time, least))
+        due = math.min(due, math.max(time, at, least)) -- before `at` it is given to nobody
         if time > at then call('ZADD', 'soon', fmt('%.0f', time), c) end
       end
     end
