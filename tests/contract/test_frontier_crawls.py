@@ -388,6 +388,20 @@ def test_a_paused_crawl_loses_nothing_and_holds_nobody_up(make: Make) -> None:
     assert [whose for _, whose in served(harness, 20)] == [other] * 4
 
 
+def test_a_crawl_that_waits_for_a_delay_does_not_put_off_when_another_is_due(make: Make) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    other = frontier.open_crawl("other", CrawlLimits(), polite(1.0))
+    no_robots(harness, "a", "b", "c")
+    for crawl, host in ((other, "a"), (harness.crawl, "b")):
+        frontier.admit(crawl, pages(host, 2))
+        done(harness, claim_one(harness))
+        harness.advance(0.49)
+    frontier.admit(harness.crawl, pages("c", 2))
+    assert claim_one(harness).key == "c"
+    assert frontier.next_due() == pytest.approx(1001.0, abs=0.02), "a delay after the end at the first"
+
+
 def test_dropping_what_is_queued_does_not_end_a_pause(make: Make) -> None:
     harness = make(delay_s=0.0)
     frontier = harness.start()

@@ -242,6 +242,16 @@ def test_the_depth_of_a_leased_url_is_its_shortest_way(make: Callable[..., Harne
     assert (frontier.depth_of(first), frontier.depth_of(second)) == (2, 4)
 
 
+def test_the_shortest_way_is_known_of_every_leased_url(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=99)
+    frontier = harness.start(CrawlLimits(max_depth=9))
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page(f"http://a/{number}", 4) for number in range(30)])
+    leases = frontier.claim("me", 99)
+    frontier.admit(harness.crawl, [page(f"http://a/{number}", 2) for number in range(30)])
+    assert [frontier.depth_of(lease) for lease in leases] == [2] * 30
+
+
 def test_where_depth_decides_nothing_a_lease_has_its_own(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start()

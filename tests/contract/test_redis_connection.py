@@ -26,10 +26,12 @@ from weft.frontier.redis import pod_info
 from weft.frontier.redis.connection import (
     LOADING_LOOK_S,
     RedisSettings,
+    Restarted,
     ServerFacts,
     Trouble,
     address,
     asking,
+    check_run,
     classify,
     connect,
     inspect,
@@ -332,6 +334,19 @@ def test_a_server_that_goes_away_is_away_and_comes_back(start_server: StartServe
     finally:
         os.kill(server.pid, signal.SIGCONT)
     assert client.get("a") == b"1"
+
+
+def test_a_client_that_was_connected_already_asks_which_run_it_reaches(start_server: StartServer) -> None:
+    server = start_server()
+    client = connect(server.url)
+    run = str(client.info("server")["run_id"])
+    check_run(client, lambda: run)
+    client.set("a", 1)
+    kill_written(server)
+    server.start()
+    with pytest.raises(Restarted):
+        client.set("a", 2)
+    assert connect(server.url).get("a") == b"1", "nothing was sent"
 
 
 def test_a_command_is_never_sent_twice(start_server: StartServer) -> None:

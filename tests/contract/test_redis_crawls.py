@@ -152,6 +152,28 @@ def test_what_a_crawl_is_waiting_for_costs_nobody_else_a_command(pod: Pod) -> No
     assert commands() <= alone + 4
 
 
+def test_the_end_of_a_request_schedules_no_crawl_that_has_its_time(pod: Pod) -> None:
+    """However many crawls want a site: once it is known to answer, they wait where they are."""
+    frontier = pod.process(delay_s=1.0)
+    changes = []
+    for count in (3, 30):
+        host = f"of{count}"
+        allow(frontier, host)
+        crawls = [frontier.open_crawl(f"{host} {number}", CrawlLimits(), polite(1.0)) for number in range(count)]
+        for crawl in crawls:
+            frontier.admit(crawl, pages(host, 2))
+        finished(frontier, *frontier.claim("me", 1))
+        pod.time += 1.1
+        (lease,) = frontier.claim("me", 1)
+        before = pod.client.info("commandstats")["cmdstat_zadd"]["calls"]
+        finished(frontier, lease)
+        changes.append(pod.client.info("commandstats")["cmdstat_zadd"]["calls"] - before)
+        assert lease.key == host
+        for crawl in crawls:
+            frontier.pause(crawl)
+    assert changes[0] == changes[1]
+
+
 # ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -253,6 +253,28 @@ def test_while_a_pod_settles_it_is_asked_again_after_a_moment(pod: Pod) -> None:
     assert [lease.url for lease in frontier.claim("me", 9)] == ["http://a/1"], "a slot that never comes"
 
 
+def test_while_a_pod_settles_a_crawl_that_was_in_the_middle_of_its_turns_is_still_due(pod: Pod) -> None:
+    frontier = pod.process()
+    for host in "ab":
+        frontier.robots_known(f"http://{host}", ALLOW, None)
+        frontier.admit(1, pages(1, host=host))
+    (lease,) = frontier.claim("me", 1)
+    frontier.finish([Outcome(lease, End.OTHER)])
+    pod.client.sadd("settling", "pod0-fetcher9")
+    pod.client.hset("n", "lost", int((pod.time - 30.0) * 1e6))
+    assert (frontier.claim("me", 9), frontier.stats().queued) == ([], 1)
+    assert frontier.next_due() == pytest.approx(pod.time + 0.1), "None: nothing is scheduled"
+    pod.time += 31.0
+    assert [lease.url for lease in frontier.claim("me", 9)] == ["http://b/1"]
+
+
+def test_while_a_pod_settles_that_has_nothing_queued_nothing_is_due(pod: Pod) -> None:
+    frontier = pod.process()
+    pod.client.sadd("settling", "pod0-fetcher9")
+    pod.client.hset("n", "lost", int((pod.time - 30.0) * 1e6))
+    assert (frontier.claim("me", 9), frontier.next_due()) == ([], None)
+
+
 def test_a_queue_that_wants_more_and_has_none_on_disk_is_left_alone(pod: Pod) -> None:
     frontier = pod.process()
     pod.client.sadd("low", "1:0:a", "1:0:b")

@@ -472,6 +472,22 @@ def test_files_that_nobody_knows_are_swept_when_they_are_old(pod: Pod) -> None:
     assert young.exists(), "once for each process"
 
 
+def test_a_used_file_that_the_next_lead_has_swept_is_no_trouble_for_the_one_before(pod: Pod) -> None:
+    frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
+    admit(frontier, "hot", pages=100)
+    assert frontier.tend() > 0
+    while leases := claim(frontier, 3) or claim(frontier, 3):
+        frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+        frontier.tend()
+    long_ago = time.time() - SWEEP_AGE_S - 60
+    for path in segments(pod):
+        os.utime(path, (long_ago, long_ago))
+    pod.process("pod0-fetcher1", limits=SMALL, delay_s=0.0, places=1000).tend()
+    assert segments(pod) == []
+    pod.time += KEEP_USED_S + 1
+    assert frontier.tend() == 0
+
+
 def test_a_server_whose_clock_is_set_back_goes_on_from_where_it_was(pod: Pod) -> None:
     frontier = pod.process(delay_s=10.0, places=1)
     frontier.robots_known("https://a", RobotsRecord("allow", b"", 9e12), None)

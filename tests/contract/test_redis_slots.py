@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from harnesses import RedisHarness, no_robots, page, pages, polite
 
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, Slots, Wanted
+from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, Slots, Wanted
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.records import Lease
 from weft.supervise.redis_server import RedisServer
@@ -55,6 +55,35 @@ def test_each_process_has_slots_of_its_own_and_all_know_what_a_site_has_shown(op
     assert keys(other.claim("other", 9, FEW)) == ["a", "b"], "its slots for unknown ones are in use"
     assert keys(one.claim("one", 9, FEW)) == ["e", "f"]
     other.close()
+
+
+def test_a_process_with_room_asks_for_what_another_has_no_room_for_when_its_time_has_come(open_pod: Open) -> None:
+    pod = open_pod()
+    one, other = pod.frontier, pod._open()
+    second = one.open_crawl("second", CrawlLimits(), polite(1.0))
+    no_robots(pod, *"abcdef")
+    for crawl, hosts in ((pod.crawl, "abc"), (second, "def")):
+        for host in hosts:
+            one.admit(crawl, pages(host, 1))
+    mine = one.claim("one", 9, FEW)
+    assert (len(mine), other.claim("other", 9, FEW)) == (2, [])
+    due = other.next_due()
+    assert due is not None and due > pod.time, "a loop that asked again at once would get nothing"
+    pod.advance(due - pod.time + 0.001)
+    theirs = other.claim("other", 9, FEW)
+    assert len(theirs) == 2 and not {*keys(mine)} & {*keys(theirs)}
+    other.close()
+
+
+def test_a_page_that_waits_for_a_parser_has_no_slot_any_more(open_pod: Open) -> None:
+    pod = open_pod()
+    no_robots(pod, *"abcd")
+    for host in "abcd":
+        pod.frontier.admit(pod.crawl, pages(host, 1))
+    out = pod.frontier.claim("me", 9, FEW)
+    assert (keys(out), pod.frontier.claim("me", 9, FEW)) == (["a", "b"], [])
+    assert all(pod.frontier.fetched([Handed(Ended(lease, pod.time, ok=True), b"place") for lease in out]))
+    assert keys(pod.frontier.claim("me", 9, FEW)) == ["c", "d"]
 
 
 def test_crawls_that_wait_for_a_slot_keep_no_other_from_its_turn(open_pod: Open) -> None:

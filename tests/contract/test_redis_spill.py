@@ -213,6 +213,16 @@ def test_what_waits_in_a_queue_of_thousands_is_counted_once(pod: Pod, tmp_path: 
         assert (found.ahead, found.place) == (number, "in its queue")
 
 
+def test_all_that_comes_before_the_queue_of_its_site_is_found(pod: Pod, tmp_path: Path) -> None:
+    frontier, crawl = pod.process()
+    frontier.admit(crawl, [Found(url, 1) for url in names(0, 4)])
+    frontier.finish([Outcome(lease, End.RETRY) for lease in frontier.claim("me", 3)])
+    found = [one for url in names(0, 4) for one in waiting(pod.client, "redis", 0, "host", url, tmp_path)]
+    assert [one.entry.url for one in found] == names(0, 4)
+    assert sorted(one.ahead for one in found[:3]) == [0, 1, 2] and found[3].ahead == 3
+    assert [one.place for one in found] == [*["before the others of its site"] * 3, "in its queue"]
+
+
 def test_what_waits_is_found_where_depth_decides(pod: Pod, tmp_path: Path) -> None:
     section = PolitenessSection(delay_s=0.0, places=1)
     frontier = RedisFrontier(connect(pod.server.url), pod.folder, section, slot="pod0-fetcher0", limits=SMALL)

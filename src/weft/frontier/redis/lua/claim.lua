@@ -266,7 +266,7 @@ end
 -- ── whose turn it is ────────────────────────────────────────────────────────────────────────────────────────────────
 -- The crawls of the ring that may be served now, and those whose time has come since.
 
-local ready, by_crawl, tries, is_more = {}, {}, 0, false
+local ready, by_crawl, tries = {}, {}, 0
 
 local function join(c, stride, in_ring)
   if by_crawl[c] then return end
@@ -277,8 +277,10 @@ end
 
 flush_soon() -- what has expired
 soonest = {}
-local settling = is_settling()
-if not settling then
+local settling, is_more = is_settling(), nil
+if settling then
+  is_more = call('EXISTS', 'ring') == 1 -- those are due, and not in `soon`
+else
   local ring = call('ZRANGE', 'ring', 0, limit, 'WITHSCORES')
   is_more = #ring > 2 * limit
   for i = 1, #ring, 2 do join(ring[i], tonumber(ring[i + 1]), true) end
@@ -452,7 +454,7 @@ local function next_due()
       if not time then
         call('ZREM', 'soon', c)
       else
-        due = math.min(due, math.max(time, least))
+        due = math.min(due, math.max(time, at, least)) -- before `at` it is given to nobody
         if time > at then call('ZADD', 'soon', fmt('%.0f', time), c) end
       end
     end

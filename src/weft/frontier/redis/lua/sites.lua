@@ -115,7 +115,7 @@ local function write(s)
     if s.address then
       call('HSET', 's:' .. s.site, 'L', lanes)
     else
-      out[n + 1], out[n + 2], n = 'L', lanes, n + 2
+      out[n + 1], out[n + 2] = 'L', lanes
     end
   end
   call('HSET', home, unpack(out))
@@ -176,7 +176,7 @@ end
 
 -- Politeness towards a site, for a crawl with the section `d`. What the site asked for binds all of them.
 local function delay_of(s, d)
-  if s.lag > 0 and d.delay > 0 then
+  if d.delay > 0 then
     -- A site that has several requests at once answers that many in the time that one takes.
     local lag = s.single > 0 and s.lag or math.ceil(s.lag / d.places)
     return math.max(d.delay, s.C, s.x, lag)
