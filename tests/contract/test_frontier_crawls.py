@@ -290,7 +290,7 @@ def test_crawls_that_come_back_in_any_order_are_served_by_what_they_have_had(mak
 
 
 def test_a_turn_out_of_turn_of_a_light_crawl_makes_no_newcomer_wait(make: Make) -> None:
-    """One that has waited long for a site is far ahead of the others by its weight: a newcomer begins where they are."""
+    """One that has waited long for a site is far ahead of the others by its weight; a newcomer begins with these."""
     harness = make(delay_s=1.0)
     frontier = harness.start()
     light = frontier.open_crawl("light", CrawlLimits(), polite(1.0), weight=0.001)

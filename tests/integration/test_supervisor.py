@@ -9,9 +9,11 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from crawling import environment, until, weft
@@ -182,6 +184,28 @@ def test_every_way_out_of_the_block_is_a_clean_stop(tmp_path: Path, how: str, co
     assert popen.returncode == code, said
     assert process.state(redis) is None
     assert System(tmp_path).status()["redis"]["state"] == "stopped"
+    System(tmp_path).is_gone()
+
+
+@pytest.mark.parametrize("begin", ["start", "restart", "restart_if_dead"])
+def test_nothing_begins_anew_while_all_are_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: str) -> None:
+    looks = threading.Event()
+    with Supervisor(data_dir=str(tmp_path), services=["redis"]) as supervisor, ThreadPoolExecutor(1) as threads:
+        supervisor.start("redis")
+        # Whoever stops them sees that they have ended only when it has slept.
+        sleepy = SimpleNamespace(sleep=lambda _s: looks.wait(), monotonic=time.monotonic)
+        monkeypatch.setattr("weft.system.supervisor.time", sleepy)
+        stopping = threads.submit(supervisor.stop_all)
+        try:
+            until(lambda: supervisor.status().services[0].state == "stopped", 60, "the end of Redis")
+            with pytest.raises(Stopping):
+                getattr(supervisor, begin)("redis")
+        finally:
+            looks.set()
+            monkeypatch.undo()
+        stopping.result(patience(60))
+        assert System(tmp_path).processes() == []
+        supervisor.start("redis")
     System(tmp_path).is_gone()
 
 

@@ -174,9 +174,8 @@ class Supervisor(SiteScrapers):
         """Has a service run, and what it needs; returns when it is healthy. One that is healthy is left as it is."""
         with self._mutex:
             self._make([name])
-            for service in self._graph.with_needs(self._graph.named(name)):
-                if service.has_ended and not service.healthy:
-                    service.restart()
+            needed = self._graph.with_needs(self._graph.named(name))
+            self._begin_again([service for service in needed if service.has_ended and not service.healthy])
         self._wait_for([name], timeout_s)
 
     def start_redis(self) -> None:
@@ -208,9 +207,8 @@ class Supervisor(SiteScrapers):
         if self.is_alive(name):
             return False
         with self._mutex:
-            for service in self._graph.named(name):
-                if service.pid is None or service.report.health is Health.FAILING:
-                    service.restart()
+            found = self._graph.named(name)
+            self._begin_again([one for one in found if one.pid is None or one.report.health is Health.FAILING])
         self.start(name)
         return True
 
@@ -346,8 +344,14 @@ class Supervisor(SiteScrapers):
             found = self._graph.named(self._known(name))
             if not found:
                 raise BadInput(f"{name}: is not running here; it is none of the `services` of this supervisor")
-            for service in found:
-                service.restart()
+            self._begin_again(found)
+
+    def _begin_again(self, services: Iterable[Kept]) -> None:
+        """Has services started again; Stopping while all are stopped: what began anew then would never end."""
+        if self._graph.is_stopping:
+            raise Stopping("the services are being stopped")
+        for service in services:
+            service.restart()
 
     def _end_leftovers(self, records: Sequence[Identity], grace_s: float) -> list[int]:
         """Children of ours are no leftovers."""
