@@ -344,12 +344,23 @@ def test_a_page_whose_batch_was_lost_does_not_count_for_its_domain(make: Callabl
     assert urls_of(harness.frontier.claim("me", 9)) == []
 
 
+SUBDOMAINS = ("a.com", "www.a.com", "x.a.com", "y.a.com", "x.y.a.com", "a.com:8080", "x.a.com:8080")
+LONG_HOST = ".".join(["a" * 49] * 5)
+
+
 @each
-def test_every_origin_of_a_site_is_asked_for_its_own_robots_txt(make: Callable[..., Harness]) -> None:
+@pytest.mark.parametrize(
+    "origins",
+    [
+        pytest.param([f"{scheme}://{host}" for scheme in ("http", "https") for host in SUBDOMAINS], id="many"),
+        pytest.param([f"https://{LONG_HOST}:44{number}" for number in range(2)], id="longer than 255 bytes"),
+    ],
+)
+def test_every_origin_of_a_site_is_asked_for_its_own_robots_txt(
+    make: Callable[..., Harness], origins: list[str]
+) -> None:
     harness = make(delay_s=0.0)
     frontier = harness.start()
-    hosts = ("a.com", "www.a.com", "x.a.com", "y.a.com", "x.y.a.com", "a.com:8080", "x.a.com:8080")
-    origins = [f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts]
     frontier.admit(harness.crawl, [page(f"{origin}/{number}") for number in range(2) for origin in origins])
     asked = []
     for _ in range(3 * len(origins)):
@@ -361,25 +372,6 @@ def test_every_origin_of_a_site_is_asked_for_its_own_robots_txt(make: Callable[.
         harness.advance(1.0)
     names = [f"{origin}/{name}" for name in ("robots.txt", "0", "1") for origin in origins]
     assert sorted(asked) == sorted(names), "each once"
-
-
-@each
-def test_an_origin_whose_name_is_as_long_as_names_may_be_is_asked_as_others_are(make: Callable[..., Harness]) -> None:
-    harness = make(delay_s=0.0)
-    frontier = harness.start()
-    host = ".".join(["a" * 49] * 5)
-    origins = [f"https://{host}:44{number}" for number in range(2)]
-    assert len(host) == 249 and all(len(origin) > 255 for origin in origins)
-    frontier.admit(harness.crawl, [page(f"{origin}/{number}") for number in range(2) for origin in origins])
-    asked = []
-    for _ in range(3 * len(origins)):
-        lease = claim_one(harness)
-        asked.append(lease.url)
-        done(harness, lease, End.OTHER)
-        if lease.purpose is Purpose.ROBOTS:
-            frontier.robots_known(lease.about, RobotsRecord("allow", b"", 9e12), None)
-        harness.advance(1.0)
-    assert sorted(asked) == sorted(f"{origin}/{name}" for name in ("robots.txt", "0", "1") for origin in origins)
 
 
 @each
