@@ -68,6 +68,11 @@ def key(name: str) -> Callable[[dict[str, Any]], float | None]:
     return lambda section: section.get(name)
 
 
+def fresh(links: int) -> Callable[[dict[str, Any]], float | None]:
+    """What a link to a new URL costs on a page with so many."""
+    return lambda section: next((row["fresh_us"] for row in section.get("rows", ()) if row["new_a_page"] == links), None)
+
+
 def p99(name: str) -> Callable[[dict[str, Any]], float | None]:
     """The 99th percentile of what stands in the section."""
     return lambda section: section[name]["p99"] if name in section else None
@@ -117,7 +122,10 @@ FIGURES = {
         "half-new", HALF_NEW, "times as fast as Scrapy, half of the links new", times_faster("scrapy"), "x", least=14
     ),
     "fresh-links": Figure(
-        "fresh links", ["fresh_links"], "for a link to a new URL, all in, at worst", key("worst_us"), " µs", most=8
+        "fresh links", ["fresh_links"], "for a link to a new URL, all in, 100 of them a page", fresh(100), " µs", most=3
+    ),
+    "fresh-links-few": Figure(
+        "fresh links", ["fresh_links"], "for a link to a new URL, all in, 5 of them a page", fresh(5), " µs", most=8
     ),
     "slow-hosts": Figure(
         "slow hosts", ["slow_hosts"], "of what the delay allows on slow hosts", key("share"), least=0.95
