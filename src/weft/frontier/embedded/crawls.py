@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
@@ -124,7 +123,7 @@ class Crawls(Leases):
         owner.queued = 0
         owner.blocked.clear()
         self._queues.blocked.pop(crawl, None)
-        shutil.rmtree(owner.spill, ignore_errors=True)
+        self._recovery.delete(owner.spill)
         self._aside.pop(crawl, None)
         self._refusals_kept.pop(crawl, None)
         for rejection in self._rejected:
