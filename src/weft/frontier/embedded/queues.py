@@ -508,7 +508,7 @@ class Queues:
     def take_out(self, crawl: Crawl) -> Iterator[Lane]:
         """A crawl's lanes at sites that are at rest, to be emptied; a site that somebody must wait for stays awake."""
         while (rows := self.resting.take_due(crawl.number, float("inf"))) is not None:
-            site, lane = self._unpacked(crawl, rows)
+            site, lane = self._unpacked(crawl, rows, is_woken=False)
             yield lane
             if self._is_waited_for(site.clock, self._now()):
                 self.sites[site.key] = site
@@ -536,13 +536,14 @@ class Queues:
         self.schedule(site)
         return site
 
-    def _unpacked(self, crawl: Crawl, rows: list[bytes]) -> tuple[Site, Lane]:
+    def _unpacked(self, crawl: Crawl, rows: list[bytes], *, is_woken: bool = True) -> tuple[Site, Lane]:
         if rows[0].startswith(SITE):
             site, lane = unpacked_site(rows[0], crawl, self.address_clock)
             rows = rows[1:]
         else:
             key = self.key_of(unpacked_page(rows[0])[-1])
-            site = Site(key, self._site_clock(key))
+            # When an earlier process asked it is told once: to whoever may ask it next.
+            site = Site(key, self._site_clock(key) if is_woken else PolitenessClock())
             lane = site.lane(crawl)
             lane.served_at = self._now()
         for row in rows:
