@@ -235,4 +235,20 @@ def test_the_time_in_which_a_crawl_had_nothing_queued_is_not_one_in_which_it_wai
     assert bench.claim_one().crawl == bench.crawl
 
 
+@pytest.mark.parametrize("checkpoint_every", [-1_000_000, 1_000_000])
+def test_a_light_crawl_has_no_more_turns_after_a_restart_than_before(bench: Bench, checkpoint_every: int) -> None:
+    """What is brought back begins to wait then, whether a checkpoint or the journal tells of it."""
+    (light,) = bench.open(0.01, checkpoint_every=checkpoint_every)
+    for crawl in (bench.crawl, light):
+        bench.admit(*(f"https://{host}/{number}" for number in range(9) for host in "ab"), crawl=crawl)
+    bench.open(0.01, checkpoint_every=checkpoint_every)
+    served = []
+    for _ in range(5):
+        for lease in bench.frontier.claim("me", 9):
+            served.append(lease.crawl)
+            bench.fetch(lease)
+        bench.time += 1.1
+    assert (len(served), served.count(light)) == (10, 1)
+
+
 # ── a robots.txt at another site ───────────────────────────────────────────────────────────────────────────────────

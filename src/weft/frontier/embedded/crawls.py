@@ -194,9 +194,9 @@ class Crawls(Leases):
         for item in back:
             del aside[item.item]
             self._journal.delete("aside", item.item)
-            site = self._queues.site(self._queues.key_of(item.url))
-            self._queues.push_urgent(site.lane(owner), owner.at_known_depth(item))
-            self._queues.schedule(site)
+            lane = self._queues.lane_at(self._queues.key_of(item.url), owner)
+            self._queues.push_urgent(lane, owner.at_known_depth(item))
+            self._queues.schedule(lane.site)
         return len(back)
 
     def exhausted(self) -> bool:

@@ -429,9 +429,9 @@ class Leases(State):
             else:
                 self._journal.put("retries", item.item, attempt, wall, state.lane.crawl.number)
         # The site may have been forgotten while this was out.
-        lane = self._queues.site(state.site.key).lane(state.lane.crawl)
+        lane = self._queues.lane_at(state.site.key, state.lane.crawl)
         self._queues.push_urgent(lane, item, not_before, first=first)
-        self._queues.schedule(self._queues.site(state.site.key))
+        self._queues.schedule(lane.site)
 
     def _free_permit(self, lane: Lane) -> None:
         lane.flight -= 1

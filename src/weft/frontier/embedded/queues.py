@@ -325,6 +325,13 @@ class Queues:
         """Queues an item before the others of its lane."""
         lane.push_urgent(item, not_before, first=first)
         self.queued += 1
+    def lane_at(self, key: str, crawl: Crawl) -> Lane:
+        """A crawl's lane at a site, for something that is about to be queued there."""
+        lane = self.site(key).lane(crawl)
+        if not lane.queued:
+            lane.served_at = max(lane.served_at, self._now())  # before, it did not wait
+        return lane
+
         lane.crawl.queued += 1
 
     def pop(self, lane: Lane, now: float) -> Item | None:

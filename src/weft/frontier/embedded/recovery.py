@@ -152,7 +152,7 @@ class Recovery:
         crawl = self._queues.crawls[one.crawl]
         if (known := crawl.known(one.item)) is not None:
             known.ended = False  # its end was not durable; marked as ended it would be skipped by `pop`
-        lane = self._queues.site(self._queues.key_of(one.item.url)).lane(crawl)
+        lane = self._queues.lane_at(self._queues.key_of(one.item.url), crawl)
         attempt, not_before = self._queues.tried(one.item.item, now)
         item = msgspec.structs.replace(crawl.at_known_depth(one.item), attempt=attempt or one.item.attempt)
         self._queues.push_urgent(lane, item, not_before, first=True)
