@@ -187,6 +187,16 @@ def test_a_look_at_sites_at_rest_makes_none_of_them_due_early_after_a_restart(be
     assert len(bench.frontier.claim("me", 9)) == 3
 
 
+def test_a_page_that_was_found_nearer_is_one_of_those_that_are_given_up_with_their_site(bench: Bench) -> None:
+    bench.frontier.change_crawl(bench.crawl, CrawlLimits(max_depth=5), bench.frontier._section, 1.0)
+    bench.admit("https://a/0")
+    for depth in (4, 3, 2):
+        bench.frontier.admit(bench.crawl, [Found("https://a/1", depth)])
+    with log_lines("weft.frontier.politeness") as lines:
+        bench.fetch(bench.claim_one(), slow_down=True, retry_after_s=1e6)
+    assert [fields["urls"] for message, fields in lines if message == "site given up"] == [1]
+
+
 # ── crawls that have ended ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -252,3 +262,56 @@ def test_a_light_crawl_has_no_more_turns_after_a_restart_than_before(bench: Benc
 
 
 # ── a robots.txt at another site ───────────────────────────────────────────────────────────────────────────────────
+
+
+def lead_on(bench: Bench) -> None:
+    """The robots.txt that a page waits for leads to another site, where it is queued."""
+    bench.admit("https://x/1")
+    robots = bench.claim_one()
+    hop = Found("https://a/robots.txt", 0, robots.parent, 1, Purpose.ROBOTS, robots.about)
+    bench.frontier.admit(bench.crawl, [hop])
+    bench.frontier.cool([Ended(robots, bench.time, ok=True)])
+    bench.frontier.finish([Outcome(robots, End.OTHER)])
+
+
+def test_a_robots_txt_that_another_site_waits_for_does_not_come_to_rest(bench: Bench) -> None:
+    bench.frontier.robots_known("https://a", ALLOW, 3 * SOON_S)
+    lead_on(bench)
+    bench.queues.most_awake = 1
+    bench.queues.schedule(bench.queues.sites["a"])
+    assert bench.frontier.claim("me", 9) == []
+    bench.time += 3 * SOON_S + 1
+    robots = bench.claim_one()
+    assert (robots.url, robots.about) == ("https://a/robots.txt", "https://x")
+    bench.frontier.robots_known("https://x", ALLOW, None)
+    bench.frontier.finish([Outcome(robots, End.OTHER)])
+    assert bench.claim_one().url == "https://x/1"
+
+
+def test_a_robots_txt_cannot_be_had_whose_redirect_has_led_to_a_site_that_is_given_up(bench: Bench) -> None:
+    section = PolitenessSection(delay_s=1.0, places=1, breaker_failures=1, breaker_reset_s=10.0, breaker_max_probes=1)
+    bench.frontier.change_crawl(bench.crawl, CrawlLimits(), section, 1.0)
+    lead_on(bench)
+    for _ in range(2):
+        robots = bench.claim_one()
+        assert robots.url == "https://a/robots.txt"
+        bench.frontier.cool([Ended(robots, bench.time, ok=False)])
+        bench.frontier.finish([Outcome(robots, End.RETRY)])
+        bench.time += 11.0
+    assert bench.claim_one().url == "https://x/1", "nobody waits for it any more"
+    record = bench.frontier.robots("https://x")
+    assert record is not None and (record.status, record.expires) == ("unreachable", WALL + bench.time + 600.0)
+
+
+def test_a_robots_txt_that_an_ended_crawl_has_at_another_site_is_asked_for_by_who_waits_for_it(bench: Bench) -> None:
+    (other,) = bench.open(1.0)
+    lead_on(bench)
+    robots = bench.claim_one()
+    bench.admit("https://x/2", crawl=other)
+    bench.frontier.close_crawl(bench.crawl)
+    bench.time += 2.0
+    assert bench.frontier.claim("me", 9) == []
+    bench.frontier.cool([Ended(robots, bench.time, ok=True)])
+    bench.frontier.finish([Outcome(robots, End.OTHER)])
+    again = bench.claim_one()
+    assert (again.url, again.crawl) == ("https://x/robots.txt", other)

@@ -97,6 +97,10 @@ class Queues:
             key = self._keys[origin] = urls.domain(host) if self.section.key_scope == "domain" else host
         return key
 
+    def key_about(self, about: str) -> str:
+        """The politeness key of an origin, as a robots.txt is about one: behind a trust."""
+        return self.key_of(about.rpartition(" ")[2] + "/")
+
     def site(self, key: str) -> Site:
         """The site of a key, with its saved politeness state where there is one."""
         site = self.sites.get(key) or self.woken(key)
@@ -321,10 +325,6 @@ class Queues:
         site = self._by_origin.get(origin)
         return None if site is None or site.gone else site
 
-    def push_urgent(self, lane: Lane, item: Item, not_before: float = 0.0, *, first: bool = False) -> None:
-        """Queues an item before the others of its lane."""
-        lane.push_urgent(item, not_before, first=first)
-        self.queued += 1
     def lane_at(self, key: str, crawl: Crawl) -> Lane:
         """A crawl's lane at a site, for something that is about to be queued there."""
         lane = self.site(key).lane(crawl)
@@ -332,6 +332,10 @@ class Queues:
             lane.served_at = max(lane.served_at, self._now())  # before, it did not wait
         return lane
 
+    def push_urgent(self, lane: Lane, item: Item, not_before: float = 0.0, *, first: bool = False) -> None:
+        """Queues an item before the others of its lane."""
+        lane.push_urgent(item, not_before, first=first)
+        self.queued += 1
         lane.crawl.queued += 1
 
     def pop(self, lane: Lane, now: float) -> Item | None:
@@ -508,14 +512,14 @@ class Queues:
     def lanes_at_rest(self, crawl: Crawl) -> Iterator[Lane]:
         """A crawl's lanes at sites that are at rest, which they stay."""
         for rows in self.resting.of_crawl(crawl.number):
-            site, lane = self._unpacked(crawl, rows)
+            site, lane = self._unpacked(crawl, rows, is_woken=False)
             del crawl.sites[site]
             yield lane
 
     def take_out(self, crawl: Crawl) -> Iterator[Lane]:
         """A crawl's lanes at sites that are at rest, to be emptied; a site that somebody must wait for stays awake."""
         while (rows := self.resting.take_due(crawl.number, float("inf"))) is not None:
-            site, lane = self._unpacked(crawl, rows, is_woken=False)
+            site, lane = self._unpacked(crawl, rows)
             yield lane
             if self._is_waited_for(site.clock, self._now()):
                 self.sites[site.key] = site
@@ -571,6 +575,9 @@ class Queues:
             for lane in site.lanes
         ):
             return None
+        robots = waiting[0].robots or ()
+        if any(self.key_about(item.about) != site.key for _, _, item in robots):
+            return None  # another site waits for what a redirect led to here
         return waiting[0]
 
     def _bring_to_rest(self, site: Site, lane: Lane, due: float) -> None:
