@@ -144,9 +144,10 @@ def test_one_that_has_been_written_is_noticed_with_the_next_commit(tmp_path: Pat
     frontier = opened(tmp_path)
     fill(frontier, 0, 5)
     frontier._checkpoint()
-    assert frontier._saving is not None and frontier._saving.is_over(wait=True)
+    saving = frontier._saving
+    assert saving is not None and saving.is_over(wait=True)
     frontier.commit()
-    assert frontier._saving is None and SpillQueue.unused is None, "files are deleted again"
+    assert (frontier._saving, SpillQueue.unused) == (None, None), "files are deleted again"
     frontier.close()
 
 
