@@ -189,12 +189,13 @@ def test_a_look_at_sites_at_rest_makes_none_of_them_due_early_after_a_restart(be
 
 def test_a_page_that_was_found_nearer_is_one_of_those_that_are_given_up_with_their_site(bench: Bench) -> None:
     bench.frontier.change_crawl(bench.crawl, CrawlLimits(max_depth=5), bench.frontier._section, 1.0)
-    bench.admit("https://a/0")
-    for depth in (4, 3, 2):
-        bench.frontier.admit(bench.crawl, [Found("https://a/1", depth)])
     with log_lines("weft.frontier.politeness") as lines:
-        bench.fetch(bench.claim_one(), slow_down=True, retry_after_s=1e6)
-    assert [fields["urls"] for message, fields in lines if message == "site given up"] == [1]
+        for host in "ab":
+            bench.admit(f"https://{host}/0")
+            for depth in (4, 3, 2):
+                bench.frontier.admit(bench.crawl, [Found(f"https://{host}/1", depth)])
+            bench.fetch(bench.claim_one(), slow_down=True, retry_after_s=1e6)
+    assert [fields["urls"] for message, fields in lines if message == "site given up"] == [1, 1]
 
 
 # ── crawls that have ended ─────────────────────────────────────────────────────────────────────────────────────────
@@ -315,3 +316,25 @@ def test_a_robots_txt_that_an_ended_crawl_has_at_another_site_is_asked_for_by_wh
     bench.frontier.finish([Outcome(robots, End.OTHER)])
     again = bench.claim_one()
     assert (again.url, again.crawl) == ("https://x/robots.txt", other)
+
+
+def test_a_robots_txt_that_is_dropped_at_another_site_is_asked_for_by_who_waits_for_it(bench: Bench) -> None:
+    (other,) = bench.open(1.0)
+    lead_on(bench)
+    bench.admit("https://x/2", crawl=other)
+    bench.time += 2.0
+    bench.queues.sites["a"].clock.due = bench.time + 60.0
+    assert bench.frontier.claim("me", 9) == []
+    bench.frontier.drop(bench.crawl)
+    again = bench.claim_one()
+    assert (again.url, again.crawl, bench.frontier.robots("https://x")) == ("https://x/robots.txt", other, None)
+
+
+def test_a_robots_txt_that_is_given_up_with_its_own_site_is_not_known(bench: Bench) -> None:
+    bench.admit("https://x/1")
+    robots = bench.claim_one()
+    bench.frontier.cool([Ended(robots, bench.time, ok=False)])
+    bench.frontier.finish([Outcome(robots, End.RETRY, 60.0)])
+    site = bench.queues.sites["x"]
+    bench.frontier._reject(site.lanes[0], Reason.BREAKER)
+    assert bench.frontier.robots("https://x") is None
