@@ -253,7 +253,7 @@ def test_what_is_set_aside_and_found_nearer_comes_back_there(make: Make) -> None
 
 
 @pytest.mark.parametrize("limit", [1, 9])
-@pytest.mark.parametrize("kill", ["none", "before", "after"])
+@pytest.mark.parametrize("kill", ["none", "before", "after", "at last"])
 def test_what_is_found_nearer_while_it_is_set_aside_comes_back_there_and_once(
     make: Make, kill: str, limit: int
 ) -> None:
@@ -274,6 +274,10 @@ def test_what_is_found_nearer_while_it_is_set_aside_comes_back_there_and_once(
     (lease,) = frontier.claim("me", limit)
     assert (lease.url, lease.depth) == ("http://a/1", 2)
     done(harness, lease)
+    if kill == "at last":
+        frontier.commit()
+        frontier = harness.crash()
+        harness.advance(1)
     assert frontier.claim("me", 9) == []
 
 
@@ -290,6 +294,27 @@ def test_a_page_that_was_found_nearer_is_rejected_once(make: Make) -> None:
     assert frontier.stats().finished == 1
     frontier.admit(harness.crawl, [page("http://a/1", 1)])
     assert frontier.claim("me", 9) == [], "it has ended, and was not fetched"
+
+
+@pytest.mark.parametrize("was", ["tried", "set aside"])
+def test_a_page_that_was_found_nearer_while_it_was_not_in_its_queue_is_rejected_once(make: Make, was: str) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start(CrawlLimits(max_depth=5))
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [page("http://a/1", 4)])
+    lease = claim_one(harness)
+    if was == "tried":
+        cool(harness, lease, ok=False)
+        frontier.finish([Outcome(lease, End.RETRY, 60.0)])
+    else:
+        frontier.set_aside([lease])
+    frontier.admit(harness.crawl, [page("http://a/1", 2)])
+    frontier.take_back(harness.crawl, lambda _: True)
+    frontier.drop(harness.crawl)
+    (rejected,) = frontier.rejections()
+    assert (rejected.item.url, rejected.item.depth) == ("http://a/1", 2)
+    frontier.ended([rejected.item.item])
+    assert (frontier.stats().queued, frontier.stats().finished) == (0, 1)
 
 
 def test_a_page_that_was_found_nearer_and_is_out_is_not_rejected(make: Make) -> None:
@@ -339,7 +364,7 @@ def test_a_site_is_remembered_for_as_long_as_the_slowest_crawl_may_have_to_wait(
     assert claim_one(harness).crawl == slow
 
 
-@pytest.mark.parametrize("ends", ["closed", "paused"])
+@pytest.mark.parametrize("ends", ["closed", "paused", "dropped"])
 def test_a_robots_txt_that_one_crawl_will_not_ask_for_again_is_asked_for_by_another(make: Make, ends: str) -> None:
     harness = make(delay_s=0.0)
     frontier = harness.start()
@@ -349,6 +374,7 @@ def test_a_robots_txt_that_one_crawl_will_not_ask_for_again_is_asked_for_by_anot
     frontier.admit(harness.crawl, pages("a", 3))
     cool(harness, robots, ok=False)
     frontier.finish([Outcome(robots, End.RETRY, wait_s=5)])
+    assert frontier.claim("me", 9) == [], "both wait for it"
     if ends == "closed":
         frontier.close_crawl(other)
         frontier.closed(other)
@@ -356,6 +382,9 @@ def test_a_robots_txt_that_one_crawl_will_not_ask_for_again_is_asked_for_by_anot
         while not frontier.forget_crawl(other):
             pass
         assert frontier.stats().queued == 3
+    elif ends == "dropped":
+        frontier.drop(other)
+        assert (len(frontier.rejections()), frontier.stats().queued) == (2, 3)
     else:
         frontier.pause(other)
         queued = [frontier.crawl_standing(crawl).queued for crawl in (harness.crawl, other)]

@@ -93,3 +93,23 @@ def test_nothing_is_logged_of_a_site_that_answers(make: Callable[..., Harness], 
         done(harness, claim_one(harness))
     harness.frontier.commit()
     assert logged == []
+
+
+def test_a_robots_txt_is_no_url_that_is_given_up_with_its_site(
+    make: Callable[..., Harness], logged: list[Line]
+) -> None:
+    harness = make(delay_s=1.0, breaker_failures=1, breaker_reset_s=300.0, breaker_max_probes=1)
+    frontier = harness.start()
+    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    for _ in range(2):
+        robots = claim_one(harness)
+        cool(harness, robots, ok=False)
+        frontier.finish([Outcome(robots, End.RETRY)])
+        harness.advance(301)
+    assert frontier.claim("me", 9) == [], "what is left of the site is its robots.txt"
+    assert sorted(one.item.url for one in frontier.rejections()) == ["http://a/1", "http://a/2"]
+    assert logged == [
+        ("breaker opened", {"site": "a", "reset_s": 300}),
+        ("breaker probe failed", {"site": "a", "probes": 1}),
+        ("site given up", {"site": "a", "reason": "breaker", "urls": 2}),
+    ]

@@ -518,3 +518,13 @@ def test_rejected_items_are_reported_as_they_were_found(make: Callable[..., Harn
     frontier.ended([one.item.item for one in rejected])
     frontier.commit()
     assert harness.crash().stats().queued == 0
+
+
+def test_a_robots_txt_that_asks_for_the_same_delay_again_puts_nothing_off(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    frontier.robots_known("http://a", ALLOW, 30.0)
+    frontier.admit(harness.crawl, [page("http://a/1")])
+    harness.advance(31)
+    frontier.robots_known("http://a", ALLOW, 30.0)
+    assert claim_one(harness).url == "http://a/1"

@@ -171,3 +171,15 @@ def test_a_site_that_has_eased_to_a_crawls_own_delay_does_not_hold_up_one_with_l
     harness.frontier.pause(harness.crawl)
     harness.frontier.admit(eager, [page("http://a/eager")])
     assert claim_one(harness).delay_s == 0.5
+
+
+def test_an_answer_that_nobody_has_timed_counts_as_a_quick_one(make: Callable[..., Harness]) -> None:
+    harness = begin(make)
+    lease = claim_one(harness)
+    cool(harness, lease, ok=True)
+    harness.frontier.finish([Outcome(lease, End.OTHER)])
+    delays = []
+    for _ in range(2):
+        harness.advance(60.0)
+        delays.append(answer(harness, 9.0))
+    assert delays == pytest.approx([1.0, 2.25], abs=1e-4), "a quarter of nine seconds is much longer than nothing"

@@ -142,3 +142,20 @@ def test_those_for_which_there_was_no_room_are_kept_for_a_larger_crawl(make: Cal
     assert frontier.left_sitemaps(harness.crawl + 1) == []
     frontier.open_crawl("test", CrawlLimits(max_sitemaps=4))
     assert frontier.admit(harness.crawl, frontier.left_sitemaps(harness.crawl)).new == 2
+
+
+def test_a_sitemap_that_is_to_be_tried_again_long_after_its_request_is(make: Callable[..., Harness]) -> None:
+    """Its site may have been forgotten meanwhile."""
+    harness = make(delay_s=1.0, lease_s=1000.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, [sitemap(0)])
+    (lease,) = frontier.claim("me", 1)
+    cool(harness, lease, ok=False)
+    for _ in range(4):
+        harness.advance(60)
+        assert frontier.claim("me", 9) == []
+    frontier.finish([Outcome(lease, End.RETRY, 5.0)])
+    harness.advance(6)
+    (again,) = frontier.claim("me", 9)
+    assert (again.url, again.attempt) == (lease.url, 1)

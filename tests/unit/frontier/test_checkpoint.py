@@ -9,7 +9,7 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits
-from weft.frontier.embedded import checkpoint
+from weft.frontier.embedded import checkpoint, recovery, spill
 from weft.frontier.embedded.checkpoint import Reader
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.sites import Crawl
@@ -105,4 +105,26 @@ def test_depths_that_nobody_needs_any_more_are_passed_over(tmp_path: Path, later
         frontier.open_crawl(name, limits)
     assert frontier.recover() == 9 * len(later)
     assert frontier.admit(2, [Found(f"https://a.test/2/{page}", 1) for page in range(10)]).new == 1
+    frontier.close()
+
+
+def test_one_of_another_layout_is_as_good_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(recovery, "LAYOUT", 3)
+        path = written(tmp_path / "f", CrawlLimits())
+    assert not is_used(path, CrawlLimits())
+    assert not is_used(path, CrawlLimits(), last_seq=0), "nor does it tell how long the journal must be"
+
+
+def test_a_long_queue_of_a_crawl_that_is_not_open_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spill, "PIECE", 40)
+    monkeypatch.setattr(spill, "_DUMPED", 60)
+    written(tmp_path / "f", CrawlLimits(), CrawlLimits())
+    frontier = EmbeddedFrontier(tmp_path / "f", PolitenessSection(delay_s=0.0, places=1))
+    assert frontier.open_crawl("crawl1", CrawlLimits()) == 2
+    monkeypatch.setattr(frontier._journal, "admitted_since", lambda *_: iter(()))
+    assert frontier.recover() == 9
+    assert [item.url for item in frontier.items(2)] == [f"https://a.test/2/{page}" for page in range(9)]
     frontier.close()

@@ -13,7 +13,9 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.errors import BadInput, Damaged
+from weft.frontier.clock import MachineClock
 from weft.frontier.contract import CrawlLimits, RobotsRecord
+from weft.frontier.embedded import rows
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.journal import Journal, check_size
 from weft.frontier.mark import read_mark
@@ -161,10 +163,13 @@ def open_in(folder: Path) -> list[str]:
     return sorted(name for name in held if name.startswith(str(folder)))
 
 
-def test_nothing_is_left_open(tmp_path: Path) -> None:
+def test_nothing_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "_BUFFER", 1)  # sites at rest are in a file
     for life in range(3):
         section = PolitenessSection(delay_s=1.0, places=1)
-        frontier = EmbeddedFrontier(tmp_path / "f", section, checkpoint_every=-1_000_000)
+        frontier = EmbeddedFrontier(
+            tmp_path / "f", section, checkpoint_every=-1_000_000, most_awake=0, machine=MachineClock(tmp_path / "clock")
+        )
         crawl = frontier.open_crawl("test", CrawlLimits())
         frontier.recover()
         frontier.admit(crawl, [Found(f"http://a/{life}", 0)])
@@ -172,7 +177,8 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
         held = open_in(tmp_path)
         frontier.sync()
         frontier.commit()
-        assert open_in(tmp_path) == held != []
+        assert open_in(tmp_path) == held
+        assert {"clock", "0.rows", "frontier.db", "lock"} <= {Path(name).name for name in held}
         frontier.close()
         shelf, box = Shelf(tmp_path / "robots.db"), FileOutbox(tmp_path / "outbox.db")
         marks = Marks(tmp_path / "marks", "slot")
@@ -185,6 +191,15 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
         view = FrontierView([tmp_path / "f"])
         view.entries("http://a/0")
         view.close()
+        assert open_in(tmp_path) == []
+
+
+def test_a_frontier_that_cannot_be_opened_holds_nothing_open(tmp_path: Path) -> None:
+    """Whoever mends it can open it in the same process."""
+    (tmp_path / "frontier.db").write_bytes(b"no database" * 20)
+    for _ in range(2):
+        with pytest.raises(Damaged, match="is not a frontier"):
+            EmbeddedFrontier(tmp_path, PolitenessSection(delay_s=1.0, places=1))
         assert open_in(tmp_path) == []
 
 

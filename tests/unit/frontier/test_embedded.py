@@ -280,6 +280,7 @@ def test_what_is_leased_and_what_is_rejected_is_in_a_checkpoint_and_a_robots_txt
 
 def test_batches_are_over_as_far_as_they_are_acknowledged(bench: Bench) -> None:
     bench.settings |= {"delay_s": 0.0, "places": 9}
+    assert bench.open().acknowledged == 0, "no batch was stored"
     for every in (-1_000_000, 1_000_000):
         frontier = bench.open(checkpoint_every=every)
         allow(frontier, "https://a")
@@ -327,6 +328,19 @@ def test_refusals_are_remembered_up_to_a_bound(bench: Bench, monkeypatch: pytest
         assert (view.refusal("https://x/4", crawl=2), view.refusal("https://x/0", crawl=1)) == ("trap", "scope")
     finally:
         view.close()
+
+
+def test_only_an_end_that_tells_something_of_its_site_is_written_at_once(bench: Bench) -> None:
+    bench.settings["delay_s"] = 0.0
+    frontier = bench.open()
+    allow(frontier, "https://a")
+    for number, slow_down in enumerate((False, True, False)):
+        frontier.admit(1, [Found(f"https://a/{number}", 0)])
+        (lease,) = frontier.claim("me", 9)
+        frontier.cool([Ended(lease, frontier.now(), ok=True, slow_down=slow_down)])
+        assert (frontier._journal.waiting == 0) == slow_down, number
+        frontier.finish([Outcome(lease, End.PAGE)])
+        bench.time += 100
 
 
 def test_every_request_is_logged_with_its_key_its_delay_and_its_places(bench: Bench) -> None:

@@ -120,8 +120,9 @@ def test_a_long_queue_comes_back_from_a_checkpoint_piece_by_piece(
     assert [lease.url for lease in frontier.claim("me", 9)] == ["http://a/deeper"], "nothing is left before it"
 
 
-def test_what_the_journal_still_knows_is_not_counted_twice(bench: Bench) -> None:
-    frontier = bench.open()
+@pytest.mark.parametrize("checkpoint_every", [-1_000_000, 1_000_000])
+def test_what_the_journal_or_a_checkpoint_still_knows_is_not_counted_twice(bench: Bench, checkpoint_every: int) -> None:
+    frontier = bench.open(checkpoint_every=checkpoint_every)
     frontier.admit(1, [Found("http://a/1", 1)])
     frontier = bench.open(from_store=True)
     frontier.restore_stored(1, [(Found("http://a/1", 1), 1), (Found("http://a/2", 1), 2), (Found("http://a/3", 1), 3)])

@@ -99,3 +99,13 @@ def test_only_those_whose_own_delay_is_over_are_offered() -> None:
     assert lane is not None and lane.crawl is quick and not fairness
     fairness.offer(site, 110.0)
     assert serve(fairness, 2) == {1: 1, 2: 1}
+
+
+def test_one_that_was_served_before_its_first_turn_has_paid_for_it() -> None:
+    """In another's turn, because it had waited long."""
+    fairness, one, other = Fairness(), crawl(1), crawl(2)
+    fairness.served(one)
+    for each in (one, other):
+        offer(fairness, each)
+    lane = fairness.next()
+    assert lane is not None and lane.crawl is other

@@ -140,6 +140,16 @@ def test_the_order_is_that_of_the_due_times_whenever_they_were_added() -> None:
     assert (order.pop(13.0), order.pop(13.0)) == (mark(1), None)
 
 
+@pytest.mark.parametrize("others", [[], [3600.0]])
+def test_what_is_due_later_than_those_that_are_being_read_comes_in_its_own_time(others: list[float]) -> None:
+    order = Order()
+    for number, due in enumerate([10.0, 10.0, *others]):
+        order.add(mark(number), due)
+    assert order.pop(10.0) == mark(0)
+    order.add(mark(9), 20.0)
+    assert [order.pop(19.9), order.pop(19.9), order.next_due()] == [mark(1), None, 20.0]
+
+
 def test_a_site_at_rest_takes_less_than_a_hundred_bytes(tmp_path: Path) -> None:
     resting, count = Resting(tmp_path / "sites"), 100_000
     tracemalloc.start()
@@ -578,13 +588,17 @@ def test_of_those_that_nobody_knows_as_many_are_woken_as_have_a_turn(
     assert at_rest - len(bench.queues.resting) == 2 + 3
 
 
-def test_a_site_that_was_awake_in_between_is_told_once(tmp_path: Path) -> None:
+def test_a_site_that_was_awake_in_between_is_told_once_and_hides_none_behind_it(tmp_path: Path) -> None:
     resting = Resting(tmp_path)
-    resting.add("a", 1, b"first", 5.0)
-    resting.add("b", 1, b"other", 6.0)
-    assert resting.take("a") == (1, [b"first"])
-    resting.add("a", 1, b"second", 7.0)
-    assert sorted(resting.of_crawl(1)) == [[b"other"], [b"second"]]
+    for due, key in enumerate(("gone", "moved", "again", "other"), 5):
+        resting.add(key, 1, key.encode(), float(due))
+    for key in ("gone", "moved", "again"):
+        assert resting.take(key) == (1, [key.encode()])
+    resting.add("again", 1, b"again, later", 9.0)
+    resting.add("moved", 2, b"of another crawl", 9.0)
+    resting.add("last", 1, b"last", 10.0)
+    assert sorted(resting.of_crawl(1)) == [[b"again, later"], [b"last"], [b"other"]]
+    assert list(resting.of_crawl(2)) == [[b"of another crawl"]]
     resting.close()
 
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -66,22 +66,31 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "_BUFFER", 1)
 
 
-def test_a_checkpoint_is_of_the_moment_of_its_fork_whatever_happens_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_pieces: None
-) -> None:
-    """While the child waits, the queues' files are used up, deleted and begun anew."""
-    frontier = opened(tmp_path)
-    fill(frontier, 0, 30)
-    wanted, (read, write) = queued(frontier), os.pipe()
+@pytest.fixture
+def go_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], object]]:
+    """No checkpoint is written before this is called."""
+    read, write = os.pipe()
     records = Writer._records
 
     def held_up(self: Writer, *args: Any) -> Iterator[Any]:
-        os.read(gate, 1)
+        os.read(read, 1)
         return records(self, *args)
 
     monkeypatch.setattr(Writer, "_records", held_up)
     monkeypatch.setattr(os, "closerange", lambda *_: None)
-    gate = read
+    yield lambda: os.write(write, b"x")
+    os.write(write, b"x")
+    os.close(read)
+    os.close(write)
+
+
+def test_a_checkpoint_is_of_the_moment_of_its_fork_whatever_happens_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_pieces: None, go_on: Callable[[], object]
+) -> None:
+    """While the child waits, the queues' files are used up, deleted and begun anew."""
+    frontier = opened(tmp_path)
+    fill(frontier, 0, 30)
+    wanted = queued(frontier)
     frontier._checkpoint()
     assert frontier._is_saving()
     for host in HOSTS:
@@ -90,15 +99,66 @@ def test_a_checkpoint_is_of_the_moment_of_its_fork_whatever_happens_then(
     frontier.drop(1)
     fill(frontier, 100, 30)
     assert not taken or SpillQueue.unused is not None
-    os.write(write, b"x")
+    go_on()
     assert not frontier._is_saving(wait=True)
     assert SpillQueue.unused is None
     assert frontier._queues.resting.rows._kept is None, "from now on files are deleted at once"
     frontier._since_checkpoint = 0
     frontier.close()
-    os.close(read)
-    os.close(write)
     assert restored(tmp_path, monkeypatch) == wanted
+
+
+@pytest.mark.parametrize("end", ["dropped", "closed"])
+def test_files_of_a_crawl_that_ends_while_a_checkpoint_is_written_go_after_that(
+    tmp_path: Path, small_pieces: None, go_on: Callable[[], object], end: str
+) -> None:
+    frontier = opened(tmp_path)
+    fill(frontier, 0, 30)
+    files = list((tmp_path / "spill" / "1").rglob("*.queue"))
+    frontier._checkpoint()
+    frontier.drop(1) if end == "dropped" else frontier.close_crawl(1)
+    assert files and all(file.exists() for file in files), "they are being read"
+    go_on()
+    with log_lines("weft.frontier") as lines:
+        assert not frontier._is_saving(wait=True)
+    assert lines == [] and (tmp_path / "checkpoint").exists()
+    assert not any(file.exists() for file in files)
+    assert (tmp_path / "spill" / "1").exists() == (end == "dropped")
+    frontier.close()
+
+
+def test_what_is_at_rest_is_read_from_its_files_by_the_process_that_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_pieces: None
+) -> None:
+    frontier = opened(tmp_path)
+    fill(frontier, 0, 30)
+    wanted = queued(frontier)
+    frontier._checkpoint()
+    assert not frontier._is_saving(wait=True)
+    frontier._since_checkpoint = 0
+    frontier.close()
+    assert restored(tmp_path, monkeypatch) == wanted
+
+
+def test_one_that_has_been_written_is_noticed_with_the_next_commit(tmp_path: Path) -> None:
+    frontier = opened(tmp_path)
+    fill(frontier, 0, 5)
+    frontier._checkpoint()
+    saving = frontier._saving
+    assert saving is not None and saving.is_over(wait=True)
+    frontier.commit()
+    assert (frontier._saving, SpillQueue.unused) == (None, None), "files are deleted again"
+    frontier.close()
+
+
+def test_the_last_one_is_written_by_the_process_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another would die with it."""
+    frontier = opened(tmp_path)
+    fill(frontier, 0, 5)
+    frontier._checkpoint_every, frontier._since_checkpoint = 0, 5
+    monkeypatch.setattr(frontier._recovery, "save_beside", lambda *_: pytest.fail("it is written by another"))
+    frontier.close()
+    assert (tmp_path / "checkpoint").exists()
 
 
 def test_one_that_is_killed_in_the_middle_leaves_the_old_checkpoint(
@@ -194,8 +254,12 @@ def test_one_that_is_over_stays_so() -> None:
     assert saving.is_over() and saving.is_over(wait=True)
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_one_that_was_not_written_is_told(fails: bool) -> None:
+def _fail() -> None:
+    raise OSError("the disk is full")
+
+
+@pytest.mark.parametrize(("write", "fails"), [(lambda: None, False), (lambda: os._exit(7), True), (_fail, True)])
+def test_one_that_was_not_written_is_told(write: Callable[[], None], fails: bool) -> None:
     with log_lines("weft.frontier") as lines:
-        assert Saving(lambda: os._exit(7) if fails else None).is_over(wait=True)
+        assert Saving(write).is_over(wait=True)
     assert [message for message, _ in lines] == ["a checkpoint was not written: the one before stays"] * fails

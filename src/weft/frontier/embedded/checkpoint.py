@@ -199,7 +199,7 @@ class Reader:
             for _ in record.more:
                 self._next(bytes)
             return
-        lane = queues.site(record.key).lane(crawl)
+        lane = queues.lane_at(record.key, crawl)
         for origin in record.origins:
             lane.place_of(origin)
         for depth, count, piece in record.queues:

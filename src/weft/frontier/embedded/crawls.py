@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
@@ -124,7 +123,7 @@ class Crawls(Leases):
         owner.queued = 0
         owner.blocked.clear()
         self._queues.blocked.pop(crawl, None)
-        shutil.rmtree(owner.spill, ignore_errors=True)
+        self._recovery.delete(owner.spill)
         self._aside.pop(crawl, None)
         self._refusals_kept.pop(crawl, None)
         for rejection in self._rejected:
@@ -195,9 +194,9 @@ class Crawls(Leases):
         for item in back:
             del aside[item.item]
             self._journal.delete("aside", item.item)
-            site = self._queues.site(self._queues.key_of(item.url))
-            self._queues.push_urgent(site.lane(owner), owner.at_known_depth(item))
-            self._queues.schedule(site)
+            lane = self._queues.lane_at(self._queues.key_of(item.url), owner)
+            self._queues.push_urgent(lane, owner.at_known_depth(item))
+            self._queues.schedule(lane.site)
         return len(back)
 
     def exhausted(self) -> bool:

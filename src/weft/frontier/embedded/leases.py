@@ -27,6 +27,8 @@ from weft.frontier.embedded.state import State
 from weft.frontier.politeness import LONG_WAIT, AddressClock, PolitenessClock, Shown, log_change
 from weft.records import Lease, Purpose, Reason
 
+UNREACHABLE_S = 600.0  # until a robots.txt is asked for again that cannot be had where it is
+
 
 class LiveLease:
     """A lease that is out, with the site, lane, clock and item that it holds."""
@@ -124,7 +126,7 @@ class Leases(State):
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
         """Remembers an origin's robots.txt; its Crawl-delay raises the site's delay."""
         self._robots.learn(origin, record)
-        site = self._queues.site(self._queues.key_of(origin.rpartition(" ")[2] + "/"))
+        site = self._queues.site(self._queues.key_about(origin))
         if crawl_delay_s and crawl_delay_s > site.clock.crawl_delay_s:
             site.clock.crawl_delay_s = crawl_delay_s
             site.clock.forced_single = True
@@ -292,12 +294,20 @@ class Leases(State):
 
     def _release_robots(self, lane: Lane) -> None:
         """Other crawls must not wait for a robots.txt that this one will not ask for."""
-        for _, _, item in lane.robots or ():
-            self._robots.pending.discard(item.about)
-            self._queues.queued -= 1
-            lane.crawl.queued -= 1
-            lane.queued -= 1
-        lane.robots = None
+        released, lane.robots = lane.robots or (), None
+        self._queues.queued -= len(released)
+        lane.crawl.queued -= len(released)
+        lane.queued -= len(released)
+        for _, _, item in released:
+            self._let_go(item.about, lane.site)
+
+    def _let_go(self, about: str, here: Site | None = None) -> None:
+        """A robots.txt does not come from who was to ask for it: whoever waits for it may ask. A redirect may have led
+        from their site to another; `here`: the one that is scheduled in any case."""
+        self._robots.pending.discard(about)
+        site = self._queues.sites.get(self._queues.key_about(about))
+        if site is not None and site is not here:
+            self._queues.schedule(site)
 
     def _mark(self, item: Item, crawl: Crawl, *, leased: bool) -> None:
         if (known := crawl.known(item)) is not None:
@@ -396,7 +406,8 @@ class Leases(State):
     def _end_lease(self, state: LiveLease, outcome: Outcome, batch: int) -> None:
         lane, item = state.lane, state.item
         if lane.crawl.is_closed:
-            self._robots.pending.discard(item.about)
+            if item.purpose is Purpose.ROBOTS:
+                self._let_go(item.about, state.site)
             return
         if outcome.end in (End.RETRY, End.RELEASE):
             again = outcome.end is End.RETRY
@@ -414,9 +425,11 @@ class Leases(State):
         item = state.item
         wall = self._wall() + max(0.0, not_before - self.now())
         if state.lane.crawl.is_closed or (item.purpose is Purpose.ROBOTS and state.lane.crawl.paused):
-            if item.purpose is Purpose.ROBOTS and attempt != item.attempt:
+            if item.purpose is not Purpose.ROBOTS:
+                return
+            if attempt != item.attempt:
                 self._robots.failed(item.about, attempt, wall)
-            self._robots.pending.discard(item.about)  # whoever needs it next asks for it again, when its wait is over
+            self._let_go(item.about, state.site)  # whoever needs it next asks for it again, when its wait is over
             return
         if item.purpose is Purpose.PAGE:
             self._free_permit(state.lane)
@@ -429,9 +442,9 @@ class Leases(State):
             else:
                 self._journal.put("retries", item.item, attempt, wall, state.lane.crawl.number)
         # The site may have been forgotten while this was out.
-        lane = self._queues.site(state.site.key).lane(state.lane.crawl)
+        lane = self._queues.lane_at(state.site.key, state.lane.crawl)
         self._queues.push_urgent(lane, item, not_before, first=first)
-        self._queues.schedule(self._queues.site(state.site.key))
+        self._queues.schedule(lane.site)
 
     def _free_permit(self, lane: Lane) -> None:
         lane.flight -= 1
@@ -441,18 +454,31 @@ class Leases(State):
     def _reject(self, lane: Lane, reason: Reason) -> None:
         """Empties a lane; `rejections` returns its items."""
         waiting = list(lane.items())
-        if waiting:
-            log_change(reason, lane.key, len(waiting))
         self._queues.queued -= lane.queued
         lane.crawl.queued -= lane.queued
         lane.clear()
+        before = len(self._rejected)
         for item in waiting:
             if item.purpose is Purpose.ROBOTS:
-                self._robots.pending.discard(item.about)
+                self._reject_robots(item, lane, reason)
             elif not self._queues.is_void(lane.crawl, item):
                 self._mark_ended(item, lane.crawl)
                 self._rejected.append(Rejection(item, lane.crawl.number, reason))
                 self._rejected_out[item.item] = OpenItem(lane.crawl.number, item)
+        if count := len(self._rejected) - before:
+            log_change(reason, lane.key, count)
+
+    def _reject_robots(self, item: Item, lane: Lane, reason: Reason) -> None:
+        """A robots.txt is not asked for. Where a redirect has led to a site that is given up, it cannot be had: whoever
+        asked again would be led there again."""
+        if reason is Reason.DROPPED or self._queues.key_about(item.about) == lane.key:
+            self._let_go(item.about)
+        else:
+            self._give_up_robots(item, reason)
+
+    def _give_up_robots(self, item: Item, reason: Reason) -> None:
+        until = self._wall() + UNREACHABLE_S
+        self.robots_known(item.about, RobotsRecord("unreachable", b"", until, f"{reason} at {item.url}"), None)
 
     def _forget_idle(self, now: float) -> None:
         for site in self._queues.forget_idle(now):

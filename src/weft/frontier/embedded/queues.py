@@ -97,6 +97,10 @@ class Queues:
             key = self._keys[origin] = urls.domain(host) if self.section.key_scope == "domain" else host
         return key
 
+    def key_about(self, about: str) -> str:
+        """The politeness key of an origin, as a robots.txt is about one: behind a trust."""
+        return self.key_of(about.rpartition(" ")[2] + "/")
+
     def site(self, key: str) -> Site:
         """The site of a key, with its saved politeness state where there is one."""
         site = self.sites.get(key) or self.woken(key)
@@ -321,6 +325,13 @@ class Queues:
         site = self._by_origin.get(origin)
         return None if site is None or site.gone else site
 
+    def lane_at(self, key: str, crawl: Crawl) -> Lane:
+        """A crawl's lane at a site, for something that is about to be queued there."""
+        lane = self.site(key).lane(crawl)
+        if not lane.queued:
+            lane.served_at = max(lane.served_at, self._now())  # before, it did not wait
+        return lane
+
     def push_urgent(self, lane: Lane, item: Item, not_before: float = 0.0, *, first: bool = False) -> None:
         """Queues an item before the others of its lane."""
         lane.push_urgent(item, not_before, first=first)
@@ -501,7 +512,7 @@ class Queues:
     def lanes_at_rest(self, crawl: Crawl) -> Iterator[Lane]:
         """A crawl's lanes at sites that are at rest, which they stay."""
         for rows in self.resting.of_crawl(crawl.number):
-            site, lane = self._unpacked(crawl, rows)
+            site, lane = self._unpacked(crawl, rows, is_woken=False)
             del crawl.sites[site]
             yield lane
 
@@ -536,13 +547,14 @@ class Queues:
         self.schedule(site)
         return site
 
-    def _unpacked(self, crawl: Crawl, rows: list[bytes]) -> tuple[Site, Lane]:
+    def _unpacked(self, crawl: Crawl, rows: list[bytes], *, is_woken: bool = True) -> tuple[Site, Lane]:
         if rows[0].startswith(SITE):
             site, lane = unpacked_site(rows[0], crawl, self.address_clock)
             rows = rows[1:]
         else:
             key = self.key_of(unpacked_page(rows[0])[-1])
-            site = Site(key, self._site_clock(key))
+            # When an earlier process asked it is told once: to whoever may ask it next.
+            site = Site(key, self._site_clock(key) if is_woken else PolitenessClock())
             lane = site.lane(crawl)
             lane.served_at = self._now()
         for row in rows:
@@ -563,6 +575,9 @@ class Queues:
             for lane in site.lanes
         ):
             return None
+        robots = waiting[0].robots or ()
+        if any(self.key_about(item.about) != site.key for _, _, item in robots):
+            return None  # another site waits for what a redirect led to here
         return waiting[0]
 
     def _bring_to_rest(self, site: Site, lane: Lane, due: float) -> None:

@@ -6,6 +6,7 @@ ended since are skipped when they are popped, so that a restart need not look at
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 
@@ -42,6 +43,7 @@ class Recovery:
         self._queues = queues
         self._aside: Container[int] = ()  # items that an edit has excluded
         self._before = 0  # the checkpoint includes all items before this one
+        self._unused: list[Path] = []  # folders of queues to be deleted after a checkpoint that is being written
         self._replayed = Bitmap()  # items admitted by the journal since; filled by `restore(remember=True)`
 
     def knows(self, item: int) -> bool:
@@ -70,6 +72,16 @@ class Recovery:
         for path in SpillQueue.unused or ():
             path.unlink(missing_ok=True)
         SpillQueue.unused = None
+        folders, self._unused = self._unused, []
+        for folder in folders:
+            self.delete(folder)
+
+    def delete(self, folder: Path) -> None:
+        """Deletes the queues of a crawl that has ended, once no process reads them."""
+        if SpillQueue.unused is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            self._unused.append(folder)
 
     def _writing(self, counts: Counts, out: Callable[[], list[OpenItem]]) -> Callable[[], None]:
         seq = self._journal.last_seq()
@@ -140,7 +152,7 @@ class Recovery:
         crawl = self._queues.crawls[one.crawl]
         if (known := crawl.known(one.item)) is not None:
             known.ended = False  # its end was not durable; marked as ended it would be skipped by `pop`
-        lane = self._queues.site(self._queues.key_of(one.item.url)).lane(crawl)
+        lane = self._queues.lane_at(self._queues.key_of(one.item.url), crawl)
         attempt, not_before = self._queues.tried(one.item.item, now)
         item = msgspec.structs.replace(crawl.at_known_depth(one.item), attempt=attempt or one.item.attempt)
         self._queues.push_urgent(lane, item, not_before, first=True)

@@ -21,7 +21,7 @@ import msgspec
 
 from weft import urls
 from weft.config import PolitenessSection, checks_pod_assignment
-from weft.frontier.contract import Admission, FrontierStats, PageLinks, RobotsRecord
+from weft.frontier.contract import Admission, FrontierStats, Item, PageLinks, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.sites import Lane
 from weft.frontier.outbox import Links, Outbox, PodMessage, Recent, RobotsNotice, read_message
@@ -29,7 +29,6 @@ from weft.frontier.requests import boot_id
 from weft.records import Found, Purpose, Reason
 from weft.telemetry import Log
 
-UNREACHABLE_S = 600.0
 _FOREIGN_ROBOTS = (
     "errand:"  # meta keys: robots.txt fetches of this pod for an origin of another, which was redirected here
 )
@@ -264,10 +263,9 @@ class RoutedFrontier(EmbeddedFrontier):
         else:
             self._journal.delete("meta", _FOREIGN_ROBOTS + one.about)
 
-    def _reject(self, lane: Lane, reason: Reason) -> None:
-        """Also answers for the robots.txt fetches among the rejected items: another pod waits for each."""
-        for_others = [item for _, _, item in lane.robots or () if not self.owns(item.about + "/")]
-        super()._reject(lane, reason)
-        for item in for_others:
-            record = RobotsRecord("unreachable", b"", self._wall() + UNREACHABLE_S, f"{reason} at {item.url}")
-            self.robots_known(item.about, record, None)
+    def _reject_robots(self, item: Item, lane: Lane, reason: Reason) -> None:
+        """Whatever the reason: another pod that waits for one is told."""
+        if self.owns(item.about + "/"):
+            super()._reject_robots(item, lane, reason)
+        else:
+            self._give_up_robots(item, reason)

@@ -51,7 +51,7 @@ def _run(write: Callable[[], None], parent: int) -> None:
     code = 1
     try:
         gc.disable()
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
             os.nice(5)
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))

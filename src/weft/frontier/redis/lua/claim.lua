@@ -100,11 +100,8 @@ local function pop(s, l, k)
     if has_gone and item[1] > 0 and call('SREM', 'gone', fmt('%.0f', item[1])) == 1 then
       count('finished', 1)
       mark(k, item, 'e')
-    elseif not k.depths or item[4] ~= 'p' or item[8] == '' then
+    elseif not is_void(k, item) then
       return item
-    else
-      local is = known(l.c, item[8])
-      if not is or is.n ~= item[1] or not (is.state ~= 'q' or is.depth < item[2]) then return item end
     end
   end
 end

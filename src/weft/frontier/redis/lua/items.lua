@@ -27,6 +27,13 @@ local function mark(k, item, state)
   end
 end
 
+-- Whether an entry is one that its item has left behind: it has ended, is out, or was moved up.
+local function is_void(k, item)
+  if not k.depths or item[4] ~= 'p' or item[8] == '' then return false end
+  local is = known(k.c, item[8])
+  return is and is.n == item[1] and (is.state ~= 'q' or is.depth < item[2])
+end
+
 local function push_urgent(s, l, item, not_before, first)
   local seq = call('HINCRBY', 'n', 'seq', 1)
   local kind = item[4] == 'r' and 'r:' or item[4] == 's' and 'm:' or 'u:'
@@ -108,15 +115,21 @@ end
 -- Empties a lane by renaming whole queues; rejected.lua leases their items in pieces.
 local function reject(s, l, reason)
   if l.q == 0 then return end
-  local where = l.c .. ':' .. s.site
+  local where, k, urls = l.c .. ':' .. s.site, crawl(l.c), l.q
   for _, m in ipairs(call('ZRANGE', 'r:' .. where, 0, -1)) do
     local item = unpack_(sub(m, 7))
     call('HDEL', 's:' .. s.site, 'R' .. origin_of(item[7]))
+    urls = urls - 1
   end
   call('DEL', 'r:' .. where)
   for _, kind in ipairs({ 'u:', 'm:' }) do
     for _, m in ipairs(call('ZRANGE', kind .. where, 0, -1)) do
-      call('RPUSH', 'rejected', pack({ l.c, reason, s.site, unpack_(sub(m, 7)) }))
+      local item = unpack_(sub(m, 7))
+      if is_void(k, item) then
+        urls = urls - 1
+      else
+        call('RPUSH', 'rejected', pack({ l.c, reason, s.site, item }))
+      end
     end
     call('DEL', kind .. where)
   end
@@ -132,11 +145,12 @@ local function reject(s, l, reason)
     call('SREM', 'long', queue)
     call('SREM', 'low', queue)
   end
-  queued(crawl(l.c), -l.q)
-  happens(reason, s.site, l.q)
+  queued(k, -l.q)
+  -- Pages that have moved up are still counted where they were: their queues are opened later.
+  if urls > 0 then happens(reason, s.site, urls) end
   l.q, l.n, l.d = 0, 0, ''
   s.has_moved = true
-  put(crawl(l.c), s, l, nil)
+  put(k, s, l, nil)
 end
 
 -- What an ended crawl has here is left to whoever deletes it, or undoes its end.
