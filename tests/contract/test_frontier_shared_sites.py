@@ -1,4 +1,4 @@
-"""Crawls that share a site, on every frontier: who waits for whom, and for how long, and what the end of one leaves."""
+"""Crawls at their sites, on every frontier: who waits for whom, and for how long, and what the end of one leaves."""
 
 from __future__ import annotations
 
@@ -46,24 +46,30 @@ def test_one_that_finds_more_while_it_waits_has_waited_no_less(make: Make) -> No
         harness.advance(0.5)
 
 
-def test_answers_as_usual_make_nobody_wait_longer_than_its_own_delay(make: Make) -> None:
+@pytest.mark.parametrize("had_trouble", [False, True])
+def test_answers_as_usual_make_nobody_wait_longer_than_its_own_delay(make: Make, had_trouble: bool) -> None:
     harness = make(delay_s=10.0)
     frontier = harness.start()
     no_robots(harness, "a")
     quick = frontier.open_crawl("quick", CrawlLimits(), polite(1.0))
-    frontier.admit(harness.crawl, pages("a", 30))
-    for number in range(19):
-        harness.advance(10.1)
+    frontier.admit(harness.crawl, pages("a", 9))
+    before: list[dict[str, bool]] = [{"slow_down": True, "in_trouble": True}, {"ok": True}] if had_trouble else []
+    for facts in before:
+        lease = claim_one(harness)
+        cool(harness, lease, **facts)
+        frontier.finish([Outcome(lease, End.OTHER)])
+        harness.advance(60)
+    for number in range(2):
         lease = claim_one(harness)
         assert lease.crawl == harness.crawl
         cool(harness, lease, ok=True, took_s=0.1)
         frontier.finish([Outcome(lease, End.OTHER)])
-        if number in (0, 18):  # the first answer of all, and the twentieth
-            frontier.admit(quick, [page(f"http://a/quick/{number}")])
-            harness.advance(1.1)
-            lease = claim_one(harness)
-            assert lease.crawl == quick
-            done(harness, lease)
+        frontier.admit(quick, [page(f"http://a/quick/{number}")])
+        harness.advance(1.1)
+        lease = claim_one(harness)
+        assert lease.crawl == quick
+        done(harness, lease)
+        harness.advance(10.1)
 
 
 def test_one_that_comes_back_from_a_pause_is_served_by_what_it_has_had(make: Make) -> None:
@@ -172,3 +178,19 @@ def test_an_end_that_is_told_twice_at_once_counts_once(make: Make) -> None:
     standing = frontier.crawl_standing(harness.crawl)
     assert (standing.queued, standing.leased) == (1, 0)
     assert claim_one(harness).url == "http://a/2", "both places are free"
+
+
+def test_what_is_found_later_at_a_site_that_was_given_up_is_asked_for_in_its_time(make: Make) -> None:
+    harness = make(max_retry_after_s=600.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    frontier.admit(harness.crawl, pages("a", 2))
+    lease = claim_one(harness)
+    cool(harness, lease, slow_down=True, retry_after_s=3600.0)
+    frontier.ended([one.item.item for one in frontier.rejections()])
+    frontier.finish([Outcome(lease, End.OTHER)])
+    frontier.admit(harness.crawl, [page("http://a/new")])
+    harness.advance(3599)
+    assert frontier.claim("me", 9) == []
+    harness.advance(1.1)
+    assert claim_one(harness).url == "http://a/new"

@@ -90,6 +90,17 @@ def test_times_that_are_too_early_are_set_right_before_the_next_one_is_told(open
     assert pod.frontier.next_due() == pytest.approx(pod.time + 50)
 
 
+def test_one_behind_many_times_that_are_too_early_is_not_kept_waiting(open_pod: Open) -> None:
+    pod = open_pod()
+    for number in range(6):
+        crawl = pod.frontier.open_crawl(f"crawl {number}", CrawlLimits(), polite(0.0))
+        due = pod.time + (10 if number == 5 else 50)
+        server_of(pod).zadd(f"due:{crawl}", {"a": due * 1e6})
+        server_of(pod).zadd("soon", {str(crawl): (pod.time + 5 + number) * 1e6})
+    assert pod.frontier.claim("me", 9) == []
+    assert pod.frontier.next_due() == pytest.approx(pod.time + 9), "the last one that was looked at"
+
+
 def test_something_is_given_however_much_is_asked_for(open_pod: Open) -> None:
     pod = open_pod()
     for limit in (1, 99, 100, 101, 899, 900, 901, 3000):
