@@ -194,3 +194,16 @@ def test_what_is_found_later_at_a_site_that_was_given_up_is_asked_for_in_its_tim
     assert frontier.claim("me", 9) == []
     harness.advance(1.1)
     assert claim_one(harness).url == "http://a/new"
+
+
+def test_crawls_that_have_nothing_left_are_not_due_for_one_that_asks_for_little(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start()
+    crawls = [harness.crawl, *(frontier.open_crawl(name, CrawlLimits(), polite(0.0)) for name in ("two", "three"))]
+    for crawl in crawls:
+        no_robots(harness, f"h{crawl}")
+        frontier.admit(crawl, pages(f"h{crawl}", 1))
+    found = [lease.crawl for _ in range(9) for lease in frontier.claim("me", 1)]
+    assert sorted(found) == crawls
+    due = frontier.next_due()
+    assert due is None or due > frontier.now()

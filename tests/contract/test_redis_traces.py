@@ -146,12 +146,15 @@ def test_all_that_a_crawl_has_seen_is_forgotten_however_much_it_was(open_pod: Op
     assert server_of(pod).keys(f"?:{crawl}:*") == []
 
 
-def test_numbers_that_were_given_out_and_lost_are_not_given_out_again(open_pod: Open) -> None:
+@pytest.mark.parametrize("known_to", ["this node", "the server"])
+def test_numbers_that_were_given_out_are_not_given_out_again_after_a_loss(open_pod: Open, known_to: str) -> None:
+    """What this node has seen may be lost on the server, and there may be what another node was given."""
     pod = open_pod()
     server = server_of(pod)
-    server.hset("n", "item", 5_000_000)
+    first, second = (5_000_000, 10) if known_to == "this node" else (10, 5_000_000)
+    server.hset("n", "item", first)
     pod.frontier.admit(pod.crawl, pages("a", 1))
-    server.hset("n", "item", 10)
+    server.hset("n", "item", second)
     server.hset("state", "run", "an earlier one")
     server.hincrby("n", "ops", -3)
     pod.crash()
@@ -207,6 +210,7 @@ def test_what_was_rejected_and_told_before_its_crawl_was_ended_is_told_again_if_
     assert len(told) == 3
     pod.frontier.close_crawl(crawl)
     pod.frontier.ended([one.item.item for one in told])
+    assert pod.frontier.rejections() == [], "it has ended"
     pod.others = (CrawlLimits(), polite(0.0), 1.0)
     frontier = pod.crash()
     standing = frontier.crawl_standing(crawl)

@@ -120,10 +120,7 @@ local function write(s)
     end
   end
   call('HSET', home, unpack(out))
-  if s.fresh then
-    s.fresh = false
-    count('sites', 1)
-  end
+  if s.fresh then count('sites', 1) end
 end
 
 -- Writes a site at once; the next `load` reads it again.
