@@ -88,11 +88,12 @@ def test_what_the_site_asks_for_binds_all(make: Make) -> None:
     assert all(later - earlier >= 6.0 - 0.05 for (earlier, _), (later, _) in pairwise(found))
 
 
-def test_turns_at_one_site_are_by_weight(make: Make) -> None:
-    harness = make(delay_s=1.0)
+@pytest.mark.parametrize("delay_s", [0.0, 1.0])
+def test_turns_at_one_site_are_by_weight(make: Make, delay_s: float) -> None:
+    harness = make(delay_s=delay_s)
     frontier = harness.start()
     no_robots(harness, "a")
-    heavy = frontier.open_crawl("heavy", CrawlLimits(), polite(1.0), weight=3.0)
+    heavy = frontier.open_crawl("heavy", CrawlLimits(), polite(delay_s), weight=3.0)
     frontier.admit(harness.crawl, pages("a", 60))
     frontier.admit(heavy, pages("a", 60))
     found = Counter(whose for _, whose in served(harness, 44, step_s=1.1))
@@ -285,6 +286,7 @@ def test_crawls_that_come_back_in_any_order_are_served_by_what_they_have_had(mak
     for lease in frontier.claim("me", 9):
         done(harness, lease)
     assert frontier.claim("me", 9) == []
+    assert frontier.next_due() == pytest.approx(harness.time + 1.0, abs=0.02), "the first of them"
     harness.advance(9.0)
     assert [turns[lease.crawl] for lease in frontier.claim("me", 9)] == [1, 2, 3, 4, 5, 6, 7, 8]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from harnesses import ALLOW, Harness, claim_one, done, no_robots, page
 
-from weft.frontier.contract import CrawlLimits
+from weft.frontier.contract import CrawlLimits, End, Ended, Outcome
 from weft.records import Lease
 
 Make = Callable[..., Harness]
@@ -75,6 +75,20 @@ def test_a_site_that_slows_down_before_it_is_asked_leaves_its_permit_to_the_next
     slow_down(harness, slow)
     lease = claimed(harness)
     assert lease is not None and [lease.key] == quick
+
+
+def test_as_many_go_on_as_permits_are_free_past_those_that_are_not_due(make: Make) -> None:
+    harness = make(delay_s=0.0)
+    frontier = harness.start(CrawlLimits(in_flight=2))
+    no_robots(harness, *"abcdef")
+    frontier.admit(harness.crawl, [page(f"http://{host}/") for host in "abcdef"])
+    out = frontier.claim("me", 9)
+    assert len(out) == 2 and frontier.claim("me", 9) == []
+    first, *slow, last = sorted(set("abcdef") - {lease.key for lease in out})
+    slow_down(harness, *slow)
+    frontier.cool([Ended(lease, frontier.now(), ok=True) for lease in out])
+    assert frontier.finish([Outcome(lease, End.PAGE) for lease in out]) == [True, True]
+    assert sorted(lease.key for lease in frontier.claim("me", 9)) == [first, last]
 
 
 def test_of_many_that_wait_for_a_permit_the_one_that_is_due_is_found_and_none_is_lost(make: Make) -> None:

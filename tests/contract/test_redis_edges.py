@@ -791,6 +791,11 @@ def test_what_a_store_tells_of_a_page_changes_nothing_that_is_known_of_it(pod: P
     frontier.restore_stored(1, [("http://a/1", 3, lease.item), ("http://a/2", 3, lease.item + 1)])
     assert frontier.admit(1, pages(1, depth=2)).expand == (), "it was expanded from a smaller depth"
     assert len(frontier.admit(1, pages(2, depth=2)).expand) == 1
+    frontier.admit(1, pages(3, depth=3))
+    (lease,) = frontier.claim(frontier.owner, 9)
+    frontier.finish([Outcome(lease, End.OTHER)])
+    frontier.restore_stored(1, [("http://a/3", 1, lease.item)])
+    assert len(frontier.admit(1, pages(3, depth=2)).expand) == 1
 
 
 def test_depths_are_not_kept_of_stored_pages_where_they_decide_nothing(pod: Pod) -> None:

@@ -376,6 +376,7 @@ def test_a_pods_figures_tell_what_waits_where(pod: Pod) -> None:
     stats, facts = frontier.facts()
     assert (facts["mail"], facts["outboxes"], facts["seeded"]) == (2, 7, 7)
     assert (facts["rejects"] > 0, stats.queued) == (True, 0)
+    assert (facts["scheduled"], facts["blocked"]) == (0, 0), "of what has nothing queued nothing waits"
 
 
 def test_a_note_is_kept_changed_and_taken_away(pod: Pod) -> None:

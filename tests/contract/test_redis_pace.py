@@ -98,6 +98,14 @@ def test_a_site_lags_from_more_than_three_times_the_usual_on(pod: RedisHarness, 
     assert site_pace(client, "redis", "a").lag == lag
 
 
+@pytest.mark.parametrize(("recent", "lag"), [(1_000_000, 0.0), (1_000_004, 1.000003)])
+def test_a_site_lags_from_more_than_a_second_on(pod: RedisHarness, recent: int, lag: float) -> None:
+    client: Any = pod.clients[0]
+    client.hset("s:a", "l", f"{recent}:100000")
+    ask(pod, pod.frontier, 1.0)
+    assert site_pace(client, "redis", "a").lag == lag
+
+
 @pytest.mark.parametrize("facts", [{"ok": False}, {"slow_down": True}])
 def test_a_failure_and_a_slow_down_are_known_to_other_processes_at_once(
     pod: RedisHarness, facts: dict[str, Any]

@@ -103,7 +103,28 @@ def test_crawls_that_wait_for_a_slot_keep_no_other_from_its_turn(open_pod: Open)
         served += keys(found)
         end(pod, frontier, found, ok=True, took_s=0.1)
     assert set(served) == {"fine"} and len(served) >= 6, "every delay of a second, in eight"
+    for _ in range(3):  # not all of them are looked at by one claim
+        end(pod, frontier, frontier.claim("me", 9, FEW), ok=True, took_s=0.1)
     assert (frontier.next_due() or 0.0) > pod.time
+
+
+def test_a_crawl_behind_many_that_wait_for_a_slot_is_asked_for_at_once(open_pod: Open) -> None:
+    """A claim looks at so many crawls and no more: while others are due there is something to ask for."""
+    pod = open_pod(delay_s=1.0)
+    frontier = pod.frontier
+    crowd = [frontier.open_crawl(f"crawl {number}", CrawlLimits(), polite(1.0)) for number in range(115)]
+    no_robots(pod, "fine", *(f"dead{crawl}" for crawl in crowd))
+    frontier.admit(pod.crawl, pages("fine", 3))
+    end(pod, frontier, frontier.claim("me", 1, FEW), ok=True, took_s=0.1)
+    assert frontier.claim("me", 1, FEW) == []
+    for crawl in crowd:
+        frontier.admit(crawl, pages(f"dead{crawl}", 1))
+    pod.advance(1.1)
+    assert len(frontier.claim("me", 9, FEW)) == 2
+    due = frontier.next_due()
+    assert due is not None and due <= pod.time
+    assert keys(frontier.claim("me", 9, FEW)) == ["fine"]
+    assert frontier.next_due() == pytest.approx(pod.time + 0.1), "all have been looked at"
 
 
 def test_however_many_crawls_there_are_each_has_its_first_turn_before_another_has_its_second(open_pod: Open) -> None:
@@ -175,3 +196,18 @@ def test_hosts_of_one_address_wait_where_their_address_belongs(open_pod: Open) -
     assert found and client.zcard(f"unknown:{pod.crawl}") == 0
     frontier.admit(pod.crawl, [page("http://a/more")])
     assert frontier.stats().due <= 2
+
+
+def test_a_host_whose_address_answers_no_more_waits_for_a_slot_where_that_belongs(open_pod: Open) -> None:
+    pod = open_pod(key_scope="ip", delay_s=1.0)
+    frontier, client, few = pod.frontier, pod.clients[0], Slots(unknown=1, slow=1)
+    no_robots(pod, "a", "held")
+    frontier.admit(pod.crawl, pages("held", 1))
+    assert keys(frontier.claim("me", 9, few)) == ["held"]
+    client.hset("s:a", "T", "192.0.2.1")
+    client.hset("t:192.0.2.1", "l", "100000:100000")
+    frontier.admit(pod.crawl, pages("a", 1))
+    assert client.zrange(f"due:{pod.crawl}", 0, -1) == [b"a"]
+    client.hset("t:192.0.2.1", "l", "-:100000")  # another host of it was asked
+    assert frontier.claim("me", 9, few) == []
+    assert client.zscore(f"unknown:{pod.crawl}", "a") is not None

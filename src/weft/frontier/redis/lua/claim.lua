@@ -14,7 +14,9 @@ local deadline, now_text = now + D.lease, fmt('%.0f', now)
 local until_ = fmt('%.0f', deadline)
 local leases, expired = {}, {}
 local records, deadlines = {}, {}
-local AGAIN = 100000 -- how long crawls wait that had something due, and no room in the process that claimed
+-- How long crawls wait that had something due, and no room in the process that claimed: at least, and for each that is
+-- scheduled. Of thousands no more than ten thousand a second are looked at.
+local AGAIN, EACH = 100000, 100
 local LONG_WAIT = 10 -- of its own delays, after which a crawl is next at a site that several want
 local stamp, turn = tonumber(head[5]) or 0, tonumber(head[6]) or 0
 local has_gone = call('EXISTS', 'gone') == 1
@@ -390,6 +392,7 @@ end
 -- Those with nothing due any more leave the ring; the others stay in it. Of several those that
 -- this process has no room for wait a little, or they would be looked at again and again in place of others.
 local stay, strides, gone, wait, came, stuck = {}, {}, {}, {}, {}, {}
+local again = nil
 for c, e in pairs(by_crawl) do
   soonest[c] = nil
   if e.is_charged then append(strides, c, fmt('%.17g', e.stride)) end
@@ -404,7 +407,8 @@ for c, e in pairs(by_crawl) do
     end
     if first and first ~= own then
       stuck[c] = own or math.huge
-      append(wait, fmt('%.0f', is_alone and now or math.min(stuck[c], now + AGAIN)), c)
+      again = again or math.max(AGAIN, EACH * call('ZCARD', 'soon'))
+      append(wait, fmt('%.0f', is_alone and now or math.min(stuck[c], now + again)), c)
     elseif first then
       append(wait, fmt('%.0f', first), c)
     else
@@ -433,13 +437,18 @@ for c, at in pairs(soonest) do
 end
 soonest = {}
 
--- When something may be due next for this process: the first of `soon`, set right where that is too early. While it has no
--- room in a line, crawls that it has not looked at are perhaps due there alone: they have some time.
+-- When something may be due next for this process: the first of `soon`, set right where that is too early. Crawls that it has
+-- not looked at are asked for at once where their time has come. While it has no room in a line, the others are perhaps due
+-- there alone: they have some time.
 local function next_due()
   local due, looked, least = math.huge, 4, 0
   for _ in pairs(stuck) do
     looked, least = looked + 1, now + AGAIN
   end
+  local function not_before(at)
+    return at > now and math.max(at, least) or at
+  end
+
   local first = call('ZRANGE', 'soon', 0, looked, 'WITHSCORES')
   for i = 1, #first, 2 do
     local c, at = first[i], tonumber(first[i + 1])
@@ -451,13 +460,13 @@ local function next_due()
       if not time then
         call('ZREM', 'soon', c)
       else
-        due = math.min(due, math.max(time, at, least)) -- before `at` it is given to nobody
+        due = math.min(due, math.max(time, not_before(at))) -- before `at` it is given to nobody
         if time > at then call('ZADD', 'soon', fmt('%.0f', time), c) end
       end
     end
   end
   -- Those behind are due no earlier than the last one that was looked at.
-  if #first > 2 * looked then due = math.min(due, math.max(tonumber(first[#first]), least)) end
+  if #first > 2 * looked then due = math.min(due, not_before(tonumber(first[#first]))) end
   return due
 end
 local due = is_more and now or next_due()

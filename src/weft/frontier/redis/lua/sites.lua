@@ -85,7 +85,8 @@ end
 -- the crawl's line.
 local function write(s)
   local rare = nil
-  if s.C > 0 or s.x > 0 or s.single > 0 or s.open > 0 or s.probes > 0 or s.failing ~= '' or s.lag > 0 then
+  -- Whoever has a Crawl-delay or an extra delay has one place alone, and probes are those of an open breaker.
+  if s.single > 0 or s.open > 0 or s.failing ~= '' or s.lag > 0 then
     rare = fmt('%.0f:%.0f:%d:%d:%.0f:%d:%s', s.C, s.x, s.good, s.single, s.open, s.probes, s.failing)
       .. (s.lag > 0 and fmt(':%.0f', s.lag) or '')
   end
@@ -119,10 +120,7 @@ local function write(s)
     end
   end
   call('HSET', home, unpack(out))
-  if s.fresh then
-    s.fresh = false
-    count('sites', 1)
-  end
+  if s.fresh then count('sites', 1) end
 end
 
 -- Writes a site at once; the next `load` reads it again.
@@ -253,10 +251,10 @@ local function origin_of(rest)
   return sub(rest, 1, 3 + string.byte(rest, 2) * 256 + string.byte(rest, 3))
 end
 
--- When something may run in a lane, apart from the politeness clock.
+-- When something may run in a lane that has something queued, apart from the politeness clock.
 local function next_time(s, l)
   if l.q > l.n then return 0 end
-  if l.n > 0 then return urgent_first(l, s.site, '-inf', '+inf') end
+  return urgent_first(l, s.site, '-inf', '+inf')
 end
 
 -- The earliest times that this script has put into the lines, by crawl, and how often it has put a site that is due.
