@@ -414,6 +414,12 @@ def test_a_recrawl_that_is_cut_off_while_it_looks_for_its_place_begins_there_aga
     assert frontier.stats().queued == 2500, "each once"
 
 
+def test_a_recrawl_in_a_pod_that_had_no_item_begins_before_its_first_one(pod: Pod) -> None:
+    begun: list[int] = []
+    pod.process(pod=3).recrawl(1, "run", [Found("https://a/1", 0)], begun.append)
+    assert begun == [3 << 48]
+
+
 class CutOff:
     """A source that breaks at once."""
 

@@ -235,12 +235,3 @@ def test_what_waits_is_found_where_depth_decides(pod: Pod, tmp_path: Path) -> No
         f"http://hot/{depth}" for depth in (1, 2, 3)
     ]
     frontier.close()
-
-
-def test_what_is_ahead_in_a_queue_is_counted_however_long_it_is(pod: Pod) -> None:
-    frontier, crawl = pod.process(Limits())
-    frontier.admit(crawl, [Found(url, 1) for url in names(0, 1003)])
-    for number in (998, 999, 1000, 1002):
-        (url,) = names(number, number + 1)
-        (found,) = waiting(pod.client, "redis", 0, "domain", url, pod.folder / "spill")
-        assert (found.ahead, found.place) == (number, "in its queue")
