@@ -241,7 +241,7 @@ def test_the_first_message_of_all_is_one_too() -> None:
     sent = Sent([1])
     assert (sent.waits, sent.waiting, sent.after) == (True, 1, 0)
     sent.delivered(1)
-    assert (sent.waits, sent.waiting, sent.after) == (False, 0, 1)
+    assert (sent.waits, sent.waiting, sent.after, sent.is_due(0.0)) == (False, 0, 1, True)
     assert sent.update(Arrived(1, "run", 100, 0), 10.0) == 0
     assert sent.unsafe == 0
     sent.rewind()
