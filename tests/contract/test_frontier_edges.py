@@ -299,6 +299,27 @@ def test_what_was_claimed_when_the_disk_was_full_is_given_back(
     )
 
 
+@each
+def test_an_end_that_found_the_disk_full_is_logged_when_there_is_room(
+    make: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = make()
+    lease = two_pages(harness)
+    frontier = harness.frontier
+
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(requests_module, "os", _Os(full))
+        cool(harness, lease, ok=True, outcome="200")
+        with pytest.raises(DiskFull):
+            frontier.commit()
+    frontier.commit()
+    ends = [event for event in read_events(harness.folder / "requests") if isinstance(event, Finish)]
+    assert [(event.item, event.status) for event in ends] == [(lease.item, "200")]
+
+
 # ── attempts and places ────────────────────────────────────────────────────────────────────────────────────────────
 
 

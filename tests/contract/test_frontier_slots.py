@@ -209,3 +209,21 @@ def test_a_request_that_its_address_has_no_place_for_gives_its_slot_back(make: M
     assert len(web.claim()) == 2 and web.harness.frontier.claim("me", 9, FEW) == []
     assert web.harness.frontier.take_places([Wanted(lease, "192.0.2.1") for lease in web.leases]) == [True, False]
     assert web.claim() == ["c"]
+
+
+def test_a_slot_is_free_when_its_lease_has_expired_also_if_an_older_one_was_leased_again(make: Make) -> None:
+    web = Web(make(delay_s=1.0))
+    web.add("a", "b", pages=1)
+    assert web.claim(FEW, 1) == ["a"]
+    (first,) = web.leases
+    web.harness.advance(50.0)
+    assert web.claim(FEW, 1) == ["b"]
+    (second,) = web.leases
+    web.harness.advance(first.deadline - web.harness.time)
+    assert web.claim() == []
+    web.harness.advance(5.0)
+    assert web.claim() == ["a"]
+    web.add("c", pages=1)
+    assert web.claim() == [], "both slots are in use"
+    web.harness.advance(second.deadline - web.harness.time)
+    assert web.claim() == ["c"]

@@ -13,6 +13,7 @@ import pytest
 from weft.config import PolitenessSection
 from weft.errors import ServerAway
 from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord, Wanted
+from weft.frontier.redis import leases as leases_module
 from weft.frontier.redis.client import Limits, PodClient
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
@@ -237,6 +238,54 @@ def test_cookies_are_there_at_once_for_whoever_kept_them(pod: Pod) -> None:
     assert other.cookies_of(second) == (number, b"jar")
 
 
+def test_cookies_of_others_are_there_for_every_lease_however_many_sites_have_some(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases_module, "_KEPT_ROBOTS", 2)
+    one, other = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1", delay_s=0.0)
+    admit(one, *"abcdef", pages=2)
+    for host in "abcdef":
+        one.keep_cookies(1, host, host.encode())
+    one.commit()
+    for _ in range(2):
+        leases = claim(other)
+        kept = [other.cookies_of(lease) for lease in leases]
+        assert [(lease.key, copy[1]) for lease, copy in zip(leases, kept, strict=True) if copy is not None] == [
+            (host, host.encode()) for host in "abcdef"
+        ]
+        other.cool([Ended(lease, other.now(), ok=True) for lease in leases])
+        other.finish([Outcome(lease, End.PAGE) for lease in leases])
+        pod.time += 11
+    other.keep_cookies(1, "z", b"last")
+    assert max(len(other._cookies), len(other._cookies_wanted)) <= 4, "it remembers a few"
+
+
+def test_what_is_acknowledged_at_a_start_is_on_the_disk_before(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+    frontier = pod.process()
+    admit(frontier, "a", pages=2)
+    (lease,) = claim(frontier)
+    frontier.finish([Outcome(lease, End.PAGE)], batch=3)
+    again = pod.process()
+    steps: list[str] = []
+    call = again._call
+    monkeypatch.setattr(again, "sync", lambda: steps.append("sync"))
+    monkeypatch.setattr(again, "_call", lambda name, arguments: steps.append(name) or call(name, arguments))  # type: ignore[func-returns-value]
+    again.recover([lease.item], {1: 1}, batch=3)
+    assert steps[:2] == ["sync", "recover"]
+    assert pod.client.hget("slots", "pod0-fetcher0") == b"3"
+
+
+def test_pages_that_a_store_tells_of_count_for_the_crawl_that_has_them(pod: Pod) -> None:
+    limits = CrawlLimits(max_pages_per_domain=3)
+    frontier = pod.process(crawl=limits, delay_s=0.0, places=9)
+    other = frontier.open_crawl("other", limits)
+    frontier.recover((), {other: 2}, by_crawl={other: {"a": 2}})
+    admit(frontier, "a", pages=4)
+    frontier.admit(other, [Found(f"https://a/{number}", 0) for number in range(4)])
+    found = [lease.crawl for lease in claim(frontier, 99)]
+    assert (found.count(1), found.count(other)) == (3, 1)
+
+
 def test_items_of_a_pod_are_distinguished_from_anothers(pod: Pod) -> None:
     frontier = pod.process(pod=3)
     frontier.admit(1, [Found("https://a/1", 0)])
@@ -267,6 +316,65 @@ def test_a_long_queue_of_one_depth_takes_no_room_from_another(pod: Pod) -> None:
         first = frontier.admit(1, [Found(f"https://a/{depth}/{number}", depth) for number in range(8)])
         assert (first.new, first.full) == (8, ())
     assert len(frontier.admit(1, [Found(f"https://a/more/{depth}", depth) for depth in (1, 11)]).full) == 2
+
+
+def test_the_crawl_with_the_shortest_delay_says_when_to_ask_again(pod: Pod) -> None:
+    frontier = pod.process(delay_s=5.0)
+    for name, delay_s in (("slow", 30.0), ("slower", 60.0)):
+        frontier.open_crawl(name, CrawlLimits(), PolitenessSection(delay_s=delay_s, places=1))
+    admit(frontier, "a")
+    (lease,) = claim(frontier)
+    assert claim(frontier) == []
+    frontier.cool([Ended(lease, frontier.now(), ok=True)])
+    assert frontier.next_due() == pytest.approx(pod.time + 5.0)
+
+
+def test_a_lease_that_got_no_place_has_one_end_also_if_the_server_did_not_hear_of_it(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frontier = pod.process(key_scope="ip")
+    admit(frontier, "a", "b")
+    pod.time += 10.1
+    leases = claim(frontier)
+    call = frontier._call
+
+    def away(name: str, arguments: Any) -> Any:
+        if name == "wait":
+            raise ServerAway("for a moment")
+        return call(name, arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(frontier, "_call", away)
+        with pytest.raises(ServerAway):
+            frontier.take_places([Wanted(lease, "192.0.2.1") for lease in leases])
+    assert frontier.finish([Outcome(lease, End.RELEASE) for lease in leases]) == [True, True]
+    ends = [entry for entry in log_of(pod, "pod0-fetcher0") if entry[0] == "unasked"]
+    assert sorted(ends) == sorted(("unasked", lease.item) for lease in leases)
+
+
+def test_a_robots_txt_that_is_forgotten_leaves_its_site_as_many_places_as_before(pod: Pod) -> None:
+    frontier = pod.process(delay_s=0.0, places=9)
+    frontier.robots_known("https://a", RobotsRecord("unreachable", b"", 9e12), None)
+    frontier.readmit(1, Found("https://a/0", 0))
+    (robots,) = claim(frontier)
+    assert robots.purpose is Purpose.ROBOTS
+    frontier.cool([Ended(robots, frontier.now(), ok=True)])
+    admit(frontier, "a", pages=4)
+    frontier.finish([Outcome(robots, End.OTHER)])
+    assert len(claim(frontier)) == 4
+
+
+def test_an_ended_crawl_that_was_never_opened_here_is_closed_here_too(pod: Pod) -> None:
+    one, other = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    crawl = one.open_crawl("short", CrawlLimits())
+    one.admit(crawl, [Found("https://a/1", 0)])
+    other.close_crawl(crawl)
+    assert other.stats().queued == 0
+
+
+def test_a_site_is_told_by_its_domain_whatever_the_scheme(pod: Pod) -> None:
+    frontier = pod.process()
+    assert [frontier.key_of(f"{scheme}://www.a.com/x") for scheme in ("http", "https")] == ["a.com", "a.com"]
 
 
 # ── known pages ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -304,6 +412,12 @@ def test_a_recrawl_that_is_cut_off_while_it_looks_for_its_place_begins_there_aga
             frontier.recrawl(1, "run", known(until), lambda _: None)
     frontier.recrawl(1, "run", known(2500), lambda _: None)
     assert frontier.stats().queued == 2500, "each once"
+
+
+def test_a_recrawl_in_a_pod_that_had_no_item_begins_before_its_first_one(pod: Pod) -> None:
+    begun: list[int] = []
+    pod.process(pod=3).recrawl(1, "run", [Found("https://a/1", 0)], begun.append)
+    assert begun == [3 << 48]
 
 
 class CutOff:
@@ -403,6 +517,15 @@ def test_a_pods_permits_bind_it_more_than_the_crawls(pod: Pod) -> None:
     assert (frontier.exhausted(), frontier.given(1)) == (True, (2, 0, 2))
     frontier.allow(1, 4)
     assert (frontier.exhausted(), frontier.lower_permits(1, 3), frontier.permits(1)) == (False, 3, 1)
+
+
+def test_a_pod_that_was_given_no_pages_has_none_and_another_crawl_has_its_own(pod: Pod) -> None:
+    frontier = pod.process(crawl=CrawlLimits(max_pages=5))
+    frontier.allow(1, 0)
+    assert (frontier.exhausted(), frontier.permits(1), frontier.given(1)) == (True, 0, (0, 0, 0))
+    other = frontier.open_crawl("other", CrawlLimits())
+    assert (frontier.exhausted(), frontier.permits(1), frontier.given(other)) == (False, 0, (0, 0, -1))
+    assert frontier.permits(other) > 10**6
 
 
 # ── the lead's files ───────────────────────────────────────────────────────────────────────────────────────────────

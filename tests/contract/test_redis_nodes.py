@@ -16,9 +16,10 @@ from weft.config import PolitenessSection
 from weft.errors import BadInput, Busy
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
 from weft.frontier.outbox import RobotsNotice
+from weft.frontier.redis import pod_info, routing
 from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.pod_info import PodIdentity, agree, bind, take, unbind
+from weft.frontier.redis.pod_info import SCHEMA, PodIdentity, agree, bind, is_taken, take, unbind
 from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
 from weft.frontier.redis.shared import SHARED_KEY, hold_all, runner, settle, used_permits
 from weft.records import Found
@@ -152,3 +153,85 @@ def test_a_node_that_another_was_quicker_than_looks_again(client: Any, monkeypat
     assert settle(client, "redis", {"a": "1"}, may_change=False) == {}
     assert len(tries) == 2
     assert client.hgetall(SHARED_KEY) == {b"a": b"1"}
+
+
+def test_a_node_that_another_was_quicker_than_binds_its_pod_in_the_end(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = PodIdentity("crawl", 0, 2, ONE)
+    execute, tries = Pipeline.execute, []
+
+    def overtaken(self: Any, *args: Any, **more: Any) -> Any:
+        tries.append(1)
+        if len(tries) in (1, 3):
+            raise WatchError
+        return execute(self, *args, **more)
+
+    monkeypatch.setattr(Pipeline, "execute", overtaken)
+    assert take(client, "redis", identity) is True
+    assert bind(client, "redis", identity) is True
+    assert len(tries) == 4
+    assert client.hget("pod:info", "node") == ONE.encode()
+
+
+def test_a_crawl_that_another_node_has_just_made_is_the_one_that_is_agreed_on(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overtaken(client: Any, where: str, identity: PodIdentity) -> bool:
+        take(client, where, PodIdentity("theirs", 0, 2))
+        return take(client, where, identity)
+
+    monkeypatch.setattr(pod_info, "take", overtaken)
+    assert agree(client, "redis", 2, "mine") == "theirs"
+
+
+class Changing:
+    """A database that another process takes while it is looked at: what each look finds, in order."""
+
+    def __init__(self, infos: list[dict[bytes, bytes]], schema: bytes | None) -> None:
+        self._infos, self._schema = infos, schema
+
+    def dbsize(self) -> int:
+        return 0
+
+    def hgetall(self, _key: str) -> dict[bytes, bytes]:
+        return self._infos.pop(0)
+
+    def get(self, _key: str) -> bytes | None:
+        return self._schema
+
+
+def test_a_database_that_is_taken_while_it_is_looked_at_is_no_foreign_one() -> None:
+    identity = PodIdentity("crawl", 0, 2)
+    info = {b"crawl": b"crawl", b"pods": b"2", b"pod_id": b"0"}
+    before: Any = Changing([{}, info], None)
+    assert not is_taken(before, "redis", identity), "whoever claims it notices that it has changed"
+    between: Any = Changing([{}, info], b"%d" % SCHEMA)
+    assert is_taken(between, "redis", identity)
+
+
+def test_mail_that_is_more_than_is_read_at_a_time_is_left_for_the_next_time(
+    server: str, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routing, "MAIL", 2)
+    frontier = own(server, tmp_path)
+    afar = OtherPod(0, PodClient(connect(server), POLITE, pod=0, pods=2), None, "crawl")
+    pages = [Found(f"http://{HOST}/{number}", 3) for number in range(5)]
+    frontier.robots_known(f"http://{HOST}", ALLOW, None)
+    frontier.admit(1, pages)
+    leases = frontier.claim(frontier.owner, 9)
+    frontier.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
+    frontier.finish([Outcome(lease, End.PAGE) for lease in leases])
+    afar.deliver("pod1-parser0", 1, [Found(page.url, 1) for page in pages], 0)
+    ports = range(8001, 8006)
+    for port in ports:
+        afar.tell_robots(RobotsNotice(f"http://{HOST}:{port}", ALLOW, None), 0.0)
+    nearer: list[str] = []
+    left = []
+    for _ in range(4):
+        frontier.take_mail(lambda known: nearer.extend(url for _, url, _ in known))
+        left.append((client.llen("told"), client.llen("nearer")))
+    assert left == [(3, 3), (1, 1), (0, 0), (0, 0)]
+    assert nearer == [page.url for page in pages]
+    assert all(frontier.robots(f"http://{HOST}:{port}") == ALLOW for port in ports)
+    frontier.close()

@@ -19,9 +19,10 @@ from weft.frontier.outbox import PodMessage, encoded
 from weft.frontier.redis import routing
 from weft.frontier.redis.client import Limits, PodClient
 from weft.frontier.redis.connection import RedisSettings, connect
+from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.outbox import FileOutbox
 from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
-from weft.frontier.redis.view import PodFigures, figures
+from weft.frontier.redis.view import PodFigures, figures, site_pace
 from weft.records import Found, Purpose
 from weft.supervise.redis_server import RedisServer
 
@@ -121,13 +122,30 @@ def test_urls_that_wait_for_a_pod_that_is_away_are_kept_once(make: Callable[...,
     assert (again.new, again.duplicates, pods.one.waiting) == (1, 2, 2)
     redirect = Found(theirs[0], 1, hops=1, about=f"http://{MINE}/")
     assert pods.one.admit(1, [redirect]).new == 1, "more than a link: always told"
-    assert pods.client.hget("outboxes", "pod0-fetcher0") in (b"1", b"2", b"3")
+    site_map = Found(f"http://{THEIRS}/map.xml", 0, purpose=Purpose.SITEMAP, about=f"http://{THEIRS}")
+    assert [pods.one.admit(1, [site_map]).new for _ in range(2)] == [1, 1], "so is a sitemap"
+    assert pods.client.hget("outboxes", "pod0-fetcher0") in (b"1", b"2", b"3", b"4", b"5")
     assert pods.one.facts()[1]["outboxes"] > 0
     assert pods.one.deliver_waiting() == []
     pods.one._others[1]._here.set()
     came = pods.one.deliver_waiting()
-    assert [(one.new, one.duplicates) for one in came] == [(2, 0), (1, 0), (0, 1)]
-    assert (pods.two.stats().queued, pods.one.waiting) == (3, 0)
+    assert [(one.new, one.duplicates) for one in came] == [(2, 0), (1, 0), (0, 1), (1, 0), (0, 1)]
+    assert (pods.two.stats().queued, pods.one.waiting) == (4, 0)
+
+
+def test_urls_that_waited_for_a_pod_are_told_once_also_while_it_comes_and_goes(make: Callable[..., Pods]) -> None:
+    pods = make()
+    other, found = pods.one._others[1], [Found(f"http://{THEIRS}/1", 1)]
+    other._here.clear()
+    assert (pods.one.admit(1, found).new, pods.one.waiting) == (1, 1)
+    other._here.set()
+    again = pods.one.admit(1, found)
+    assert (again.new, again.duplicates, pods.one.waiting) == (0, 1, 1), "it answers, and has not got it yet"
+    pods.one.deliver_waiting()
+    other._here.clear()
+    again = pods.one.admit(1, found)
+    assert (again.new, again.duplicates, pods.one.waiting) == (0, 1, 0), "it has got it, and is away"
+    other._here.set()
 
 
 def test_where_depth_decides_a_shorter_way_is_told_again(make: Callable[..., Pods]) -> None:
@@ -172,6 +190,7 @@ def test_a_robots_txt_without_a_delay_asks_for_none(make: Callable[..., Pods]) -
     pods.two.admit(1, [Found(f"http://{THEIRS}/1", 1)])
     (lease,) = pods.two.claim("me", 9)
     assert (lease.url, lease.delay_s) == (f"http://{THEIRS}/1", 10.0)
+    assert site_pace(pods.connect(1), "redis", THEIRS).crawl_delay == 0.0
 
 
 def test_where_a_redirect_led_is_known_in_all_pods(make: Callable[..., Pods]) -> None:
@@ -265,6 +284,25 @@ def test_a_pod_that_answers_again_is_asked_again(make: Callable[..., Pods], monk
     assert (pods.two.stats().queued, pods.one.waiting) == (1, 0)
 
 
+def test_a_pod_that_does_not_answer_is_left_alone_and_one_that_has_not_opened_a_crawl_is_not(
+    make: Callable[..., Pods], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OtherPod, "_wait", lambda _: None)  # nobody looks whether it is back
+    pods = make()
+    other, new = pods.one._others[1], pods.one.open_crawl("new", CrawlLimits())
+    assert pods.one.admit(1, [Found(f"http://{THEIRS}/1", 1)]).new == 1
+    pods.one.admit(new, [Found(f"http://{THEIRS}/2", 1)])
+    assert (other.is_away, pods.one.waiting) == (False, 1), "it works on the other crawl"
+
+    def refuse(client: PodClient) -> None:
+        raise ServerAway("for a moment")
+
+    with pytest.raises(ServerAway):
+        other.ask(refuse)
+    assert other.is_away
+    other._here.set()
+
+
 def test_the_outbox_of_another_slot_is_brought_and_gone(make: Callable[..., Pods], synced: list[str]) -> None:
     pods = make()
     path = pods.folder / "pod0-fetcher7.db"
@@ -349,15 +387,17 @@ def test_sitemaps_and_redirects_wait_before_the_pages_of_their_site(make: Callab
 
     pods = make()
     at = f"https://{MINE}"
-    pods.one.admit(1, [Found(f"{at}/page", 1), Found(f"{at}/map.xml", 0, purpose=Purpose.SITEMAP, about=at)])
+    maps = [Found(f"{at}/{name}.xml", 0, purpose=Purpose.SITEMAP, about=at) for name in ("map", "other")]
+    pods.one.admit(1, [Found(f"{at}/page", 1), *maps])
     pods.one.admit(1, [Found(f"{at}/to", 1, 5, hops=2, about=f"{at}/from")])
     found = {
         url: waiting(pods.client, "redis", 0, "domain", f"{at}/{url}", pods.folder / "0" / "spill")
-        for url in ("page", "map.xml", "to", "none")
+        for url in ("page", "map.xml", "other.xml", "to", "none")
     }
     assert [(one.ahead, one.place, one.entry.hops, one.entry.sitemap) for url in found for one in found[url]] == [
-        (2, "in its queue", 0, False),
+        (3, "in its queue", 0, False),
         (1, "before the others of its site", 0, True),
+        (2, "before the others of its site", 0, True),
         (0, "before the others of its site", 2, False),
     ]
     assert found["none"] == []
@@ -457,12 +497,43 @@ def test_a_crawl_that_begins_anew_under_its_name_gets_its_links(make: Callable[.
     pods = make()
     for number in range(2):
         mine, theirs = (frontier.open_crawl("other", CrawlLimits()) for frontier in pods.frontiers)
+        assert pods.one.unseen(mine, [f"http://{THEIRS}/1"]) == [f"http://{THEIRS}/1"]
         assert pods.one.admit(mine, [Found(f"http://{THEIRS}/1", 1)]).new == 1
         assert pods.two.crawl_standing(theirs).queued == 1, number
         for frontier, crawl in ((pods.two, theirs), (pods.one, mine)):
             frontier.close_crawl(crawl)
             frontier.closed(crawl)
             frontier.commit()
+
+
+def test_a_crawl_that_began_anew_in_another_pod_alone_gets_what_comes_from_then_on(make: Callable[..., Pods]) -> None:
+    pods = make()
+    mine, theirs = (frontier.open_crawl("other", CrawlLimits()) for frontier in pods.frontiers)
+    assert pods.one.admit(mine, [Found(f"http://{THEIRS}/1", 1)]).new == 1
+    pods.two.close_crawl(theirs)
+    pods.two.closed(theirs)
+    pods.two.commit()
+    again = pods.two.open_crawl("other", CrawlLimits())
+    assert pods.one.admit(mine, [Found(f"http://{THEIRS}/2", 1)]).new == 1
+    assert (pods.two.crawl_standing(again).queued, pods.one.waiting) == (1, 0)
+
+
+def test_what_found_its_own_queue_full_holds_up_nobody_when_another_process_has_ended_its_crawl(
+    make: Callable[..., Pods],
+) -> None:
+    pods = make()
+    pods.one._limits = Limits(cap=4, keep=2, low=1, hard=6)
+    for first, last in ((0, 8), (8, 9)):
+        pods.one.admit(1, [Found(f"http://{MINE}/{number}", 1) for number in range(first, last)])
+    assert pods.one.waiting == 1
+    other = RedisFrontier(
+        pods.connect(0), pods.folder / "0", pods.one._section, slot="pod0-fetcher1", pods=2, clock=lambda: pods.time,
+        wall=lambda: pods.time, server_clock=lambda: pods.time,
+    )  # fmt: skip
+    other.close_crawl(other.open_crawl("test", CrawlLimits()))
+    other.closed(1)
+    other.close()
+    assert (pods.one.deliver_waiting(), pods.one.waiting) == ([Admission(0, 0)], 0)
 
 
 def test_what_waits_for_another_pod_of_a_crawl_that_has_ended_is_new_to_the_next_of_its_name(
@@ -499,6 +570,9 @@ def test_a_pod_that_does_not_get_its_message_keeps_no_other_from_its_own(
     pods.one.scope_extended(1, "http://last/")
     assert "http://last/" in pods.frontiers[2].scope_extensions(1)
     other._here.set()
+    pods.one.deliver_waiting()
+    told = ["http://first/", "http://last/", *(["http://second/"] if trouble == "waits" else [])]
+    assert pods.two.scope_extensions(1) == told, "the last one has overtaken none"
 
 
 def test_a_pod_that_is_away_keeps_none_from_what_waits_for_it(make: Callable[..., Pods]) -> None:

@@ -304,17 +304,17 @@ def test_a_robots_txt_whose_reader_died_is_asked_for_again_although_others_have_
 
 def test_a_robots_txt_that_another_process_learnt_is_known_here(pod: Pod, tmp_path: Path) -> None:
     one, two = pod.process("pod0-fetcher0", delay_s=0.0), pod.process("pod0-fetcher1", delay_s=0.0)
-    one.robots_known("http://a", RobotsRecord("ok", b"first", 9e12), None)
-    one.admit(1, [Found(f"http://a/{number}", 0) for number in range(4)])
+    one.robots_known("https://a", RobotsRecord("ok", b"first", 9e12), None)
+    one.admit(1, [Found(f"https://a/{number}", 0) for number in range(4)])
     (lease,) = two.claim(two.owner, 1)
-    record = two.robots("http://a")
+    record = two.robots("https://a")
     assert record is not None and record.body == b"first"
-    assert two.robots("http://a") is record, "the same object while it is unchanged"
+    assert two.robots("https://a") is record, "the same object while it is unchanged"
     two.finish([Outcome(lease, End.OTHER)])
-    one.robots_known("http://a", RobotsRecord("ok", b"second", 9e12), None)
+    one.robots_known("https://a", RobotsRecord("ok", b"second", 9e12), None)
     one.commit()
     two.claim(two.owner, 1)
-    record = two.robots("http://a")
+    record = two.robots("https://a")
     assert record is not None and record.body == b"second"
     elsewhere = pod.process("pod0-fetcher2", delay_s=0.0, folder=tmp_path / "other node")
     elsewhere.release_owner(two.owner)

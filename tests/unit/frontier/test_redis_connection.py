@@ -251,3 +251,11 @@ def test_a_server_that_may_come_back_is_told_apart_from_one_that_cannot_be_used(
     away = connection._refused(wrong.ConnectionError("Error 111 connecting to a:1. Connection refused."), "a:1")
     unusable = connection._refused(wrong.ResponseError("ERR unknown command 'INFO'"), "a:1")
     assert (type(away), type(unusable)) == (Unreachable, BadInput)
+
+
+def test_a_server_that_was_asked_for_nothing_yet_has_missed_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    collector = metrics.RedisMetrics({})
+    monkeypatch.setattr(collector, "_ask", lambda: {"3": {"keyspace_hits": 0}, "4": {"keyspace_misses": 2}, "5": {}})
+    told = {family.name: {one.labels["pod"]: one.value for one in family.samples} for family in collector.collect()}
+    assert told["weft_redis_hit_ratio"] == {"3": 1.0, "4": 0.0}
+    assert told["weft_redis_up"] == {"3": 1, "4": 1, "5": 0}

@@ -26,14 +26,14 @@ def record(body: bytes) -> RobotsRecord:
 
 
 def test_each_robots_txt_of_an_origin_has_the_next_version(tmp_path: Path) -> None:
-    path = tmp_path / "pod" / "robots.db"
+    path = tmp_path / "crawl" / "pod" / "robots.db"
     one, two = Shelf(path), Shelf(path)
     assert one.robots("http://a") is None
     assert [one.keep("http://a", record(b"1"), 10.0), two.keep("http://a", record(b"2"), 20.0)] == [1, 2]
     assert one.keep("http://b", record(b"b"), 30.0) == 1
     assert one.robots("http://a") == (2, record(b"2"))
     one.keep_scope(1, ["http://x/", "http://y/"])
-    view = FrontierView([tmp_path / "pod"])
+    view = FrontierView([path.parent])
     assert view.robots_history("http://a") == [(10.0, record(b"1")), (20.0, record(b"2"))]
     assert view.robots("http://b") == record(b"b")
     assert view.scope_extensions() == ["http://x/", "http://y/"]
@@ -159,7 +159,7 @@ def test_an_empty_boot_before_hides_nothing(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_messages_are_numbered_and_kept_until_they_are_forgotten(tmp_path: Path) -> None:
-    path = tmp_path / "box" / "one.db"
+    path = tmp_path / "pod" / "box" / "one.db"
     box = FileOutbox(path, lambda: 7.0)
     first = box.put({1: b"a", 2: b"x"})
     second = box.put({1: b"b"})
@@ -241,7 +241,7 @@ def test_the_first_message_of_all_is_one_too() -> None:
     sent = Sent([1])
     assert (sent.waits, sent.waiting, sent.after) == (True, 1, 0)
     sent.delivered(1)
-    assert (sent.waits, sent.waiting, sent.after) == (False, 0, 1)
+    assert (sent.waits, sent.waiting, sent.after, sent.is_due(0.0)) == (False, 0, 1, True)
     assert sent.update(Arrived(1, "run", 100, 0), 10.0) == 0
     assert sent.unsafe == 0
     sent.rewind()
@@ -321,3 +321,29 @@ def test_a_mark_that_was_cut_tells_that_there_was_something(tmp_path: Path) -> N
     assert not again.rebooted
     for mark in (one, three, again):
         mark.close()
+
+
+def test_a_process_whose_own_mark_was_cut_knows_that_there_was_something(tmp_path: Path) -> None:
+    """A server that has lost its last writes together with the mark, as in a power cut, must not be trusted."""
+    for left in (b"", b"short"):
+        mark = Marks(tmp_path / "marks", "one")
+        mark.see(7, 3)
+        mark.close()
+        (tmp_path / "marks" / "one").write_bytes(left)
+        again = Marks(tmp_path / "marks", "one")
+        assert (again.rebooted, again.known()) == (True, (None, 0))
+        again.see(8, 4)
+        assert again.known() == (8, 4)
+        again.close()
+
+
+def test_sitemaps_are_left_up_to_the_bound_of_the_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf_module, "MOST_REFUSALS", 2)
+    shelf = Shelf(tmp_path / "robots.db")
+    for number in range(4):
+        sitemap = Found(f"http://a/{number}.xml", 2, 7, 1, Purpose.SITEMAP, "http://a")
+        shelf.leave(1, sitemap)
+        shelf.refuse(1, "budget", sitemap.url, 7)
+    shelf.commit()
+    assert shelf.left(1) == [Found(f"http://a/{n}.xml", 2, 0, 1, Purpose.SITEMAP, "http://a") for n in range(2)]
+    shelf.close()

@@ -381,8 +381,8 @@ class PodClient:
                 log.error("a URL went to the wrong pod", url=one.url, pod=self._pod, belongs=pod)
 
     def _item(self, number: int) -> int:
-        """An item's number in the whole crawl."""
-        return number + (self._pod << POD_BITS) if number > 0 else number - (self._pod << POD_BITS)
+        """An item's number in the whole crawl; 0, the number before the first one, becomes that of its pod."""
+        return number + (self._pod << POD_BITS) if number >= 0 else number - (self._pod << POD_BITS)
 
     def _number(self, item: int) -> int:
         """Its number in this pod."""

@@ -90,7 +90,6 @@ class RedisLeases(RedisCrawls):
         )
         self._line_turn = (self._line_turn + len(taken)) % len(TURNS)
         self._next_due = self._local(int(due)) if due else None
-        self._idle_until = 0.0
         if len(taken) < limit:
             wait = self.now() + self._idle_s
             self._idle_until = wait if self._next_due is None else min(wait, self._next_due)
@@ -107,6 +106,7 @@ class RedisLeases(RedisCrawls):
 
     def _leased(self, fields: list[Any], owner: str, deadline: float) -> Lease:
         lease = self._lease(fields, owner, deadline, fields[10] / 1e6)
+        self._out.pop(lease.item, None)  # of an earlier lease, which has expired: the order is that of the deadlines
         self._out[lease.item] = _Out(lease, fields[1], cooled=False, places=int(fields[11]), rank=fields[14])
         self._slots.out[fields[14]] += 1
         self._worked = True
@@ -360,7 +360,8 @@ class RedisLeases(RedisCrawls):
     def _remember_cookies(self, place: tuple[int, str], version: int, data: bytes) -> tuple[int, bytes]:
         if len(self._cookies) > _KEPT_ROBOTS:
             self._cookies.clear()
-            self._cookies_wanted.clear()
+            held = {(out.lease.crawl, out.lease.key) for out in self._out.values()}
+            self._cookies_wanted = {one: wanted for one, wanted in self._cookies_wanted.items() if one in held}
         self._cookies_wanted[place] = version
         entry = self._cookies[place] = (version, data)
         return entry

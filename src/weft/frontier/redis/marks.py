@@ -26,9 +26,11 @@ class Marks:
         self._folder = folder
         self._boot = sha256(boot_id().encode()).digest()[:16]
         path = folder / slot
-        if not path.exists() or path.stat().st_size != _LAYOUT.size:
+        exists = path.exists()
+        if not exists or path.stat().st_size != _LAYOUT.size:
             temporary = path.with_name(f".{slot}")
-            temporary.write_bytes(bytes(_LAYOUT.size))
+            # A file that was cut tells that there was something, before this boot: `known` must not take it for none.
+            temporary.write_bytes(_LAYOUT.pack(b"", exists, 0))
             temporary.replace(path)
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _LAYOUT.size)
