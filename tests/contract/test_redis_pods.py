@@ -19,6 +19,7 @@ from weft.frontier.outbox import PodMessage, encoded
 from weft.frontier.redis import routing
 from weft.frontier.redis.client import Limits, PodClient
 from weft.frontier.redis.connection import RedisSettings, connect
+from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.outbox import FileOutbox
 from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
 from weft.frontier.redis.view import PodFigures, figures
@@ -416,6 +417,24 @@ def test_links_of_a_crawl_that_has_ended_hold_up_no_others(make: Callable[..., P
     assert pods.one.waiting == 0 and pods.two.stats().queued == 1
     again = pods.two.open_crawl("other", CrawlLimits())
     assert again > at_theirs and pods.two.crawl_standing(again).queued == 0
+
+
+def test_links_of_a_crawl_that_another_process_has_ended_hold_up_no_others(make: Callable[..., Pods]) -> None:
+    """To this one it is still open, and the other pod has never had it."""
+    pods = make()
+    crawl = pods.one.open_crawl("other", CrawlLimits())
+    for number, name in ((1, "first"), (crawl, "old"), (1, "new")):
+        pods.one.admit(number, [Found(f"http://{THEIRS}/{name}", 1)])
+    assert (pods.one.waiting, pods.two.stats().queued) == (2, 1)
+    parser = RedisFrontier(
+        pods.connect(0), pods.folder / "0", PolitenessSection(delay_s=10.0, places=1), slot="pod0-parser0", pods=2,
+        clock=lambda: pods.time, wall=lambda: pods.time, server_clock=lambda: pods.time,
+    )  # fmt: skip
+    parser.close_crawl(crawl)
+    parser.closed(crawl)
+    parser.close()
+    assert [one.new for one in pods.one.deliver_waiting()] == [0, 1]
+    assert (pods.one.waiting, pods.two.stats().queued) == (0, 2)
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
