@@ -12,7 +12,7 @@ from harnesses import ALLOW, RedisHarness, no_robots, page, pages
 
 from weft.errors import ServerAway
 from weft.frontier.contract import End, Ended, Outcome, Slots, Wanted
-from weft.records import Lease
+from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
 
 OLD, NEW = "192.0.2.1", "192.0.2.2"
@@ -124,3 +124,46 @@ def test_an_address_is_as_slow_as_it_has_shown_or_else_as_the_host_that_comes_to
     pod.advance(50.0)
     found = pod.frontier.claim("me", 9, Slots(unknown=9, slow=1))
     assert [lease.key for lease in found] == ([] if is_slow else ["third"])
+
+
+def test_what_got_no_place_is_before_all_that_waits_at_its_host(pod: RedisHarness) -> None:
+    no_robots(pod, "a", "b")
+    redirects = [Found(f"http://b/{number}", 1, hops=1, about="http://b/from") for number in range(2)]
+    pod.frontier.admit(pod.crawl, [page("http://a/"), *redirects])
+    leases = {lease.key: lease for lease in pod.frontier.claim("me", 9)}
+    assert taken(pod, NEW, leases["a"], leases["b"]) == [True, False]
+    pod.advance(20.0)
+    assert [lease.url for lease in pod.frontier.claim("me", 9)] == [leases["b"].url]
+
+
+def test_a_host_stays_at_the_address_where_another_request_of_it_is_under_way(pod: RedisHarness) -> None:
+    """Or the end of that one would count elsewhere, and its old address have a place too few for ever."""
+    for hosts in (("b", "c"), ("c", "b")):
+        first, second = claimed(pod, *hosts)
+        assert taken(pod, OLD, first, second) == [True, False]
+        end(pod, first)
+        pod.advance(100.0)
+        (second,) = pod.frontier.claim("me", 9)
+        assert taken(pod, OLD, second) == [True]
+        end(pod, second)
+        pod.advance(100.0)
+    (under_way,) = claimed(pod, "b")
+    assert taken(pod, OLD, under_way) == [True]
+    pod.advance(15.0)
+    other, moving = claimed(pod, "a", "b")
+    assert taken(pod, NEW, other, moving) == [True, False]
+    end(pod, other)
+    pod.frontier.admit(pod.crawl, pages("c", 2))
+    slowed: list[Lease] = []
+    while not slowed:
+        pod.advance(5.0)
+        for lease in pod.frontier.claim("me", 9):
+            if lease.key == "c":
+                slowed.append(lease)
+            else:
+                end(pod, lease)
+    assert taken(pod, OLD, *slowed) == [True]
+    end(pod, slowed[0], slow_down=True)  # one at a time at this address from now on
+    end(pod, under_way)
+    pod.advance(100.0)
+    assert [lease.key for lease in pod.frontier.claim("me", 9)] == ["c"]

@@ -101,7 +101,7 @@ def test_a_pod_that_a_node_holds_already_is_held_for_the_whole_time(client: Any)
 def test_a_pod_that_another_node_takes_meanwhile_is_its_own(
     server: str, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, taken = Pipeline.get, []
+    read, taken = Pipeline.get, list[Any]()
 
     def slow(self: Any, name: str) -> Any:
         found = read(self, name)
@@ -179,7 +179,7 @@ def test_a_pod_that_was_never_given_permits_is_recorded_once(server: str, tmp_pa
 def test_settings_that_another_node_writes_meanwhile_are_looked_at_again(
     server: str, client: Any, monkeypatch: pytest.MonkeyPatch, may_change: bool
 ) -> None:
-    read, tries = Pipeline.hgetall, []
+    read, tries = Pipeline.hgetall, list[int]()
 
     def slow(self: Any, name: str) -> Any:
         found = read(self, name)
