@@ -437,7 +437,7 @@ def test_a_segment_that_was_used_is_kept_for_a_while(pod: Pod) -> None:
         moved += frontier.tend()
     assert (claimed, moved) == (names, spilled)
     assert len(segments(pod)) == spilled
-    pod.time += KEEP_USED_S - 0.1
+    pod.time += KEEP_USED_S
     frontier.tend()
     assert len(segments(pod)) == spilled
     pod.time += 0.2

@@ -154,9 +154,9 @@ def test_a_segment_is_on_the_disk_with_its_folders_before_it_counts(
     assert lead.tend() == 2
     segments = [segment for segment, _ in registered]
     folder, name = segments[0].split("/")
-    assert registered[0][1] == [name, folder, "spill"]
+    assert registered[0][1] == [name, folder, "spill", tmp_path.name]
     assert sizes[0] == (tmp_path / "spill" / folder / name).stat().st_size > 0, "all of it"
-    assert registered[1][1][3:] == [segments[1].split("/")[1], folder], "the folder was there already"
+    assert registered[1][1][4:] == [segments[1].split("/")[1], folder], "the folder was there already"
     assert sorted(path.name for path in tmp_path.glob("spill/*/*")) == sorted(
         one.split("/")[1] for one in segments[:2]
     ), "what was refused is gone again"

@@ -129,6 +129,7 @@ class Lead:
             _sync_folder(path.parent)
             if new:
                 _sync_folder(self._folder)
+                _sync_folder(self._folder.parent)  # where the first one has made this folder, too
         return name
 
     def _read(self, segment: bytes) -> list[bytes]:
