@@ -175,6 +175,21 @@ def test_a_host_that_moves_to_an_address_with_more_places_uses_them_at_once(make
     assert take(harness, second, "127.0.0.2"), "while the first is under way"
 
 
+def test_a_host_that_came_too_early_for_a_place_is_tried_again_a_delay_later(make: Callable[..., Harness]) -> None:
+    harness = make(key_scope="ip", places=2)
+    harness.start()
+    (one,) = claimed(harness, "a")
+    assert take(harness, one)
+    harness.advance(7.0)
+    (two,) = claimed(harness, "b")
+    assert not take(harness, two)
+    harness.advance(DELAY_S - 0.1)
+    assert harness.frontier.claim("me", 9) == []
+    harness.advance(0.2)
+    (two,) = harness.frontier.claim("me", 9)
+    assert take(harness, two)
+
+
 def test_a_place_that_was_not_used_is_free_at_once(make: Callable[..., Harness]) -> None:
     harness = make(key_scope="ip")
     frontier = harness.start()

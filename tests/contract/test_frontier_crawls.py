@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from harnesses import ALLOW, Harness, claim_one, cool, done, no_robots, page, pages, polite, served
+from harnesses import ALLOW, Harness, claim_one, cool, done, no_robots, page, pages, polite, served, urls_of
 
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits, End, Outcome
@@ -215,6 +215,23 @@ def test_what_was_set_aside_comes_back_also_over_a_kill(make: Make) -> None:
     frontier.commit()
     frontier = harness.crash()
     assert (frontier.crawl_standing(harness.crawl).set_aside, frontier.stats().queued) == (0, 3)
+
+
+def test_of_many_that_were_set_aside_all_come_back_once(make: Make) -> None:
+    harness = make(delay_s=0.0, places=999)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    found = [f"http://a/{number}" for number in range(700)]
+    frontier.admit(harness.crawl, [page(url) for url in found])
+    while leases := frontier.claim("me", 999):
+        frontier.set_aside(leases)
+    assert frontier.crawl_standing(harness.crawl).set_aside == 700
+    assert frontier.take_back(harness.crawl, lambda _: True) == 700
+    came: list[str] = []
+    while leases := frontier.claim("me", 999):
+        came += urls_of(leases)
+        frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+    assert sorted(came) == sorted(found)
 
 
 def test_a_depth_limit_cannot_be_added_to_a_crawl_that_has_begun(make: Make) -> None:

@@ -486,6 +486,26 @@ def test_a_place_at_an_address_that_a_host_has_left_goes_to_who_waits_there(make
 
 
 @each
+def test_one_that_has_waited_long_is_next_from_the_very_moment_of_its_retry_on(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=1.0)
+    frontier = harness.start()
+    no_robots(harness, "a")
+    other = frontier.open_crawl("other", CrawlLimits(), harness.section)
+    frontier.admit(harness.crawl, [page(f"http://a/{number}") for number in range(5)])
+    frontier.admit(other, [page("http://a/again")])
+    done(harness, claim_one(harness))
+    harness.advance(1.0)
+    failed = claim_one(harness)
+    assert failed.crawl == other
+    cool(harness, failed)
+    frontier.finish([Outcome(failed, End.RETRY, wait_s=20.0)])
+    harness.advance(5.0)
+    done(harness, claim_one(harness))
+    harness.advance(15.0)
+    assert claim_one(harness).crawl == other
+
+
+@each
 def test_the_next_claim_can_be_told_before_and_after_there_is_something(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=50.0)
     frontier = harness.start()

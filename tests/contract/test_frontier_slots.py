@@ -91,6 +91,17 @@ def test_whoever_answers_has_all_slots_and_loses_them_when_it_does_not(make: Mak
     assert len(web.claim()) == 1, "of the two that are slow now"
 
 
+def test_a_site_is_slow_from_the_very_time_on_that_counts_as_slow(make: Make) -> None:
+    web = Web(make())
+    times = {"a": SLOW_S, "b": SLOW_S, "c": SLOW_S - 0.001, "d": SLOW_S - 0.001}
+    web.add(*times)
+    web.claim(None)
+    for lease in web.leases:
+        web.answer([lease], ok=True, took_s=times[lease.key])
+    web.harness.advance(11.0)
+    assert sorted(web.claim())[-2:] == ["c", "d"] and len(web.leases) == 3, "one of those that are slow"
+
+
 def test_sites_that_answer_come_first_and_the_others_are_not_left_out(make: Make) -> None:
     web = Web(make())
     good = [f"good{number}" for number in range(30)]

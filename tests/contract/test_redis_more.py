@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -116,6 +117,14 @@ def test_an_end_is_logged_before_another_process_may_ask(pod: Pod) -> None:
     assert [found.url for found in claim(other)] == ["https://a/1"]
 
 
+def test_a_process_hears_with_what_it_has_put_off_of_what_another_has_rejected(pod: Pod) -> None:
+    one, other = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
+    admit(one, "a", pages=2)
+    one.drop(1)
+    other.robots_known("https://b", ALLOW, None)
+    assert [rejection.item.url for rejection in other.rejections()] == ["https://a/0", "https://a/1"]
+
+
 def test_a_process_among_pods_sends_what_it_has_put_off_when_it_is_closed(pod: Pod) -> None:
     section = PolitenessSection(delay_s=10.0, places=1)
     frontier = RoutedRedisFrontier(
@@ -224,7 +233,9 @@ def test_the_oldest_page_is_parsed_first_and_no_more_than_are_wanted(pod: Pod) -
     assert order == [lease.key for lease in leases]
 
 
-def test_cookies_are_there_at_once_for_whoever_kept_them(pod: Pod) -> None:
+@pytest.mark.parametrize("drawn", [0, 2**48 - 1])
+def test_cookies_are_there_at_once_for_whoever_kept_them(pod: Pod, monkeypatch: pytest.MonkeyPatch, drawn: int) -> None:
+    monkeypatch.setattr(random, "getrandbits", lambda _: drawn)
     one, other = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
     admit(one, "a", pages=3)
     (lease,) = claim(one)
@@ -550,7 +561,7 @@ def test_a_segment_that_was_used_is_kept_for_a_while(pod: Pod) -> None:
         moved += frontier.tend()
     assert (claimed, moved) == (names, spilled)
     assert len(segments(pod)) == spilled
-    pod.time += KEEP_USED_S - 0.1
+    pod.time += KEEP_USED_S
     frontier.tend()
     assert len(segments(pod)) == spilled
     pod.time += 0.2
@@ -594,6 +605,56 @@ def test_files_that_nobody_knows_are_swept_when_they_are_old(pod: Pod) -> None:
     os.utime(young, (long_ago, long_ago))
     next_lead.tend()
     assert young.exists(), "once for each process"
+
+
+def test_a_segment_that_another_lead_writes_while_an_empty_folder_is_swept_stays(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emptied = pod.folder / "spill" / "emptied"
+    emptied.mkdir(parents=True)
+    list_, remove, written = Path.iterdir, os.rmdir, list[Path]()
+
+    def write(folder: Path) -> None:
+        """What the other one does as soon as somebody looks at the folder."""
+        if folder == emptied and not written:
+            written.append(folder / "new.seg")
+            written[0].write_bytes(b"x")
+
+    def listing(folder: Path) -> Iterator[Path]:
+        found = list(list_(folder))
+        write(folder)
+        return iter(found)
+
+    def removing(folder: Path, **more: Any) -> None:
+        write(Path(folder))
+        remove(folder, **more)
+
+    monkeypatch.setattr(Path, "iterdir", listing)
+    monkeypatch.setattr(os, "rmdir", removing)
+    pod.process(limits=SMALL).tend()
+    assert written and segments(pod) == written
+
+
+@pytest.mark.parametrize("step", ["stat", "unlink"])
+def test_a_file_that_another_lead_deletes_first_is_swept_without_trouble(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    left = pod.folder / "spill" / "left"
+    left.mkdir(parents=True)
+    long_ago = time.time() - SWEEP_AGE_S - 60
+    for name in ("one.seg", "two.seg"):
+        (left / name).write_bytes(b"x")
+        os.utime(left / name, (long_ago, long_ago))
+    real, unlink = getattr(Path, step), Path.unlink
+
+    def late(path: Path, **more: Any) -> Any:
+        if path.suffix == ".seg":
+            unlink(path)
+        return real(path, **more)
+
+    monkeypatch.setattr(Path, step, late)
+    pod.process(limits=SMALL).tend()
+    assert not left.exists()
 
 
 def test_a_used_file_that_the_next_lead_has_swept_is_no_trouble_for_the_one_before(pod: Pod) -> None:

@@ -93,6 +93,29 @@ def test_all_pods_are_held_or_none(client: Any) -> None:
     assert (runner(client, "zero"), runner(second, "one")) == (ONE, ONE)
 
 
+def test_a_pod_that_a_node_holds_already_is_held_for_the_whole_time(client: Any) -> None:
+    client.set("owner", ONE, px=900)
+    hold_all({0: (client, "zero")}, ONE, 30)
+    assert runner(client, "zero") == ONE and client.pttl("owner") > 900
+
+
+def test_a_pod_that_another_node_takes_meanwhile_is_its_own(
+    server: str, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, taken = Pipeline.get, list[Any]()
+
+    def slow(self: Any, name: str) -> Any:
+        found = read(self, name)
+        if not taken:
+            taken.append(connect(server).set("owner", TWO))
+        return found
+
+    monkeypatch.setattr(Pipeline, "get", slow)
+    with pytest.raises(Busy, match="zero: pod 0 is run by node there:/two"):
+        hold_all({0: (client, "zero")}, ONE, 30)
+    assert runner(client, "zero") == TWO
+
+
 def own(server: str, folder: Path) -> RoutedRedisFrontier:
     frontier = RoutedRedisFrontier(
         connect(server), folder, POLITE, slot="pod0-parser0", pod=0, pods=2, others={}, outbox=folder / "outbox.db",
@@ -129,6 +152,19 @@ def test_what_another_node_cannot_do_is_left_for_the_pod_s_own(server: str, clie
     frontier.close()
 
 
+def test_a_crawl_uses_the_permits_of_what_is_in_flight_and_none_before(
+    server: str, client: Any, tmp_path: Path
+) -> None:
+    assert used_permits(client, "redis", "crawl") == 0
+    frontier = own(server, tmp_path)
+    assert used_permits(client, "redis", "crawl") == 0, "its pod was opened"
+    frontier.robots_known(f"http://{HOST}", ALLOW, None)
+    frontier.admit(1, [Found(f"http://{HOST}/{number}", 1) for number in range(3)])
+    assert len(frontier.claim(frontier.owner, 2)) == 2
+    assert used_permits(client, "redis", "crawl") == 2
+    frontier.close()
+
+
 def test_a_pod_that_was_never_given_permits_is_recorded_once(server: str, tmp_path: Path) -> None:
     frontier = own(server, tmp_path)
     frontier.limit_pages(1, 10)
@@ -138,6 +174,26 @@ def test_a_pod_that_was_never_given_permits_is_recorded_once(server: str, tmp_pa
     frontier.record_permits(1, 1, 0)
     assert frontier.give_permits(1, 0, 9) == 6
     frontier.close()
+
+
+@pytest.mark.parametrize("may_change", [False, True])
+def test_settings_that_another_node_writes_meanwhile_are_looked_at_again(
+    server: str, client: Any, monkeypatch: pytest.MonkeyPatch, may_change: bool
+) -> None:
+    read, tries = Pipeline.hgetall, list[int]()
+
+    def slow(self: Any, name: str) -> Any:
+        found = read(self, name)
+        if not tries:
+            connect(server).hset(SHARED_KEY, mapping={"a": "2", "b": "2"})
+        tries.append(1)
+        return found
+
+    monkeypatch.setattr(Pipeline, "hgetall", slow)
+    differs = settle(client, "redis", {"a": "1"}, may_change=may_change)
+    assert differs == ({} if may_change else {"a": ("2", "1"), "b": ("2", None)})
+    assert client.hgetall(SHARED_KEY) == ({b"a": b"1"} if may_change else {b"a": b"2", b"b": b"2"})
+    assert len(tries) == 2
 
 
 def test_a_node_that_another_was_quicker_than_looks_again(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -458,6 +458,24 @@ def test_links_of_a_crawl_that_has_ended_hold_up_no_others(make: Callable[..., P
     assert again > at_theirs and pods.two.crawl_standing(again).queued == 0
 
 
+def test_links_of_a_crawl_that_another_process_has_ended_hold_up_no_others(make: Callable[..., Pods]) -> None:
+    """To this one it is still open, and the other pod has never had it."""
+    pods = make()
+    crawl = pods.one.open_crawl("other", CrawlLimits())
+    for number, name in ((1, "first"), (crawl, "old"), (1, "new")):
+        pods.one.admit(number, [Found(f"http://{THEIRS}/{name}", 1)])
+    assert (pods.one.waiting, pods.two.stats().queued) == (2, 1)
+    parser = RedisFrontier(
+        pods.connect(0), pods.folder / "0", PolitenessSection(delay_s=10.0, places=1), slot="pod0-parser0", pods=2,
+        clock=lambda: pods.time, wall=lambda: pods.time, server_clock=lambda: pods.time,
+    )  # fmt: skip
+    parser.close_crawl(crawl)
+    parser.closed(crawl)
+    parser.close()
+    assert [one.new for one in pods.one.deliver_waiting()] == [0, 1]
+    assert (pods.one.waiting, pods.two.stats().queued) == (0, 2)
+
+
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_what_found_its_own_queue_full_waits_for_its_crawl_unless_that_has_ended(
     make: Callable[..., Pods], is_closed: bool

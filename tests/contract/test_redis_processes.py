@@ -260,6 +260,17 @@ def test_one_that_has_recovered_and_hears_of_a_loss_sends_nothing_more(pod: Pod)
         one.close()
 
 
+def test_a_parser_that_has_taken_a_page_and_hears_of_a_loss_sends_nothing_more(pod: Pod) -> None:
+    fetcher, parser = pod.process("pod0-fetcher0"), pod.process("pod0-parser0")
+    admit(fetcher, "a")
+    fetch(fetcher)
+    assert len(parser.take(9)) == 1
+    pod.client.hincrby("n", "losses", 1)
+    parser.stats()
+    with pytest.raises(DataLost):
+        parser.stats()
+
+
 def test_a_row_whose_end_was_lost_is_not_fetched_again(pod: Pod) -> None:
     frontier = pod.process("pod0-parser0", delay_s=0.0)
     admit(frontier, "a", pages=2)
@@ -302,19 +313,20 @@ def test_a_robots_txt_whose_reader_died_is_asked_for_again_although_others_have_
     assert (second.purpose, second.url) == (Purpose.ROBOTS, "http://a/robots.txt")
 
 
-def test_a_robots_txt_that_another_process_learnt_is_known_here(pod: Pod, tmp_path: Path) -> None:
+@pytest.mark.parametrize("origin", ["http://a", "https://a"])
+def test_a_robots_txt_that_another_process_learnt_is_known_here(pod: Pod, tmp_path: Path, origin: str) -> None:
     one, two = pod.process("pod0-fetcher0", delay_s=0.0), pod.process("pod0-fetcher1", delay_s=0.0)
-    one.robots_known("https://a", RobotsRecord("ok", b"first", 9e12), None)
-    one.admit(1, [Found(f"https://a/{number}", 0) for number in range(4)])
+    one.robots_known(origin, RobotsRecord("ok", b"first", 9e12), None)
+    one.admit(1, [Found(f"{origin}/{number}", 0) for number in range(4)])
     (lease,) = two.claim(two.owner, 1)
-    record = two.robots("https://a")
+    record = two.robots(origin)
     assert record is not None and record.body == b"first"
-    assert two.robots("https://a") is record, "the same object while it is unchanged"
+    assert two.robots(origin) is record, "the same object while it is unchanged"
     two.finish([Outcome(lease, End.OTHER)])
-    one.robots_known("https://a", RobotsRecord("ok", b"second", 9e12), None)
+    one.robots_known(origin, RobotsRecord("ok", b"second", 9e12), None)
     one.commit()
     two.claim(two.owner, 1)
-    record = two.robots("https://a")
+    record = two.robots(origin)
     assert record is not None and record.body == b"second"
     elsewhere = pod.process("pod0-fetcher2", delay_s=0.0, folder=tmp_path / "other node")
     elsewhere.release_owner(two.owner)

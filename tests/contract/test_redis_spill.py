@@ -148,6 +148,57 @@ def test_a_queue_is_long_when_its_tail_is_above_the_cap(pod: Pod) -> None:
     assert drained(frontier) == names(0, SMALL.cap + SMALL.keep + 1)
 
 
+def test_a_queue_that_was_long_until_the_lead_came_is_left_alone(pod: Pod) -> None:
+    frontier, crawl = pod.process()
+    frontier.admit(crawl, [Found(url, 1) for url in names(0, SMALL.cap + SMALL.keep + 1)])
+    leases = frontier.claim(frontier.owner, SMALL.keep)
+    assert pod.client.exists("long") == 1
+    assert (frontier.tend(), pod.client.exists("long")) == (0, 0), "or it would be read with every look"
+    frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+    assert [lease.url for lease in leases] + drained(frontier) == names(0, SMALL.cap + SMALL.keep + 1)
+
+
+@pytest.mark.parametrize("is_swept", [False, True])
+def test_a_queue_that_changes_while_it_is_spilled_stays_as_it_is(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch, is_swept: bool
+) -> None:
+    """By another lead: what this one has written is of no use, and deleted by whoever comes first."""
+    frontier, crawl = pod.process()
+    frontier.admit(crawl, [Found(url, 1) for url in names(0, 1000)])
+    other, _ = pod.process()
+    lead, spill = frontier._lead, pod.folder / "spill"
+    real = lead._call
+
+    def late(name: str, arguments: Any) -> Any:
+        monkeypatch.setattr(lead, "_call", real)
+        mine = set(spill.glob("*/*.seg"))
+        assert other.tend() > 0
+        for path in mine if is_swept else ():
+            path.unlink()
+        return real(name, arguments)
+
+    monkeypatch.setattr(lead, "_call", late)
+    assert frontier.tend() == 0
+    registered = {name.decode() for key in pod.client.keys("g:*") for name in pod.client.lrange(key, 0, -1)}
+    assert {str(path.relative_to(spill)) for path in spill.glob("*/*.seg")} == registered
+    assert drained(frontier) == names(0, 1000)
+
+
+def test_a_queue_of_a_host_that_is_an_address_comes_back_from_disk(pod: Pod) -> None:
+    frontier, crawl = pod.process()
+    found = [f"http://[2001:db8::1]/{number}" for number in range(600)]
+    frontier.robots_known("http://[2001:db8::1]", RobotsRecord("allow", b"", 9e12), None)
+    frontier.admit(crawl, [Found(url, 1) for url in found])
+    assert frontier.tend() > 0
+    came: list[str] = []
+    for _ in range(5):
+        while leases := frontier.claim(frontier.owner, 90):
+            frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+            came += [lease.url for lease in leases]
+        frontier.tend()
+    assert came == found
+
+
 def test_above_the_hard_cap_the_sender_keeps_its_urls(pod: Pod) -> None:
     frontier, crawl = pod.process(Limits(cap=200, keep=50, low=20, hard=600))
     found = [Found(url, 1) for url in names(0, 600)]

@@ -130,9 +130,18 @@ def test_what_processes_of_a_pod_keep_on_disk_is_synced_where_it_is_asked_for(tm
     box.close()
 
 
-def test_a_segment_is_on_the_disk_with_its_folders_before_it_counts(tmp_path: Path, synced: Synced) -> None:
+def test_a_segment_is_on_the_disk_with_its_folders_before_it_counts(
+    tmp_path: Path, synced: Synced, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entries = [b"%d" % number for number in range(3)]
     registered: list[tuple[Any, Synced]] = []
+    sizes, sync = list[int](), os.fsync
+
+    def measured(fd: int) -> None:
+        sizes.append(os.fstat(fd).st_size)
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", measured)
 
     def call(name: str, arguments: Any) -> list[int]:
         registered.append((arguments[2], list(synced)))
@@ -147,8 +156,9 @@ def test_a_segment_is_on_the_disk_with_its_folders_before_it_counts(tmp_path: Pa
     assert lead.tend() == 2
     segments = [segment for segment, _ in registered]
     folder, name = segments[0].split("/")
-    assert registered[0][1] == [name, folder, "spill"]
-    assert registered[1][1][3:] == [segments[1].split("/")[1], folder], "the folder was there already"
+    assert registered[0][1] == [name, folder, "spill", tmp_path.name]
+    assert sizes[0] == (tmp_path / "spill" / folder / name).stat().st_size > 0, "all of it"
+    assert registered[1][1][4:] == [segments[1].split("/")[1], folder], "the folder was there already"
     assert sorted(path.name for path in tmp_path.glob("spill/*/*")) == sorted(
         one.split("/")[1] for one in segments[:2]
     ), "what was refused is gone again"

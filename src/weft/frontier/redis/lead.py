@@ -12,9 +12,9 @@ server that is restarted may have lost its last second, and need it again.
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -129,6 +129,7 @@ class Lead:
             _sync_folder(path.parent)
             if new:
                 _sync_folder(self._folder)
+                _sync_folder(self._folder.parent)  # where the first one has made this folder, too
         return name
 
     def _read(self, segment: bytes) -> list[bytes]:
@@ -157,11 +158,12 @@ class Lead:
         }
         old = time.time() - SWEEP_AGE_S
         for path in self._folder.glob("*/*.seg"):
-            if f"{path.parent.name}/{path.name}" not in known and path.stat().st_mtime < old:
-                path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # another lead has deleted it meanwhile
+                if f"{path.parent.name}/{path.name}" not in known and path.stat().st_mtime < old:
+                    path.unlink()
         for folder in self._folder.iterdir():
-            if folder.is_dir() and not any(folder.iterdir()):
-                shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):  # something is in it, perhaps only since another lead has spilled
+                folder.rmdir()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -40,17 +40,31 @@ def hold_all(pods: Mapping[int, tuple[Redis, str]], node: str, ttl_s: float) -> 
     """Locks these pods against other nodes for a time. Busy, and none is locked, if another node runs one."""
     held: list[int] = []
     for pod, (client, where) in pods.items():
-        with asking(where):
-            if client.set(OWNER_KEY, node, nx=True, px=int(ttl_s * 1000)):
-                held.append(pod)
-                continue
-        if (other := runner(client, where)) not in ("", node):
+        before = _hold(client, where, node, ttl_s)
+        if not before:
+            held.append(pod)
+        elif before != node:
             for mine in held:
                 pods[mine][0].delete(OWNER_KEY)
             raise Busy(
-                f"{where}: pod {pod} is run by node {other.partition('@')[2]}, and `fresh=True` starts the crawl over "
+                f"{where}: pod {pod} is run by node {before.partition('@')[2]}, and `fresh=True` starts the crawl over "
                 "on all nodes: stop it there first"
             )
+
+
+def _hold(client: Any, where: str, node: str, ttl_s: float) -> str:
+    """The node that had the pod until now; empty: none. Another one has it still."""
+
+    def step(steps: Any) -> str:
+        found = steps.get(OWNER_KEY)
+        holder = found.decode() if found else ""
+        steps.multi()
+        if holder in ("", node):
+            steps.set(OWNER_KEY, node, px=int(ttl_s * 1000))
+        return holder
+
+    with asking(where):
+        return str(client.transaction(step, OWNER_KEY, value_from_callable=True))
 
 
 def settle(
