@@ -186,7 +186,9 @@ def test_pages_without_a_number_are_never_taken_for_a_pattern() -> None:
     guard = SamenessGuard()
     for letter in "abcdefghijklmnopqrstuvwxyz":
         guard.observe(f"https://a/{letter}", "T", 5, lambda: WORDS)
+        assert not guard.counts(f"https://a/{letter}")
         guard.leads(f"https://a/{letter}", f"https://a/{letter}{letter}")
+        guard.leads(f"https://a/{letter}", f"https://a/{ord(letter)}")
     assert not guard.stops("https://a/zz", "https://a/z")
     assert not guard.stops("https://a/1", "https://a/z")
 
@@ -237,6 +239,8 @@ def test_a_page_counts_once_and_by_a_link_of_its_own_host_that_may_lead_on() -> 
             assert guard.leads(page, f"http://a/{1000 + number}") == (number == SAME_PAGES)
             assert not guard.leads(page, f"http://a/{2000 + number}")
     assert guard.stops("http://a/98", "http://a/99") and guard.has_stopped("http://a/99")
+    guard.observe("http://a/97", "T", 5, lambda: pytest.fail("it is stopped already"))
+    assert not guard.counts("http://a/97")
     assert not guard.stops("http://a/98", "http://a/about"), "what other pages lead to is no step of it"
     assert not guard.stops("http://a/98", "http://b/1") and not guard.stops("http://a/about", "http://a/99")
 
