@@ -34,10 +34,9 @@ def join_plain(origin: str, directory: str, hrefs: list[str], longest: int) -> t
     plain.
     """
     are_plain, have_fragments, are_rooted = _look(hrefs)
-    if are_plain and are_rooted and not have_fragments and origin:  # most pages of most sites
-        all_joined: list[str | None] = [origin + href for href in hrefs]
-        if not hrefs or len(origin) + len(max(hrefs, key=len)) <= longest:
-            return all_joined, 0
+    are_simple = are_plain and are_rooted and not have_fragments  # as on most pages of most sites
+    if are_simple and origin and len(origin) + len(max(hrefs, key=len)) <= longest:
+        return [origin + href for href in hrefs], 0
     joined, others = list[str | None](), 0
     for href in hrefs:
         url: str | None = None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from written_twice import WAYS, in_c, written
+from written_twice import WAYS, as_installed, in_c, in_python, written
 
 from weft import urls
 from weft.errors import BadUrl
@@ -283,11 +283,24 @@ def test_what_is_plain_needs_no_parser(plain: Any) -> None:
     assert plain.join_plain("http://a.test", "", ["p", "/p"], 2000) == ([None, start + "p"], 1)
     assert plain.join_plain("", "", ["p", "/p"], 2000) == ([None, None], 2)
     assert plain.join_plain("http://a.test", "", ["/p", "/pq"], len(start) + 1) == ([start + "p", None], 1)
+    assert plain.join_plain("http://a.test", "", ["/p", "/q"], 2000) == ([start + "p", start + "q"], 0)
     assert plain.join_plain("http://a.test", "", [], 2000) == ([], 0)
+
+
+def test_references_of_plain_characters_are_joined_without_a_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The most of a page's links: one look at all of them is what they cost."""
+    plain, start = in_python("weft.plain_links"), "http://a.test"
+    for pattern in ("rooted", "_relative"):
+        monkeypatch.setattr(plain, pattern, lambda href: pytest.fail(f"{href} was matched"))
+    for hrefs in (["/"], ["/a", "/b/c.html?d=/e"], ["/a#f", "/b"], ["/a", "/" + "b" * 100, "/c#d"]):
+        ways = [start + href.partition("#")[0] for href in hrefs]
+        expected = [url if len(url) <= 100 else None for url in ways]
+        assert plain.join_plain(start, start + "/d/", hrefs, 100) == (expected, expected.count(None))
 
 
 def test_where_it_is_compiled_whole_urls_are_plain_too() -> None:
     plain = in_c("weft._plain_links")
+    assert as_installed("weft.plain_links").join_plain is plain.join_plain
     whole = ["https://b.test/x", "http://b.test:81/", "https://www.b-c.test/x?y=1"]
     assert plain.join_plain("http://a.test", "", whole, 2000) == (whole, 0)
     rest = ["https://b.test", "https://b.test?x#y", "https://b.test/x#y", "https://b.test/" + "x" * 1986]

@@ -18,7 +18,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from math import isfinite
 from typing import ClassVar, NamedTuple
 
 MAX_BODY_BYTES = 500 * 1024  # RFC 9309 §2.5: what a crawler must at least read is also all that we read
@@ -296,7 +295,7 @@ def _rules_for(agent: str, body: bytes) -> Rules:
                 rules[not specific].extend(_rules_of(_escaped(value), kind == _ALLOW, line))
         elif kind == _DELAY and (specific or general) and (number := _NUMBER.match(value)):
             delays[not specific].append(float(number[0]))
-    return Rules(rules[not named], max(filter(isfinite, delays[not named]), default=None))
+    return Rules(rules[not named], max(delays[not named], default=None))
 
 
 def _rules_of(pattern: str, allow: bool, line: int) -> list[tuple[str, bool, int]]:

@@ -238,3 +238,19 @@ def test_the_first_of_two_reasons_is_reported() -> None:
     assert result == Decoded(b"plain", error="gzip: no gzip data")
     result = decode(gzip.compress(b"plain"), "br, gzip, gzip", LIMIT)
     assert result == Decoded(b"plain", error="gzip: no gzip data"), "what is not packed is not unpacked further"
+
+
+def test_a_raw_stored_block_is_none_of_zlibs_whatever_its_padding() -> None:
+    """With some of the five bits that nobody reads it begins as a body of zlib's does, but for one bit."""
+    for first in range(1, 256, 8):  # the last block, stored
+        size = -(first << 8) % 31 or 31  # so that both bytes are a multiple of 31, as in a header of zlib's
+        block = bytes([first]) + size.to_bytes(2, "little") + (size ^ 0xFFFF).to_bytes(2, "little") + noise(size)
+        assert decode(block, "deflate", LIMIT) == Decoded(noise(size)), first
+        for cut in range(1, len(block)):
+            result = decode(block[:cut], "deflate", LIMIT)
+            assert (result.truncated, result.error) == (True, "deflate: ends early"), (first, cut)
+            assert noise(size).startswith(result.body)
+
+
+def test_of_an_empty_body_nothing_is_undone() -> None:
+    assert decode(b"", "exi, gzip", LIMIT) == Decoded(b"")

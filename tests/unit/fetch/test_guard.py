@@ -42,6 +42,7 @@ REFUSED = {
     "tunnel to private": "64:ff9b::10.0.0.1 2002:a00:1::1 2002:c0a8:101:: 2a00::5efe:192.168.0.1",
     "tunnel to cloud metadata": "64:ff9b::169.254.169.254 2002:a9fe:a9fe:: 2a00::5efe:a9fe:a9fe",
     "tunnel to unspecified": "64:ff9b:: 2002:: 2002::1",
+    "tunnel to broadcast": "64:ff9b::255.255.255.255 2002:ffff:ffff:: 2a00::5efe:255.255.255.255",
     guard.ZONED: "fe80::1%eth0 fe80::1%1 2606:4700::1111%eth0 ::1%lo",
     guard.NO_ADDRESS: "0x7f.1 0x7f000001 2130706433 017700000001 127.1 127.0.1 0177.0.0.1 127.0.0.01 ①②⑦.0.0.1"
     " １２７.0.0.1 localhost example.org [::1] 1.2.3.4:80 1.2.3.4/32 ::ffff:1.2.3 256.1.1.1 1.2.3.4.5 :::1 1.2.3.4. %",

@@ -60,11 +60,13 @@ def test_what_is_in_flight_is_waited_for_by_those_who_want_to_be_alone(opened: O
     assert ask(yours, 71.0) <= 71.0, "a request that was never seen to end is over at its time"
 
 
-def test_a_process_is_known_by_its_number(tmp_path: Path, opened: Open) -> None:
-    mine, yours = MachineClock(tmp_path / "clock"), opened()
+def test_a_process_is_known_by_its_number(tmp_path: Path, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "urandom", lambda size: b"\xff" * size)
+        mine, yours = MachineClock(tmp_path / "clock"), opened()
     mine.started("a", 10.0, 60.0)
     assert ask(yours, 20.0) == 20.0 + LOOK_AGAIN_S, "it lives"
-    assert mine._me >> 32 == os.getpid()
+    assert mine._me == os.getpid() << 32 | 0xFFFFFFFF, "with a random number that leaves it as it is"
     mine.close()
 
 
@@ -221,8 +223,26 @@ def test_a_lock_that_is_held_is_held_to_the_end_of_the_batch(opened: Open) -> No
     with mine.locked():
         mine.started("a", 10.0, 60.0)
         mine.ended([("a", 10.1, 0.0)])  # takes the lock itself
+        with mine.locked() as still:
+            assert still
         with yours.locked() as now:
             assert not now
+
+
+def test_each_batch_takes_the_lock_anew(opened: Open) -> None:
+    mine, yours = opened(), opened()
+    with mine.locked():
+        pass
+    with yours.locked(), mine.locked() as now:
+        assert not now
+
+
+def test_a_turn_that_was_taken_holds_nobody_up(opened: Open) -> None:
+    mine, yours = opened(), opened()
+    mine.started("a", 10.0, 0.0)
+    assert ask(yours, 10.5) == 11.0, "its turn"
+    yours.started("a", 11.0, 0.0)
+    assert ask(mine, 11.375, delay_s=0.25) == 11.25, "at once, by the delay of the one who asks"
 
 
 def test_only_ones_own_requests_are_counted_down(opened: Open) -> None:

@@ -360,3 +360,37 @@ def test_a_site_lags_from_more_than_three_times_the_usual_on(recent_s: float, la
     clock.usual_s, clock.recent_s = 3.0, recent_s
     clock.took(3.0, section())
     assert clock.lag_s == lag_s
+
+
+def test_a_site_that_answers_in_no_time_has_answered_and_may_slow_down() -> None:
+    clock, rules = PolitenessClock(), section()
+    clock.took(0.0, rules)
+    assert (clock.shown, clock.lag_s) == (Shown.FINE, 0.0)
+    clock.took(8.0, rules)
+    assert (clock.recent_s, clock.usual_s, clock.lag_s) == (2.0, 0.125, 2.0)
+
+
+def test_an_answer_of_a_second_is_not_held_against_a_site() -> None:
+    clock = PolitenessClock()
+    clock.usual_s, clock.recent_s = 0.1, 1.0
+    clock.took(1.0, section())
+    assert (clock.recent_s, clock.lag_s) == (1.0, 0.0)
+
+
+def test_each_crawl_waits_by_its_own_delay_at_a_site_that_answers_as_ever() -> None:
+    clock, slow, quick = PolitenessClock(), section(delay_s=9.0), section(delay_s=1.0)
+    clock.ended(10.0)
+    for item in range(EASE_AFTER):
+        clock.took(0.5, slow)
+        clock.answered(item, True, 10.0, slow)
+    assert (clock.due_for(quick), clock.due_for(slow)) == (11.0, 19.0)
+
+
+@pytest.mark.parametrize("in_trouble", [True, False])
+def test_the_shorter_delay_of_a_site_that_is_eased_counts_from_the_next_request_on(in_trouble: bool) -> None:
+    clock, rules = PolitenessClock(), section()
+    for _ in range(3):
+        clock.slow_down(0.0, None, rules, in_trouble=in_trouble)
+    clock.ended(500.0)
+    good_answers(clock, EASE_AFTER, rules)
+    assert clock.delay_s(rules) < 32.0 and clock.due_for(rules) == 532.0, "a time that was set is never taken back"

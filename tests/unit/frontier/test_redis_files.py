@@ -15,7 +15,7 @@ from weft.frontier.redis import shelf as shelf_module
 from weft.frontier.redis.marks import Marks
 from weft.frontier.redis.outbox import KEEP_S, Arrived, Behind, FileOutbox, Sent
 from weft.frontier.redis.shelf import Shelf
-from weft.frontier.view import FrontierView
+from weft.frontier.view import FrontierView, SitePace
 from weft.records import Found, Purpose
 
 # ── robots.txt and refusals ────────────────────────────────────────────────────────────────────────────────────────
@@ -38,6 +38,7 @@ def test_each_robots_txt_of_an_origin_has_the_next_version(tmp_path: Path) -> No
     assert view.robots("http://b") == record(b"b")
     assert view.scope_extensions() == ["http://x/", "http://y/"]
     assert view.entries("http://a/") == []
+    assert (view.site("a"), view.robots_tries("http://a")) == (SitePace(), None)
     for opened in (view, one, two):
         opened.close()
 
@@ -71,6 +72,9 @@ def test_a_file_that_does_not_tell_whose_refusals_it_has_takes_those_of_several_
     older.execute("INSERT INTO refusals VALUES ('scope', 'http://a/0', 1)")
     older.commit()
     older.close()
+    view = FrontierView([tmp_path])
+    assert (view.scope_extensions(), view.log_sizes(), view.rebuilt_at()) == ([], {}, 0.0)
+    view.close()
     shelf = Shelf(path)
     shelf.refuse(2, "budget", "http://a/1", 1)
     shelf.close()

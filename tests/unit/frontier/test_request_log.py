@@ -138,12 +138,41 @@ def test_a_line_without_a_checksum_is_read_if_it_can_be_one(tmp_path: Path, line
     assert gaps.lines == (not is_read)
 
 
-@pytest.mark.parametrize("at", ["99.0", "600.0"])
-def test_an_end_before_its_start_or_in_the_future_is_no_end(tmp_path: Path, at: str) -> None:
-    path = written(tmp_path)
-    path.write_text(path.read_text().replace("E\t2\t104.000000", f"E\t2\t{at}"))
+@pytest.mark.parametrize(
+    ("at", "is_one"),
+    [(99.0, False), (101.9, False), (101.9995, True), (102.0, True), (500.0, True), (500.0005, True), (500.1, False)],
+)
+def test_an_end_before_its_start_or_in_the_future_is_no_end(tmp_path: Path, at: float, is_one: bool) -> None:
+    log = RequestLog(tmp_path, 100.0)
+    log.start(2, 102.0, "b.test", 5.0, 1, "http://b.test/page")
+    log.end(2, at, "200")
+    log.close()
     recent = last_requests(tmp_path, 0.0, NOW)
-    assert (recent.ended["b.test"], recent.unreadable, recent.unsure_at) == (None, 1, NOW)
+    assert recent.ended == {"b.test": at if is_one else None}
+    assert (recent.unreadable, recent.unsure_at) == ((0, None) if is_one else (1, NOW))
+
+
+def test_a_site_that_is_asked_several_things_at_once_has_ended_with_the_last(tmp_path: Path) -> None:
+    log = RequestLog(tmp_path, 100.0)
+    for item in (1, 2):
+        log.start(item, 101.0, "a.test", 5.0, 2, f"http://a.test/{item}")
+    for item, ended in ((2, None), (1, 104.0)):
+        log.end(item, 105.0 - item, "200")
+        log.flush()
+        assert last_requests(tmp_path, 0.0, NOW).ended == {"a.test": ended}
+    log.close()
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_log_that_is_torn_in_its_first_line_goes_on_behind_it(
+    tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "requests-00000.log").write_bytes(b"B\t"[:size])
+    with caplog.at_level(logging.WARNING, "weft"):
+        RequestLog(tmp_path, 200.0).close()
+    assert [record.fields["bytes"] for record in caplog.records] == [size]  # type: ignore[attr-defined]
+    gaps = Gaps(files=[])
+    assert ([type(event) for event in read_events(tmp_path, gaps)], gaps.lines) == ([Opening], 1)
 
 
 def test_one_flipped_bit_anywhere_never_breaks_the_reading(tmp_path: Path) -> None:
@@ -193,6 +222,7 @@ def test_an_end_whose_start_is_lost_is_not_that_of_a_request_before_the_last_ope
         if opened_at == 200.0:
             log.end(1, 203.0, "200")
         log.close()
+    assert last_requests(tmp_path, 0.0, NOW).ended == {"a.test": 203.0}, "what the killed one asked is not waited for"
     path = tmp_path / "requests-00000.log"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(line.replace(b"a.test", b"b.test") if b"\t201.0" in line else line for line in lines))

@@ -40,6 +40,7 @@ def test_what_is_logged_is_read_as_it_was(tmp_path: Path) -> None:
 
 def test_nothing_is_written_before_it_is_flushed_and_all_is_when_it_is_closed(tmp_path: Path) -> None:
     log = RequestLog(tmp_path / "log", 5.0)
+    assert [type(event) for event in read_events(tmp_path / "log")] == [Opening], "a kill cannot undo it"
     log.start(1, 10.0, "a", 1.0, 1, "http://a/")
     assert told(tmp_path / "log") == []
     log.flush()
@@ -164,3 +165,10 @@ def test_what_stands_before_the_first_opening_of_a_log_is_of_the_first_boot(tmp_
         (tmp_path / "log" / slot).mkdir(parents=True)
         (tmp_path / "log" / slot / "requests-00000.log").write_text(text)
     assert told(tmp_path / "log") == [("start", item) for item in (10, 20, 30, 40)]
+
+
+def test_a_file_of_another_name_is_none_of_the_log(tmp_path: Path) -> None:
+    (tmp_path / "requests-copy.log").write_bytes(b"")
+    log = RequestLog(tmp_path, 1.0)
+    assert log.place[0] == "requests-00000.log"
+    log.close()

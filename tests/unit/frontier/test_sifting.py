@@ -83,7 +83,7 @@ def test_plain_links_are_not_odd(lists: Any) -> None:
              "/".join(map(str, range(100, 124)))]  # fmt: skip
     assert lists.grouped([f"https://a.so/{path}" for path in plain], *LOOKED_FOR)[0][2] == set()
     odd = ["/".join(map(str, range(100, 101 + MAX_SEGMENTS))), "x/x/x", "1850/05/x", "q?a=1", "x/y/x/z/x", "a=b",
-           "1989/12/x", "2028-01", "x.pdf", "y.SQLITE", ".so", "a//b/b/b"]  # fmt: skip
+           "1989/12/x", "2028-01", "x.pdf", "y.SQLITE", ".so", "a//b/b/b", "y/x/x/x", "x/x/x/"]  # fmt: skip
     assert len(lists.grouped([f"https://a.so/{path}" for path in odd], *LOOKED_FOR)[0][2]) == len(odd)
 
 

@@ -29,6 +29,18 @@ def test_a_path_may_have_so_many_segments(origin: str) -> None:
     assert trap(f"{origin}/{'/'.join(names)}", 2026) == "too many path segments"
 
 
+def test_the_limits_are_those_that_are_documented() -> None:
+    for path, is_trap in (("/a/1/a/2/a/3", False), ("/a/1/a/2/a/3/a", True)):
+        assert (trap(f"https://h{path}", 2026) is not None) == is_trap, path
+    assert (MAX_SEGMENTS, EARLIEST_YEAR, MAX_VARIANTS, SAME_PAGES) == (24, 1990, 40, 12)
+
+
+def test_a_host_with_the_name_of_a_month_is_no_calendar() -> None:
+    for scheme in ("http", "https"):
+        assert trap(f"{scheme}://1850-05.example/", 2026) is None
+        assert trap(f"{scheme}://a/1850-05", 2026) == "a calendar out of its years"
+
+
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_a_segment_may_come_so_often(origin: str) -> None:
     names = [word for number in range(MAX_SAME_SEGMENT) for word in ("same", f"d{number}")]
@@ -174,7 +186,9 @@ def test_pages_without_a_number_are_never_taken_for_a_pattern() -> None:
     guard = SamenessGuard()
     for letter in "abcdefghijklmnopqrstuvwxyz":
         guard.observe(f"https://a/{letter}", "T", 5, lambda: WORDS)
+        assert not guard.counts(f"https://a/{letter}")
         guard.leads(f"https://a/{letter}", f"https://a/{letter}{letter}")
+        guard.leads(f"https://a/{letter}", f"https://a/{ord(letter)}")
     assert not guard.stops("https://a/zz", "https://a/z")
     assert not guard.stops("https://a/1", "https://a/z")
 
@@ -212,3 +226,27 @@ def test_words_may_be_asked_for_once_a_page_of_the_pattern_has_counted() -> None
     assert not guard.may_compare("https://a/2"), "it has led nowhere yet"
     guard.leads("https://a/1", "https://a/7")
     assert guard.may_compare("https://a/2") and not guard.may_compare("https://b/2")
+
+
+def test_a_page_counts_once_and_by_a_link_of_its_own_host_that_may_lead_on() -> None:
+    guard = SamenessGuard()
+    for number in range(SAME_PAGES + 1):
+        page = f"http://a/{number}"
+        guard.observe(page, "T", 5, lambda: WORDS)
+        for url in ("http://ab/1", "https://a/1", "http://a/about"):
+            assert not guard.leads(page, url), url
+        if number:  # the first leads nowhere
+            assert guard.leads(page, f"http://a/{1000 + number}") == (number == SAME_PAGES)
+            assert not guard.leads(page, f"http://a/{2000 + number}")
+    assert guard.stops("http://a/98", "http://a/99") and guard.has_stopped("http://a/99")
+    guard.observe("http://a/97", "T", 5, lambda: pytest.fail("it is stopped already"))
+    assert not guard.counts("http://a/97")
+    assert not guard.stops("http://a/98", "http://a/about"), "what other pages lead to is no step of it"
+    assert not guard.stops("http://a/98", "http://b/1") and not guard.stops("http://a/about", "http://a/99")
+
+
+def test_a_page_whose_pattern_was_forgotten_stops_nothing() -> None:
+    guard = SamenessGuard(kept=1)
+    guard.observe("http://a/1", "T", 5, frozenset)
+    guard.observe("http://b/1", "T", 5, frozenset)
+    assert not guard.leads("http://a/1", "http://a/2") and not guard.has_stopped("http://a/1")

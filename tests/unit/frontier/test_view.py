@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.view import FrontierView
+from weft.frontier.view import FrontierView, SitePace
 from weft.records import Found
 
 
-def test_a_url_in_a_spilled_queue_is_found_there(tmp_path: Path) -> None:
+def test_a_url_in_a_spilled_queue_is_found_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frontier = EmbeddedFrontier(tmp_path, PolitenessSection(delay_s=0.0, places=1))
     crawl = frontier.open_crawl("crawl", CrawlLimits())
     urls = [f"http://hot.com/a-page-with-a-name-that-is-not-short/{number}" for number in range(6000)]
@@ -27,9 +29,28 @@ def test_a_url_in_a_spilled_queue_is_found_there(tmp_path: Path) -> None:
             places.append(view.place_of(entry, "hot.com"))
         assert "on disk" not in places[0] + places[2]
         assert b"/3000\n" in Path(places[1].partition("on disk: ")[2]).read_bytes()
+        (entry,), glob = view.entries(urls[3000]), Path.glob
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "glob", lambda folder, pattern: [folder / "gone by now", *glob(folder, pattern)])
+            assert view.place_of(entry, "hot.com") == places[1]
     finally:
         view.close()
         frontier.close()
+
+
+def test_a_view_that_is_closed_has_no_file_open(tmp_path: Path) -> None:
+    frontier = EmbeddedFrontier(tmp_path, PolitenessSection(delay_s=0.0, places=1))
+    frontier.open_crawl("crawl", CrawlLimits())
+    frontier.close()
+
+    def held() -> int:
+        opened = [one.readlink() for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+        return sum(path.is_relative_to(tmp_path) for path in opened)
+
+    view = FrontierView([tmp_path])
+    assert held() > 0
+    view.close()
+    assert held() == 0
 
 
 def test_an_end_whose_number_begins_as_a_sealed_record_does_is_read(tmp_path: Path) -> None:
@@ -74,7 +95,8 @@ def test_what_slows_a_site_down_is_told(tmp_path: Path) -> None:
         assert slowed.lag > 2.0 > slowed.usual > 0.2
         assert (view.site("b.com").recent, view.site("b.com").usual) == (0.0, 0.0), "it has not answered yet"
         assert (view.site("b.com").extra, view.site("b.com").lag) == (2.0, 0.0)
-        assert view.site("nobody.com").lag == 0.0
+        nothing = SitePace(0.0, extra=0.0, lag=0.0, recent=0.0, usual=0.0, open=False, held_wall=0.0)
+        assert view.site("nobody.com") == nothing
         assert view.robots_tries("http://b.com") == (1, 1e9 + time[0] + 30.0)
         assert view.robots_tries("http://a.com") is None
     finally:
