@@ -520,8 +520,8 @@ def test_one_that_has_waited_long_for_a_robots_txt_holds_nobody_up(make: Make) -
     robots = claim_one(harness)
     assert (robots.url, robots.crawl) == ("https://a/robots.txt", other)
     harness.advance(30.0)
-    frontier.admit(harness.crawl, pages("a", 3))
-    for _ in range(3):
+    frontier.admit(harness.crawl, pages("a", 15))
+    for _ in range(15):  # how long it waits for the other counts from now on
         lease = claim_one(harness)
         assert lease.crawl == harness.crawl
         done(harness, lease)
