@@ -228,9 +228,12 @@ def test_the_oldest_page_is_parsed_first_and_no_more_than_are_wanted(pod: Pod) -
         pod.time += 1
         frontier.fetched([Handed(Ended(lease, frontier.now(), ok=True), lease.key.encode())])
     parser = pod.process("pod0-parser0")
-    assert [len(parser.take(limit)) for limit in (0, 1, 2, 9)] == [0, 1, 2, 1]
+    taken = [parser.take(limit) for limit in (0, 1, 2, 9)]
+    assert [len(some) for some in taken] == [0, 1, 2, 1]
     order = [out.lease.key for out in parser._out.values()]
     assert order == [lease.key for lease in leases]
+    parser.finish([Outcome(one.lease, End.PAGE) for some in taken for one in some])
+    assert log_of(pod, "pod0-parser0") == [], "their requests are over"
 
 
 @pytest.mark.parametrize("drawn", [0, 2**48 - 1])
@@ -247,6 +250,11 @@ def test_cookies_are_there_at_once_for_whoever_kept_them(pod: Pod, monkeypatch: 
     pod.time += 10.1
     (second,) = claim(other)
     assert other.cookies_of(second) == (number, b"jar")
+    other.cool([Ended(second, other.now(), ok=True)])
+    pod.time += 10.1
+    (third,) = claim(other)
+    monkeypatch.setattr(other, "_ask", None)  # nobody is asked for what is known
+    assert other.cookies_of(third) == (number, b"jar")
 
 
 def test_cookies_of_others_are_there_for_every_lease_however_many_sites_have_some(
