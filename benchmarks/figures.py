@@ -70,7 +70,9 @@ def key(name: str) -> Callable[[dict[str, Any]], float | None]:
 
 def fresh(links: int) -> Callable[[dict[str, Any]], float | None]:
     """What a link to a new URL costs on a page with so many."""
-    return lambda section: next((row["fresh_us"] for row in section.get("rows", ()) if row["new_a_page"] == links), None)
+    return lambda section: next(
+        (row["fresh_us"] for row in section.get("rows", ()) if row["new_a_page"] == links), None
+    )
 
 
 def p99(name: str) -> Callable[[dict[str, Any]], float | None]:
