@@ -439,6 +439,14 @@ def test_a_recrawl_in_a_pod_that_had_no_item_begins_before_its_first_one(pod: Po
     assert begun == [3 << 48]
 
 
+def test_a_recrawl_asks_again_for_a_robots_txt_that_could_not_be_had(pod: Pod) -> None:
+    frontier = pod.process(crawl=CrawlLimits(max_depth=5))
+    frontier.robots_known("https://a", RobotsRecord("unreachable", b"", 9e12), None)
+    frontier.recrawl(1, "run", [Found("https://a/1", 0)], lambda _: None)
+    (lease,) = claim(frontier)
+    assert (lease.purpose, frontier.depth_of(lease)) == (Purpose.ROBOTS, lease.depth), "no way there is known"
+
+
 class CutOff:
     """A source that breaks at once."""
 

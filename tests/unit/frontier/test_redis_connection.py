@@ -235,7 +235,7 @@ def test_a_crawl_without_servers_has_no_figures_of_them() -> None:
     collector.close()
 
 
-def test_whoever_scrapes_waits_a_moment_and_no_longer() -> None:
+def test_whoever_scrapes_waits_a_moment_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     collector = metrics.RedisMetrics({0: "redis://h"}, RedisSettings(db=3, password="p", socket_timeout_s=99.0))
     (client,) = collector._clients.values()
     pool: Any = client.connection_pool
@@ -244,7 +244,10 @@ def test_whoever_scrapes_waits_a_moment_and_no_longer() -> None:
         3, "p", metrics.ANSWER_S, metrics.ANSWER_S,
     )  # fmt: skip
     assert pool.max_connections == 2
+    closed: list[str] = []
+    monkeypatch.setattr(client, "close", lambda: closed.append("closed"))
     collector.close()
+    assert closed == ["closed"]
 
 
 def test_a_server_that_may_come_back_is_told_apart_from_one_that_cannot_be_used() -> None:
