@@ -179,6 +179,7 @@ def test_a_page_on_its_way_to_a_parser_is_awaited(pod: Pod) -> None:
     assert waiting.new == 1
     assert frontier.fetched([Handed(Ended(first, frontier.now(), ok=True, outcome="200"), b"place")]) == [True]
     assert frontier.fetched([Handed(Ended(first, frontier.now(), ok=True), b"place")]) == [False], "it was told"
+    assert first.item not in frontier._out, "nothing is kept of what another process has now"
     assert (("200", first.item) in log_of(pod, "pod0-fetcher0"), frontier.stats().to_parse) == (True, 1)
     assert frontier.awaited([first.item, second.item, first.item + 100]) == [True, True, False]
     assert [frontier.died_on(first.item) for _ in range(2)] == [1, 2]

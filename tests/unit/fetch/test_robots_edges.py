@@ -97,7 +97,8 @@ def test_of_several_urls_those_are_forbidden_that_are_one_by_one(
 
 
 @pytest.mark.parametrize(
-    ("rule", "path"), [("/*secret", "a/secret/b"), ("/a/*.php$", "a/x.php"), ("/a", "a/b"), ("/%61", "%61/b")]
+    ("rule", "path"),
+    [("/*secret", "a/secret/b"), ("/a/*.php$", "a/x.php"), ("/a", "a/b"), ("/%61", "%61/b"), ("/%7Ej", "%7ej")],
 )
 def test_one_forbidden_url_is_found_among_many(rule: str, path: str) -> None:
     rules = Robots.parse(f"User-agent: *\nDisallow: {rule}\n".encode()).for_agent("weft")

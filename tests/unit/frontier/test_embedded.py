@@ -476,6 +476,22 @@ def test_the_cookies_of_a_forgotten_crawl_are_gone(bench: Bench) -> None:
     assert list(frontier._journal.keys("cookies")) == ["2 a"]
 
 
+def test_a_page_that_was_found_stored_does_not_come_back_with_the_end_of_another_crawl(bench: Bench) -> None:
+    crawls = ("one", CrawlLimits()), ("two", CrawlLimits())
+    frontier = bench.open(*crawls)
+    allow(frontier, "https://a")
+    frontier.admit(2, [Found("https://a/1", 0)])
+    (lease,) = frontier.claim("me", 9)
+    frontier.commit()
+    bench.kill()
+    frontier = bench.open(*crawls, recover={"done": [lease.item]})
+    frontier.close_crawl(1)
+    while not frontier.forget_crawl(1):
+        pass
+    bench.kill()
+    assert bench.open(crawls[1]).stats().queued == 0
+
+
 def test_a_journal_that_does_not_tell_the_last_crawl_has_the_highest_number(bench: Bench) -> None:
     """An older Weft did not write it down."""
     bench.open(("one", CrawlLimits()), ("two", CrawlLimits()))

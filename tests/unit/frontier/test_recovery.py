@@ -113,6 +113,17 @@ def test_a_page_that_was_found_by_a_shorter_way_while_it_was_leased_comes_back_t
     lives.close()
 
 
+def test_a_page_that_was_out_when_all_was_killed_is_fetched_before_what_came_later(lives: Lives) -> None:
+    frontier = lives.next(ALWAYS)
+    frontier.admit(lives.crawl, [Found("https://a/1", 0)])
+    frontier.claim("me", 1)
+    frontier.admit(lives.crawl, [Found("https://a/target", 0, hops=1)])
+    frontier.commit()
+    frontier = lives.next(NEVER)
+    assert urls(frontier.claim("me", 1)) == ["https://a/1"]
+    lives.close()
+
+
 @pytest.mark.parametrize("hops", [0, 1])
 def test_a_page_that_moved_up_and_was_tried_waits_its_time_after_a_restart(lives: Lives, hops: int) -> None:
     limits = CrawlLimits(max_depth=5)

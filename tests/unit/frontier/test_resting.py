@@ -14,6 +14,7 @@ from xxhash import xxh3_64_digest
 from weft.config import PolitenessSection
 from weft.frontier import names
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Slots, Wanted
+from weft.frontier.embedded import packed as packed_module
 from weft.frontier.embedded import rows as rows_module
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.packed import PackedMap
@@ -33,7 +34,9 @@ def mark(number: int) -> bytes:
     return xxh3_64_digest(str(number).encode())
 
 
-def test_a_packed_map_does_what_a_dict_does() -> None:
+@pytest.mark.parametrize("entries", [64, 4], ids=["grown", "doubled several times"])
+def test_a_packed_map_does_what_a_dict_does(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
+    monkeypatch.setattr(packed_module, "_ENTRIES", entries)
     chance, packed, plain = random.Random(1), PackedMap(), dict[bytes, int]()
     for _ in range(60_000):
         key, value = mark(chance.randrange(30_000)), chance.getrandbits(80)
