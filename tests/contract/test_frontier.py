@@ -10,7 +10,7 @@ import pytest
 from harnesses import ALLOW, EmbeddedHarness, Harness, claim_one, cool, done, no_robots, page, urls_of
 
 from weft.errors import BadInput, Busy
-from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Outcome, PageLinks, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.requests import Finish, read_events
 from weft.frontier.view import FrontierView
@@ -130,7 +130,9 @@ def test_pages_come_by_depth_then_in_the_order_found(make: Callable[..., Harness
     assert urls_of(frontier.claim("me", 9)) == ["http://a/seed", "http://a/x", "http://a/y", "http://a/deep"]
 
 
-def test_sites_come_in_the_order_in_which_they_are_due(make: Callable[..., Harness]) -> None:
+@pytest.mark.parametrize("more", ["nothing", "a page", "links"])
+def test_sites_come_in_the_order_in_which_they_are_due(make: Callable[..., Harness], more: str) -> None:
+    """Whatever is queued there meanwhile."""
     harness = make()
     frontier = harness.start()
     no_robots(harness, "a", "b")
@@ -140,6 +142,10 @@ def test_sites_come_in_the_order_in_which_they_are_due(make: Callable[..., Harne
     harness.advance(1)
     done(harness, a)
     harness.advance(20)
+    if more == "a page":
+        frontier.admit(harness.crawl, [page("http://a/3")])
+    elif more == "links":
+        frontier.admit_links(harness.crawl, [PageLinks("http://a", ["http://a/3"], 0, 0)])
     assert urls_of(frontier.claim("me", 10)) == ["http://b/2", "http://a/2"]
 
 

@@ -108,10 +108,13 @@ def test_crawls_that_wait_for_a_slot_keep_no_other_from_its_turn(open_pod: Open)
     assert (frontier.next_due() or 0.0) > pod.time
 
 
-def test_a_crawl_behind_many_that_wait_for_a_slot_is_asked_for_at_once(open_pod: Open) -> None:
+@pytest.mark.parametrize("later", [0, 5000], ids=["", "and thousands that are due much later"])
+def test_a_crawl_behind_many_that_wait_for_a_slot_is_asked_for_at_once(open_pod: Open, later: int) -> None:
     """A claim looks at so many crawls and no more: while others are due there is something to ask for."""
     pod = open_pod(delay_s=1.0)
     frontier = pod.frontier
+    if later:
+        pod.clients[0].zadd("soon", {f"{number}": 9e15 for number in range(10_000, 10_000 + later)})
     crowd = [frontier.open_crawl(f"crawl {number}", CrawlLimits(), polite(1.0)) for number in range(115)]
     no_robots(pod, "fine", *(f"dead{crawl}" for crawl in crowd))
     frontier.admit(pod.crawl, pages("fine", 3))

@@ -184,6 +184,29 @@ def test_a_queue_that_changes_while_it_is_spilled_stays_as_it_is(
     assert drained(frontier) == names(0, 1000)
 
 
+def test_a_queue_whose_end_was_lost_while_it_was_spilled_stays_as_it_is(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was killed has lost the last of what another pod's process had brought, and others came since."""
+    frontier, crawl = pod.process()
+    frontier.admit(crawl, [Found(url, 1) for url in names(0, 1000)])
+    lead = frontier._lead
+    real = lead._call
+
+    def late(name: str, arguments: Any) -> Any:
+        monkeypatch.setattr(lead, "_call", real)
+        queue, amount = b"w:" + arguments[1], arguments[3]
+        pod.client.ltrim(queue, 0, amount - 2)
+        pod.client.rpush(queue, b"another")
+        return real(name, arguments)
+
+    monkeypatch.setattr(lead, "_call", late)
+    frontier.tend()
+    assert pod.client.keys("g:*") == []
+    ((length, last),) = [(pod.client.llen(key), pod.client.lindex(key, -1)) for key in pod.client.keys("w:*")]
+    assert (length, last) == (SMALL.cap, b"another")
+
+
 def test_a_queue_of_a_host_that_is_an_address_comes_back_from_disk(pod: Pod) -> None:
     frontier, crawl = pod.process()
     found = [f"http://[2001:db8::1]/{number}" for number in range(600)]

@@ -502,6 +502,25 @@ def test_a_journal_that_does_not_tell_the_last_crawl_has_the_highest_number(benc
     assert bench.open(("one", CrawlLimits())).open_crawl("three", CrawlLimits()) == 3
 
 
+def test_a_robots_txt_that_got_no_place_is_asked_for_by_another_crawl_while_its_own_is_paused(bench: Bench) -> None:
+    bench.settings |= {"key_scope": "ip", "delay_s": 1.0}
+    frontier = bench.open(("one", CrawlLimits()), ("two", CrawlLimits()))
+    allow(frontier, "https://a")
+    frontier.admit(2, [Found("https://a/1", 0)])
+    (page,) = frontier.claim("me", 9)
+    assert frontier.take_places([Wanted(page, "192.0.2.1")]) == [True]
+    frontier.admit(1, [Found("https://x/1", 0)])
+    (robots,) = frontier.claim("me", 9)
+    frontier.admit(2, [Found("https://x/2", 0)])
+    frontier.pause(1)
+    assert frontier.take_places([Wanted(robots, "192.0.2.1")]) == [False]
+    frontier.cool([Ended(page, frontier.now(), ok=True)])
+    frontier.finish([Outcome(page, End.PAGE)])
+    bench.time += 5.0
+    (again,) = frontier.claim("me", 9)
+    assert (again.url, again.crawl) == ("https://x/robots.txt", 2)
+
+
 def test_a_crawl_delay_that_an_address_was_asked_for_is_known_after_a_kill(bench: Bench) -> None:
     bench.settings |= {"key_scope": "ip", "delay_s": 1.0}
     frontier = bench.open()

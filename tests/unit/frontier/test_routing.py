@@ -159,6 +159,32 @@ def test_a_robots_txt_that_another_pod_waits_for_is_asked_for_through_a_restart_
     assert pods.open().claim("me", 9) == [], "the request is done"
 
 
+@pytest.mark.parametrize("is_queued", [True, False], ids=["before", "after"])
+def test_a_pod_that_waits_for_a_robots_txt_asks_again_when_the_crawl_is_paused(pods: Pods, is_queued: bool) -> None:
+    """The redirect comes before the pause, or after it."""
+    frontier = pods.open()
+    other = RoutedFrontier(pods.folder.with_name("other"), PolitenessSection(delay_s=0.0, places=9), pod=1, pods=PODS)
+    other.open_crawl("test", CrawlLimits())
+    other.recover()
+    frontier.admit(1, [Found(f"https://{HERE[0]}/1", 0)])
+    (robots,) = frontier.claim("me", 9)
+    hop = Found(f"https://{THERE[0]}/robots.txt", 0, robots.parent, 1, Purpose.ROBOTS, robots.about)
+    frontier.cool([Ended(robots, frontier.now(), ok=True)])
+    frontier.finish([Outcome(robots, End.OTHER)])
+    if is_queued:
+        other.admit(1, [hop])
+    other.pause(1)
+    if not is_queued:
+        other.admit(1, [hop])
+    assert frontier.claim("me", 9) == [], "another pod has it"
+    other.commit()
+    message = other.outbox.next(0, 0)
+    assert message is not None
+    frontier.receive(1, *message)
+    assert [lease.url for lease in frontier.claim("me", 9)] == [f"https://{HERE[0]}/robots.txt"]
+    other.close()
+
+
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_a_robots_txt_that_led_to_another_pod_is_not_asked_for_here_again(pods: Pods, goes_on: bool) -> None:
     frontier = pods.open()

@@ -338,3 +338,25 @@ def test_a_robots_txt_that_is_given_up_with_its_own_site_is_not_known(bench: Ben
     site = bench.queues.sites["x"]
     bench.frontier._reject(site.lanes[0], Reason.BREAKER)
     assert bench.frontier.robots("https://x") is None
+
+
+def test_a_robots_txt_that_leads_on_for_a_paused_crawl_is_asked_for_by_who_waits_for_it(bench: Bench) -> None:
+    (other,) = bench.open(1.0)
+    bench.admit("https://x/1")
+    robots = bench.claim_one()
+    bench.admit("https://x/2", crawl=other)
+    bench.frontier.pause(bench.crawl)
+    hop = Found("https://a/robots.txt", 0, robots.parent, 1, Purpose.ROBOTS, robots.about)
+    bench.frontier.admit(bench.crawl, [hop])
+    bench.frontier.cool([Ended(robots, bench.time, ok=True)])
+    bench.frontier.finish([Outcome(robots, End.OTHER)])
+    bench.time += 2.0
+    again = bench.claim_one()
+    assert (again.url, again.crawl) == ("https://x/robots.txt", other)
+
+
+def test_what_was_looked_up_and_refused_is_not_kept(bench: Bench) -> None:
+    found = [f"https://a/{number}" for number in range(10)]
+    assert bench.frontier.unseen(bench.crawl, found) == found
+    bench.frontier.admit_links(bench.crawl, [PageLinks("https://a", found[:1], 0, 0)])
+    assert bench.queues.crawls[bench.crawl].seen._missed == {}

@@ -168,7 +168,10 @@ class EmbeddedFrontier(Crawls):
         expand: list[tuple[int, str, int]] = []
         for one in found:
             if one.purpose is Purpose.ROBOTS:
-                self._queues.enqueue(owner, one, self._transient())
+                if owner.paused:
+                    self._let_go(one.about)  # other crawls may wait for it
+                else:
+                    self._queues.enqueue(owner, one, self._transient())
                 continue
             known = seen_key(one)
             if not owner.seen.add(known):

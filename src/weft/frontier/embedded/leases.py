@@ -195,7 +195,7 @@ class Leases(State):
                 self._reject(lane, Reason.RETRY_AFTER)
         if before is not clock:
             self._queues.wake(before)
-        if clock.has_room(section):
+        if not may_go or clock.has_room(section):
             self._queues.schedule(site)
         return may_go
 

@@ -23,7 +23,7 @@ from weft import urls
 from weft.config import PolitenessSection, checks_pod_assignment
 from weft.frontier.contract import Admission, FrontierStats, Item, PageLinks, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.sites import Lane
+from weft.frontier.embedded.sites import Lane, Site
 from weft.frontier.outbox import Links, Outbox, PodMessage, Recent, RobotsNotice, read_message
 from weft.frontier.requests import boot_id
 from weft.records import Found, Purpose, Reason
@@ -262,6 +262,13 @@ class RoutedFrontier(EmbeddedFrontier):
             self._journal.put_meta(_FOREIGN_ROBOTS + one.about, [crawl, one.url, one.depth, one.parent, one.hops])
         else:
             self._journal.delete("meta", _FOREIGN_ROBOTS + one.about)
+
+    def _let_go(self, about: str, here: Site | None = None) -> None:
+        """Another pod that waits for a robots.txt is told that it may ask again: by a record that is out of date."""
+        if self.owns(about + "/"):
+            super()._let_go(about, here)
+        else:
+            self.robots_known(about, RobotsRecord("unreachable", b"", 0.0, "let go"), None)
 
     def _reject_robots(self, item: Item, lane: Lane, reason: Reason) -> None:
         """Whatever the reason: another pod that waits for one is told."""

@@ -14,9 +14,9 @@ local deadline, now_text = now + D.lease, fmt('%.0f', now)
 local until_ = fmt('%.0f', deadline)
 local leases, expired = {}, {}
 local records, deadlines = {}, {}
--- How long crawls wait that had something due, and no room in the process that claimed: at least, and for each that is
--- scheduled. Of thousands no more than ten thousand a second are looked at.
-local AGAIN, EACH = 100000, 100
+-- How long crawls wait that had something due, and no room in the process that claimed: at least, at most, and for each that
+-- is due by then. Of thousands about ten thousand a second are looked at.
+local AGAIN, LONGEST_AGAIN, EACH = 100000, 1000000, 100
 local LONG_WAIT = 10 -- of its own delays, after which a crawl is next at a site that several want
 local stamp, turn = tonumber(head[5]) or 0, tonumber(head[6]) or 0
 local has_gone = call('EXISTS', 'gone') == 1
@@ -407,7 +407,10 @@ for c, e in pairs(by_crawl) do
     end
     if first and first ~= own then
       stuck[c] = own or math.huge
-      again = again or math.max(AGAIN, EACH * call('ZCARD', 'soon'))
+      if not again then
+        local crowd = call('ZCOUNT', 'soon', '-inf', fmt('%.0f', now + LONGEST_AGAIN))
+        again = math.min(math.max(AGAIN, EACH * crowd), LONGEST_AGAIN)
+      end
       append(wait, fmt('%.0f', is_alone and now or math.min(stuck[c], now + again)), c)
     elseif first then
       append(wait, fmt('%.0f', first), c)
