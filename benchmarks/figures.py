@@ -127,7 +127,7 @@ FIGURES = {
         "fresh links", ["fresh_links"], "for a link to a new URL, all in, 100 of them a page", fresh(100), " µs", most=3
     ),
     "fresh-links-few": Figure(
-        "fresh links", ["fresh_links"], "for a link to a new URL, all in, 5 of them a page", fresh(5), " µs", most=8
+        "fresh links", ["fresh_links"], "for a link to a new URL, all in, 5 of them a page", fresh(5), " µs", most=3
     ),
     "slow-hosts": Figure(
         "slow hosts", ["slow_hosts"], "of what the delay allows on slow hosts", key("share"), least=0.95

@@ -1,64 +1,26 @@
-"""A pod on Redis: what one process tells the others, and keeps for itself; the lead's files; the pod's own figures."""
+"""A pod on Redis: what one process tells the others, and keeps for itself; the pod's own figures."""
 
 from __future__ import annotations
 
-import os
 import random
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from clocked_pod import ALLOW, Pod, admit, claim
 
 from weft.config import PolitenessSection
 from weft.errors import ServerAway
 from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord, Wanted
 from weft.frontier.redis import leases as leases_module
-from weft.frontier.redis.client import Limits, PodClient
+from weft.frontier.redis.client import Limits
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RedisFrontier
-from weft.frontier.redis.lead import KEEP_USED_S, SWEEP_AGE_S
 from weft.frontier.redis.outbox import Behind
 from weft.frontier.redis.routing import RoutedRedisFrontier
 from weft.frontier.requests import Finish, Start, read_events
-from weft.records import Found, Lease, Purpose
+from weft.records import Found, Purpose
 from weft.supervise.redis_server import RedisServer
-
-ALLOW = RobotsRecord("allow", b"", 9e12)
-SMALL = Limits(cap=20, keep=5, low=2, hard=200)
-
-
-class Pod:
-    """One pod under a clock that the test moves."""
-
-    def __init__(self, folder: Path, server: RedisServer) -> None:
-        self.folder = folder
-        self.server = server
-        self.time = 1000.0
-        self.client: Any = connect(server.url)
-        self.client.flushall()
-        self._incarnations: dict[str, int] = {}
-
-    def process(
-        self, slot: str = "pod0-fetcher0", crawl: CrawlLimits | None = None, *, limits: Limits | None = None,
-        idle_s: float = 0.0, pod: int = 0, **settings: Any,
-    ) -> RedisFrontier:  # fmt: skip
-        self._incarnations[slot] = self._incarnations.get(slot, 0) + 1
-        section = PolitenessSection(**({"delay_s": 10.0, "places": 1} | settings))
-        frontier = RedisFrontier(
-            connect(self.server.url), self.folder, section, slot=slot, incarnation=self._incarnations[slot], pod=pod,
-            limits=limits, clock=lambda: self.time, wall=lambda: self.time, server_clock=lambda: self.time,
-            idle_s=idle_s,
-        )  # fmt: skip
-        assert frontier.open_crawl("test", crawl or CrawlLimits()) == 1
-        return frontier
-
-    def from_afar(self) -> PodClient:
-        section = PolitenessSection(delay_s=10.0, places=1)
-        return PodClient(
-            connect(self.server.url), section, pod=0, pods=2, clock=lambda: self.time, server_clock=lambda: self.time
-        )
 
 
 @pytest.fixture
@@ -66,16 +28,6 @@ def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator
     pod = Pod(tmp_path / "pod", shared_server("redis"))
     yield pod
     pod.client.close()
-
-
-def admit(frontier: RedisFrontier, *hosts: str, pages: int = 1) -> None:
-    for host in hosts:
-        frontier.robots_known(f"https://{host}", ALLOW, None)
-    frontier.admit(1, [Found(f"https://{host}/{number}", 0) for host in hosts for number in range(pages)])
-
-
-def claim(frontier: RedisFrontier, limit: int = 9) -> list[Lease]:
-    return frontier.claim(frontier.owner, limit)
 
 
 def log_of(pod: Pod, slot: str) -> list[tuple[str, int]]:
@@ -397,6 +349,22 @@ def test_a_site_is_told_by_its_domain_whatever_the_scheme(pod: Pod) -> None:
     assert [frontier.key_of(f"{scheme}://www.a.com/x") for scheme in ("http", "https")] == ["a.com", "a.com"]
 
 
+def test_a_server_whose_clock_is_set_back_goes_on_from_where_it_was(pod: Pod) -> None:
+    frontier = pod.process(delay_s=10.0, places=1)
+    frontier.robots_known("https://a", RobotsRecord("allow", b"", 9e12), None)
+    frontier.admit(1, [Found(f"https://a/{number}", 0) for number in range(3)])
+    for back_s in (500.0, 200.0):
+        (lease,) = frontier.claim("me", 9)
+        frontier.cool([Ended(lease, frontier.now(), ok=True)])
+        frontier.finish([Outcome(lease, End.PAGE)])
+        pod.time -= back_s
+        assert frontier.claim("me", 9) == []
+        pod.time += 9.0
+        assert frontier.claim("me", 9) == []
+        pod.time += 1.1
+    assert len(frontier.claim("me", 9)) == 1
+
+
 # ── known pages ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -554,153 +522,3 @@ def test_a_pod_that_was_given_no_pages_has_none_and_another_crawl_has_its_own(po
     other = frontier.open_crawl("other", CrawlLimits())
     assert (frontier.exhausted(), frontier.permits(1), frontier.given(other)) == (False, 0, (0, 0, -1))
     assert frontier.permits(other) > 10**6
-
-
-# ── the lead's files ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def segments(pod: Pod) -> list[Path]:
-    return sorted((pod.folder / "spill").glob("*/*.seg"))
-
-
-def test_a_segment_that_was_used_is_kept_for_a_while(pod: Pod) -> None:
-    frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
-    admit(frontier, "hot", pages=100)
-    spilled = frontier.tend()
-    assert spilled == len(segments(pod)) > 0
-    assert frontier.tend() == 0, "nothing is left to move"
-    names = [f"https://hot/{number}" for number in range(100)]
-    claimed: list[str] = []
-    moved = 0
-    while leases := claim(frontier, 3) or claim(frontier, 3):
-        claimed += [lease.url for lease in leases]
-        frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
-        moved += frontier.tend()
-    assert (claimed, moved) == (names, spilled)
-    assert len(segments(pod)) == spilled
-    pod.time += KEEP_USED_S
-    frontier.tend()
-    assert len(segments(pod)) == spilled
-    pod.time += 0.2
-    frontier.tend()
-    assert segments(pod) == []
-
-
-def test_segments_of_what_was_dropped_are_brought_and_counted(pod: Pod) -> None:
-    frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
-    admit(frontier, "hot", pages=100)
-    spilled = frontier.tend()
-    frontier.drop(1)
-    assert frontier.tend() == spilled > 1
-    rejected: list[str] = []
-    while some := frontier.rejections():
-        rejected += [one.item.url for one in some]
-        frontier.ended([one.item.item for one in some])
-    assert sorted(rejected) == sorted(f"https://hot/{number}" for number in range(100))
-    assert frontier.stats().queued == 0
-    assert frontier.facts()[1]["rejects"] == 0, "nobody waits for more"
-
-
-def test_files_that_nobody_knows_are_swept_when_they_are_old(pod: Pod) -> None:
-    frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
-    admit(frontier, "hot", pages=100)
-    frontier.tend()
-    known = segments(pod)
-    folder = pod.folder / "spill" / "left"
-    folder.mkdir()
-    (pod.folder / "spill" / "empty").mkdir()
-    old, young = folder / "old.seg", folder / "young.seg"
-    for path in (old, young):
-        path.write_bytes(b"x")
-    long_ago = time.time() - SWEEP_AGE_S - 60
-    for path in (old, *known):
-        os.utime(path, (long_ago, long_ago))
-    next_lead = pod.process(limits=SMALL, delay_s=0.0, places=1000)
-    next_lead.tend()
-    assert segments(pod) == sorted([*known, young])
-    assert not (pod.folder / "spill" / "empty").exists()
-    os.utime(young, (long_ago, long_ago))
-    next_lead.tend()
-    assert young.exists(), "once for each process"
-
-
-def test_a_segment_that_another_lead_writes_while_an_empty_folder_is_swept_stays(
-    pod: Pod, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    emptied = pod.folder / "spill" / "emptied"
-    emptied.mkdir(parents=True)
-    list_, remove, written = Path.iterdir, os.rmdir, list[Path]()
-
-    def write(folder: Path) -> None:
-        """What the other one does as soon as somebody looks at the folder."""
-        if folder == emptied and not written:
-            written.append(folder / "new.seg")
-            written[0].write_bytes(b"x")
-
-    def listing(folder: Path) -> Iterator[Path]:
-        found = list(list_(folder))
-        write(folder)
-        return iter(found)
-
-    def removing(folder: Path, **more: Any) -> None:
-        write(Path(folder))
-        remove(folder, **more)
-
-    monkeypatch.setattr(Path, "iterdir", listing)
-    monkeypatch.setattr(os, "rmdir", removing)
-    pod.process(limits=SMALL).tend()
-    assert written and segments(pod) == written
-
-
-@pytest.mark.parametrize("step", ["stat", "unlink"])
-def test_a_file_that_another_lead_deletes_first_is_swept_without_trouble(
-    pod: Pod, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    left = pod.folder / "spill" / "left"
-    left.mkdir(parents=True)
-    long_ago = time.time() - SWEEP_AGE_S - 60
-    for name in ("one.seg", "two.seg"):
-        (left / name).write_bytes(b"x")
-        os.utime(left / name, (long_ago, long_ago))
-    real, unlink = getattr(Path, step), Path.unlink
-
-    def late(path: Path, **more: Any) -> Any:
-        if path.suffix == ".seg":
-            unlink(path)
-        return real(path, **more)
-
-    monkeypatch.setattr(Path, step, late)
-    pod.process(limits=SMALL).tend()
-    assert not left.exists()
-
-
-def test_a_used_file_that_the_next_lead_has_swept_is_no_trouble_for_the_one_before(pod: Pod) -> None:
-    frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
-    admit(frontier, "hot", pages=100)
-    assert frontier.tend() > 0
-    while leases := claim(frontier, 3) or claim(frontier, 3):
-        frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
-        frontier.tend()
-    long_ago = time.time() - SWEEP_AGE_S - 60
-    for path in segments(pod):
-        os.utime(path, (long_ago, long_ago))
-    pod.process("pod0-fetcher1", limits=SMALL, delay_s=0.0, places=1000).tend()
-    assert segments(pod) == []
-    pod.time += KEEP_USED_S + 1
-    assert frontier.tend() == 0
-
-
-def test_a_server_whose_clock_is_set_back_goes_on_from_where_it_was(pod: Pod) -> None:
-    frontier = pod.process(delay_s=10.0, places=1)
-    frontier.robots_known("https://a", RobotsRecord("allow", b"", 9e12), None)
-    frontier.admit(1, [Found(f"https://a/{number}", 0) for number in range(3)])
-    for back_s in (500.0, 200.0):
-        (lease,) = frontier.claim("me", 9)
-        frontier.cool([Ended(lease, frontier.now(), ok=True)])
-        frontier.finish([Outcome(lease, End.PAGE)])
-        pod.time -= back_s
-        assert frontier.claim("me", 9) == []
-        pod.time += 9.0
-        assert frontier.claim("me", 9) == []
-        pod.time += 1.1
-    assert len(frontier.claim("me", 9)) == 1

@@ -53,7 +53,7 @@ def hold_all(pods: Mapping[int, tuple[Redis, str]], node: str, ttl_s: float) -> 
 
 
 def _hold(client: Any, where: str, node: str, ttl_s: float) -> str:
-    """The node that had the pod until now; empty: none. Another one has it still."""
+    """Locks a pod, unless another node has it; returns the node that had it until now, empty for none."""
 
     def step(steps: Any) -> str:
         found = steps.get(OWNER_KEY)

@@ -1,0 +1,154 @@
+"""The files of a pod's lead on Redis: used segments, those of what was dropped, and what nobody knows any more."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clocked_pod import SMALL, Pod, admit, claim
+
+from weft.frontier.contract import End, Outcome
+from weft.frontier.redis.lead import KEEP_USED_S, SWEEP_AGE_S
+from weft.supervise.redis_server import RedisServer
+
+
+@pytest.fixture
+def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator[Pod]:
+    pod = Pod(tmp_path / "pod", shared_server("redis"))
+    yield pod
+    pod.client.close()
+
+
+def segments(pod: Pod) -> list[Path]:
+    return sorted((pod.folder / "spill").glob("*/*.seg"))
+
+
+def test_a_segment_that_was_used_is_kept_for_a_while(pod: Pod) -> None:
+    frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
+    admit(frontier, "hot", pages=100)
+    spilled = frontier.tend()
+    assert spilled == len(segments(pod)) > 0
+    assert frontier.tend() == 0, "nothing is left to move"
+    names = [f"https://hot/{number}" for number in range(100)]
+    claimed: list[str] = []
+    moved = 0
+    while leases := claim(frontier, 3) or claim(frontier, 3):
+        claimed += [lease.url for lease in leases]
+        frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+        moved += frontier.tend()
+    assert (claimed, moved) == (names, spilled)
+    assert len(segments(pod)) == spilled
+    pod.time += KEEP_USED_S
+    frontier.tend()
+    assert len(segments(pod)) == spilled
+    pod.time += 0.2
+    frontier.tend()
+    assert segments(pod) == []
+
+
+def test_segments_of_what_was_dropped_are_brought_and_counted(pod: Pod) -> None:
+    frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
+    admit(frontier, "hot", pages=100)
+    spilled = frontier.tend()
+    frontier.drop(1)
+    assert frontier.tend() == spilled > 1
+    rejected: list[str] = []
+    while some := frontier.rejections():
+        rejected += [one.item.url for one in some]
+        frontier.ended([one.item.item for one in some])
+    assert sorted(rejected) == sorted(f"https://hot/{number}" for number in range(100))
+    assert frontier.stats().queued == 0
+    assert frontier.facts()[1]["rejects"] == 0, "nobody waits for more"
+
+
+def test_files_that_nobody_knows_are_swept_when_they_are_old(pod: Pod) -> None:
+    frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
+    admit(frontier, "hot", pages=100)
+    frontier.tend()
+    known = segments(pod)
+    folder = pod.folder / "spill" / "left"
+    folder.mkdir()
+    (pod.folder / "spill" / "empty").mkdir()
+    old, young = folder / "old.seg", folder / "young.seg"
+    for path in (old, young):
+        path.write_bytes(b"x")
+    long_ago = time.time() - SWEEP_AGE_S - 60
+    for path in (old, *known):
+        os.utime(path, (long_ago, long_ago))
+    next_lead = pod.process(limits=SMALL, delay_s=0.0, places=1000)
+    next_lead.tend()
+    assert segments(pod) == sorted([*known, young])
+    assert not (pod.folder / "spill" / "empty").exists()
+    os.utime(young, (long_ago, long_ago))
+    next_lead.tend()
+    assert young.exists(), "once for each process"
+
+
+def test_a_segment_that_another_lead_writes_while_an_empty_folder_is_swept_stays(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emptied = pod.folder / "spill" / "emptied"
+    emptied.mkdir(parents=True)
+    list_, remove, written = Path.iterdir, os.rmdir, list[Path]()
+
+    def write(folder: Path) -> None:
+        """What the other one does as soon as somebody looks at the folder."""
+        if folder == emptied and not written:
+            written.append(folder / "new.seg")
+            written[0].write_bytes(b"x")
+
+    def listing(folder: Path) -> Iterator[Path]:
+        found = list(list_(folder))
+        write(folder)
+        return iter(found)
+
+    def removing(folder: Path, **more: Any) -> None:
+        write(Path(folder))
+        remove(folder, **more)
+
+    monkeypatch.setattr(Path, "iterdir", listing)
+    monkeypatch.setattr(os, "rmdir", removing)
+    pod.process(limits=SMALL).tend()
+    assert written and segments(pod) == written
+
+
+@pytest.mark.parametrize("step", ["stat", "unlink"])
+def test_a_file_that_another_lead_deletes_first_is_swept_without_trouble(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    left = pod.folder / "spill" / "left"
+    left.mkdir(parents=True)
+    long_ago = time.time() - SWEEP_AGE_S - 60
+    for name in ("one.seg", "two.seg"):
+        (left / name).write_bytes(b"x")
+        os.utime(left / name, (long_ago, long_ago))
+    real, unlink = getattr(Path, step), Path.unlink
+
+    def late(path: Path, **more: Any) -> Any:
+        if path.suffix == ".seg":
+            unlink(path)
+        return real(path, **more)
+
+    monkeypatch.setattr(Path, step, late)
+    pod.process(limits=SMALL).tend()
+    assert not left.exists()
+
+
+def test_a_used_file_that_the_next_lead_has_swept_is_no_trouble_for_the_one_before(pod: Pod) -> None:
+    frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
+    admit(frontier, "hot", pages=100)
+    assert frontier.tend() > 0
+    while leases := claim(frontier, 3) or claim(frontier, 3):
+        frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+        frontier.tend()
+    long_ago = time.time() - SWEEP_AGE_S - 60
+    for path in segments(pod):
+        os.utime(path, (long_ago, long_ago))
+    pod.process("pod0-fetcher1", limits=SMALL, delay_s=0.0, places=1000).tend()
+    assert segments(pod) == []
+    pod.time += KEEP_USED_S + 1
+    assert frontier.tend() == 0
