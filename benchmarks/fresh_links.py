@@ -41,6 +41,7 @@ from weft.engine.loop.parsing import AT_ONCE
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.robots import RobotsBook
 from weft.engine.loop.suspects import Suspects
+from weft.engine.parsers import Parsers
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
@@ -134,7 +135,9 @@ class Crawl:
         )
         metrics = EngineMetrics(Metrics(folder / "metrics", Slot(0, "fetcher")), 5.0)
         self._suspects = Suspects(folder)
-        self._round, self._parsing = reading(self.frontier, self._store, {number: self._crawl}, self._suspects, metrics)
+        self._round, self._parsing = reading(
+            self.frontier, self._store, {number: self._crawl}, self._suspects, metrics, Parsers(), sends_all=False
+        )
         self._committer = Committer(self.frontier, self._store, lambda _step: None)
         self._texts = Texts(0)
         self._next = 0

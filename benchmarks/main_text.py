@@ -1,6 +1,6 @@
 """How well the main text of real pages is found: word F1 against the true text, and the CPU that a page takes.
 
-    python benchmarks/main_text.py [--parser lexbor] [--data ../shared/data/wcxb-dev.tar]
+    python benchmarks/main_text.py [--data ../shared/data/wcxb-dev.tar]
 
 Prints one JSON object; exits 1 when the mean is under .85, a page type under .70, or the median time over 2 ms.
 """
@@ -18,7 +18,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from weft.extract import parse
 from weft.extract.page import extract
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "wcxb-dev.tar"
@@ -28,9 +27,7 @@ WORDS = re.compile(r"\w+")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--parser", choices=parse.PARSERS, default=parse.PARSERS[0])
     args = parser.parse_args()
-    parse.choose(args.parser)
     if not args.data.exists():
         print(f"{args.data} is not here: give the pages with --data", file=sys.stderr)
         return 2

@@ -137,11 +137,9 @@ def test_a_rebuilt_index_has_the_fields(crawled: Path) -> None:
     assert rows_of(crawled) == before
 
 
-@pytest.mark.parametrize("html_parser", ["turbohtml", "lexbor"])
-def test_odd_pages_over_http(shop: str, html_parser: str, tmp_path: Path) -> None:
+def test_odd_pages_over_http(shop: str, tmp_path: Path) -> None:
     """Every odd page in a crawl of its own: together in one engine, that is."""
-    options = {"allow_private": True, "delay": 0, "html_parser": html_parser}
-    with weft.Engine(tmp_path / "engine", **options) as engine:
+    with weft.Engine(tmp_path / "engine", allow_private=True, delay=0) as engine:
         for at, odd in enumerate(PAGES):
             engine.open(f"odd{at}", f"{shop}/odd-{at}", extract=odd.rules, seeded_urls_only=True)
         for at, odd in enumerate(PAGES):

@@ -33,7 +33,7 @@ PAGES = [
     Odd("text alone", "only words", {"t": "body", "w": {"regex": r"o(\w+) w"}}, {"t": "only words", "w": "nly"}),
     Odd(
         "upper case",
-        "<H1 CLASS=Big>A</H1><P ID=X>b</P>",
+        "<!doctype html><H1 CLASS=Big>A</H1><P ID=X>b</P>",
         {"t": "h1.Big", "x": "p#X", "no": "h1.big"},
         {"t": "A", "x": "b", "no": None},
     ),

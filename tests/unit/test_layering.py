@@ -36,7 +36,6 @@ ONLY: dict[str, tuple[str, ...]] = {
     "pydantic": ("jobs/api/", "jobs/compat/"),
     "uvicorn": ("jobs/api/server.py",),
     "turbohtml": ("extract/turbo.py",),
-    "selectolax": ("extract/lexbor.py",),
     "re2": ("extract/patterns.py",),
     "playwright": (),
 }

@@ -28,8 +28,8 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
     """
     from weft import urls
     from weft.crawl.folder import CrawlFolder
-    from weft.crawl.reports.export import parsers_for
     from weft.crawl.reports.report import row_facts
+    from weft.engine.parsers import Parsers
     from weft.engine.stored_page import read_page
     from weft.errors import BadInput, Unparsed, WeftError
     from weft.store.errors import StoreError, Unreadable
@@ -73,7 +73,7 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
         _show(facts | {"text": text}, text or "", "utf-8", as_json)
     else:
         try:
-            with parsers_for(folder) as parsers:
+            with Parsers() as parsers:
                 part = "hrefs" if what == "links" else "text"
                 read = parsers.result(parsers.submit(page.body, page.url, page.header("content-type"), [part]))
         except Unparsed as error:

@@ -147,9 +147,6 @@ class StoreSection(Section, frozen=True, kw_only=True):
     store: Annotated[
         tuple[Literal["warc", "text"], ...], Meta(min_length=1), Help("raw pages (warc), their text, or both")
     ] = ("warc",)
-    html_parser: Annotated[
-        Literal["turbohtml", "lexbor"], Tuning("what parses pages; lexbor is slower, and an extra: weft[lexbor]")
-    ] = "turbohtml"
 
 
 class ExtractSection(Section, frozen=True, kw_only=True):

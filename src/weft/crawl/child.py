@@ -20,7 +20,6 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import Control, ProcessOrder, read_order
 from weft.engine.loop.progress import CrawlProgress
 from weft.errors import Damaged, ServerAway, ServerFull, WeftError, is_damage
-from weft.extract.parse import choose
 from weft.supervise.process import die_with_parent, set_name
 from weft.telemetry import Log, log_to_file
 
@@ -52,7 +51,6 @@ def run_child(work: Callable[[ProcessOrder, Control], int]) -> int:
         crawl=order.crawl_id,
         weft=__version__,
     )
-    choose(order.config.store.html_parser)
     gc.freeze()
     gc.enable()
     gc.set_threshold(*GC_THRESHOLDS)

@@ -77,7 +77,6 @@ class Settings(TypedDict, total=False):
     extract: Mapping[str, object] | Path
     data_dirs: Path | Sequence[Path]
     store: str | Sequence[str]
-    html_parser: Literal["lexbor", "turbohtml"]
     log_dir: Path
     log_level: Literal["DEBUG", "ERROR", "INFO", "WARNING"]
     prometheus_port: int

@@ -192,15 +192,11 @@ def _check_proxies(config: Config, complain: Callable[[str], None]) -> None:
 
 
 def _check_installed(config: Config) -> None:
-    """That the servers and the parser that are asked for can be had. What only they need is not imported without."""
+    """That the servers that are asked for can be had. What only they need is not imported without."""
     if config.pods.on_redis:
         from weft.crawl.pods.redis_pods import check_servers
 
         check_servers(config)
-    if config.store.html_parser == "lexbor":
-        from weft.extract import lexbor
-
-        lexbor.engine()
 
 
 def _open_pods(

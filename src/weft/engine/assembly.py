@@ -169,7 +169,10 @@ class Reading(Parts):
         self._frontier = frontier
         self._reader = SpoolReader(spool)
         self._sweeper = Sweeper(spool, frontier.awaited)
-        self.round, self._parsing = reading(frontier, self.store, self.crawls, self.suspects, self.metrics)
+        parsers, _ = parsers_of(self.config)
+        self.round, self._parsing = reading(
+            frontier, self.store, self.crawls, self.suspects, self.metrics, parsers, sends_all=False
+        )
 
     def start(self, at_a_time: int, chores: Sequence[Chore] = ()) -> ParserLoop:
         """The loop, once crawls are recovered."""
@@ -182,6 +185,7 @@ class Reading(Parts):
 
     def close(self) -> None:
         """When the loop has ended."""
+        self._parsing.close()
         self._committer.close()
         self.store.close()
         self._sweeper.sweep()

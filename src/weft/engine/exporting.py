@@ -10,7 +10,6 @@ from typing import Any, BinaryIO
 from weft import __version__
 from weft.engine.page_reader import PageReader
 from weft.engine.parsers import Parsers, as_many_as_cores
-from weft.extract.parse import PARSERS
 from weft.store.export.job import Done, Export
 from weft.store.export.request import ExportRequest
 from weft.store.warc import CONFORMS_TO
@@ -36,7 +35,7 @@ def export_crawl(
     out: str | Path | BinaryIO,
 ) -> Done:
     """Writes the pages of a crawl to a path, to `-` (standard output) or to an open file."""
-    with Parsers(as_many_as_cores(), settings.get("html_parser", PARSERS[0])) as parsers:
+    with Parsers(as_many_as_cores()) as parsers:
         job = Export(
             order, [data_dir], PageReader(parsers), crawl_id=name, info=info_of(name), crawl=number,
             secret_headers=settings.get("headers") or (), rules=tuple(settings.get("extract") or ()),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from weft.extract.rules import Rules
 
 LENGTH = struct.Struct(">I")
+TOO_SLOW = "the rules took too long on this page"
 _T = TypeVar("_T")
 
 
@@ -39,6 +40,7 @@ class Request(msgspec.Struct, array_like=True, gc=False):
     body: bytes
     rules: bytes = b""  # JSON, for `fields`
     order: bytes = b""  # JSON of a `Rendering`, for `rendered`
+    without_rules: bool = False  # they took too long on this page: its fields say so
 
 
 class Rendering(msgspec.Struct, frozen=True):
@@ -185,7 +187,8 @@ def _made(name: str, page: Page, request: Request) -> Any:
     if name == "article":
         return article(as_text(request.body[:MAX_BYTES], page.charset), page.url)
     if name == "fields":
-        return _rules(request.rules).apply(page).encoded()
+        rules = _rules(request.rules)
+        return (rules.unread(TOO_SLOW) if request.without_rules else rules.apply(page)).encoded()
     if name == "rendered":
         from weft.extract.formats import Shape, render
 

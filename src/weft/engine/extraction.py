@@ -28,11 +28,6 @@ class Extraction:
         self.rules = rules
         self.encoded = encoded
 
-    @property
-    def needs_children(self) -> bool:
-        """Whether pages are to be parsed in processes of their own: patterns are other people's programs."""
-        return self.rules.has_patterns
-
 
 def extraction_of(section: ExtractSection) -> Extraction | None:
     """None for a crawl without rules; BadRules for rules that cannot be used, Missing for patterns without RE2."""

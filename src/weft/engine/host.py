@@ -29,7 +29,6 @@ from weft.engine.channel import socket_path
 from weft.engine.core import SLOT, Core
 from weft.engine.settings import config_of
 from weft.errors import BadInput, WeftError
-from weft.extract.parse import choose
 from weft.supervise.process import set_name
 from weft.telemetry import Log, log_to_file
 
@@ -135,7 +134,6 @@ def run(order: HostOrder, parent: Parent) -> None:
     log_dir = Path(order.shared.get("log_dir") or data_dir / "logs")
     log_to_file(log_dir, SLOT, config.log.log_level)
     log.always("process started", pid=os.getpid(), engine=identity.engine_id, weft=__version__)
-    choose(config.store.html_parser)
     core = when_free(lambda: Core(data_dir, order.shared, identity.engine_id))
     parent.ends(core.stop)
     gc.freeze()

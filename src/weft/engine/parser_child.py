@@ -21,7 +21,6 @@ if __name__ == "__main__":
     gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
 
 from weft.engine.extracted import Reply, framed, frames, read, request_of
-from weft.extract.parse import choose
 from weft.supervise.process import set_name
 
 NAME = "weft-parser"
@@ -46,7 +45,7 @@ class Marks:
                 time.sleep(60)
 
 
-def run(fd: int, life: int, html_parser: str) -> None:
+def run(fd: int, life: int) -> None:
     """Reads pages until the socket is closed. `fd`: the socket's number; `life`: that of the pipe."""
     _end_with(life)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the parent's to hear
@@ -54,7 +53,6 @@ def run(fd: int, life: int, html_parser: str) -> None:
     gc.freeze()
     gc.enable()
     gc.set_threshold(*_GC_THRESHOLDS)
-    choose(html_parser)
     marks, heard = Marks(), bytearray()
     with socket.socket(fileno=fd) as sock:
         sock.setblocking(True)
@@ -65,7 +63,7 @@ def run(fd: int, life: int, html_parser: str) -> None:
                 sock.sendall(_answer(frame, marks))
 
 
-def run_forked(fd: int, life: int, html_parser: str) -> None:
+def run_forked(fd: int, life: int) -> None:
     """The same in a process that was forked: lets go of everything that is the parent's, and never returns."""
     try:
         signal.set_wakeup_fd(-1)
@@ -76,7 +74,7 @@ def run_forked(fd: int, life: int, html_parser: str) -> None:
         os.closerange(3, first)
         os.closerange(first + 1, second)
         os.closerange(second + 1, os.sysconf("SC_OPEN_MAX"))
-        run(fd, life, html_parser)
+        run(fd, life)
     except OSError:
         pass  # the parent has gone
     finally:
@@ -106,7 +104,7 @@ def _end_with(life: int) -> None:
 def main() -> int:
     """The exit code."""
     try:
-        run(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+        run(int(sys.argv[1]), int(sys.argv[2]))
     except OSError:
         return 0  # the parent has gone
     finally:

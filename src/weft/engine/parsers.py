@@ -2,7 +2,8 @@
 
 A child reads what it is sent in order, so the page that it died on is the first that it has not answered. That page is
 sent once more, since whoever killed the child may have meant the child; the second time it is the page, `parse_crash`.
-One that takes longer than the limit is `parse_timeout` at once. The child is replaced, and what else it had is sent to
+One that takes longer than the limit is `parse_timeout` at once; one that other people's rules or selectors are applied
+to has RULES_S, and is then read without them. The child is replaced, and what else it had is sent to
 the new one. Several pages are under way to each child, so that none waits for the journey of another.
 
 Must stay true: every page that was submitted is answered exactly once, with what was read or with `Unparsed`; nothing
@@ -27,11 +28,11 @@ from weft.engine import parser_child
 from weft.engine.extracted import Extracted, Reply, Request, framed, frames, reply_of
 from weft.errors import Missing, Unparsed, WeftError
 from weft.extract.page import MAX_BYTES
-from weft.extract.parse import PARSERS
 from weft.supervise import process
 from weft.telemetry import Log
 
 LIMIT_S = 30.0  # for one page
+RULES_S = 2.0  # for one with rules or selectors, which may take any time
 START_S = 60.0  # until a child is ready
 MOST_CHILDREN = 4  # with more, an export waits for its own reading and writing
 ENOUGH = 4  # pages that a child has to do before another one is started
@@ -51,10 +52,13 @@ def as_many_as_cores() -> int:
 class Pending:
     """A page that was submitted. `done` says that `page` or `error` is there."""
 
-    __slots__ = ("deaths", "done", "error", "frame", "number", "page", "spent_s", "url")
+    __slots__ = ("deaths", "done", "error", "frame", "limit_s", "number", "page", "request", "spent_s", "url")
 
-    def __init__(self, number: int, url: str, frame: bytes) -> None:
-        self.number, self.url, self.frame = number, url, frame
+    def __init__(self, request: Request, limit_s: float) -> None:
+        self.number, self.url = request.number, request.url
+        self.request: Request | None = request  # None once it is answered
+        self.frame = framed(request)
+        self.limit_s = limit_s
         self.deaths = 0
         self.spent_s = 0.0  # by the child
         self.done = False
@@ -68,13 +72,11 @@ class Parsers:
     def __init__(
         self,
         children: int = 1,
-        html_parser: str = PARSERS[0],
         *,
         limit_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._most = max(1, children)
-        self._html_parser = html_parser
         self._limit_s = LIMIT_S if limit_s is None else limit_s
         self.on_done: Callable[[Pending], None] = lambda _: None  # gets each page when it is answered, in `turn`
         self._clock = clock
@@ -120,8 +122,8 @@ class Parsers:
         self._number += 1
         if len(body) > MAX_BYTES:
             body = body[: MAX_BYTES + 1]  # the one too many says that it was cut
-        frame = framed(Request(self._number, url, content_type, tuple(wanted), body, rules, order))
-        pending = Pending(self._number, url, frame)
+        request = Request(self._number, url, content_type, tuple(wanted), body, rules, order)
+        pending = Pending(request, min(self._limit_s, RULES_S) if rules else self._limit_s)
         self._give(self._chosen(), [pending])
         return pending
 
@@ -170,7 +172,7 @@ class Parsers:
         return least
 
     def _start(self) -> _Child:
-        child = _Child(self._html_parser)
+        child = _Child()
         self._children[child.fd] = child
         self._epoll.register(child.fd, child.events)
         return child
@@ -206,7 +208,7 @@ class Parsers:
             self._end(pending)
 
     def _end(self, pending: Pending) -> None:
-        pending.done, pending.frame = True, b""
+        pending.done, pending.frame, pending.request = True, b"", None
         self.on_done(pending)
 
     def _look_for_held(self) -> None:
@@ -221,11 +223,21 @@ class Parsers:
                 child.waited_s = 0.0
                 continue
             child.waited_s += passed_s
-            if child.waited_s > (self._limit_s if child.is_ready else START_S):
+            if child.waited_s > (child.queue[0].limit_s if child.is_ready else START_S):
                 child.kill()
                 if child.is_ready:
-                    self._fail(child.queue.popleft(), TIMEOUT, f"its parser had not ended after {self._limit_s:g} s")
+                    self._too_slow(child)
                 self._replace(child)
+
+    def _too_slow(self, child: _Child) -> None:
+        """The first page of a child has taken too long: it is read without its rules, or not at all."""
+        first = child.queue[0]
+        if first.request is not None and first.request.rules and not first.request.without_rules:
+            log.info("rules took too long", url=first.url, seconds=first.limit_s)
+            first.request.without_rules, first.limit_s = True, self._limit_s
+            first.frame = framed(first.request)
+        else:
+            self._fail(child.queue.popleft(), TIMEOUT, f"its parser had not ended after {first.limit_s:g} s")
 
     # ── deaths ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -260,7 +272,7 @@ class Parsers:
 class _Child:
     """One process, and the pages that it has to do, the oldest first."""
 
-    def __init__(self, html_parser: str) -> None:
+    def __init__(self) -> None:
         self._sock, theirs = socket.socketpair()
         their_life, self._life = os.pipe()
         try:
@@ -268,11 +280,11 @@ class _Child:
                 self._popen = None
                 self.pid = os.fork()
                 if self.pid == 0:
-                    parser_child.run_forked(theirs.fileno(), their_life, html_parser)
+                    parser_child.run_forked(theirs.fileno(), their_life)
             else:
                 command = [sys.executable, "-m", parser_child.__name__, str(theirs.fileno()), str(their_life)]
                 fds = (theirs.fileno(), their_life)
-                self._popen = subprocess.Popen([*command, html_parser], pass_fds=fds)  # noqa: S603
+                self._popen = subprocess.Popen(command, pass_fds=fds)  # noqa: S603
                 self.pid = self._popen.pid
         except OSError:
             self._sock.close()

@@ -27,7 +27,7 @@ _ENGINES = frozenset(
     {"politeness_scope", "fetcher_workers", "parser_children", "seed_file", "lease_seconds", "machine_clock"}
 )
 _ENGINES_SECTIONS = frozenset({"proxy"})
-_SHARED = frozenset({"store", "html_parser", "log_dir", "log_level"})
+_SHARED = frozenset({"store", "log_dir", "log_level"})
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
 _encode_as_given = msgspec.json.Encoder(enc_hook=str).encode  # the order of rules is that of their fields
 

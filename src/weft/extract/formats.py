@@ -14,10 +14,8 @@ from itertools import islice
 
 from weft import urls
 from weft.errors import BadUrl
-from weft.extract import css
-from weft.extract.budget import Budget, TooMuch
-from weft.extract.dom import Element
-from weft.extract.html_writer import written
+from weft.extract import selectors
+from weft.extract.html_writer import cleaned, written
 from weft.extract.links import MAX_HREFS, followable
 from weft.extract.main_text import without_repeats
 from weft.extract.markdown import markdown
@@ -25,8 +23,7 @@ from weft.extract.metadata import Json
 from weft.extract.page import Page
 from weft.extract.parse import parse
 from weft.extract.rule import BadRules
-from weft.extract.tree import Tree
-from weft.extract.turbo import LAYOUT
+from weft.extract.turbo import LAYOUT, Document, Element
 
 FORMATS = ("markdown", "text", "html", "rawHtml", "links", "metadata", "images")
 MAX_SELECTORS = 50
@@ -61,13 +58,13 @@ def check_shape(main_only: bool, include: Iterable[str], exclude: Iterable[str],
     """A shape; BadRules names the selectors that cannot be used, under the names of the two settings."""
     shape = Shape(main_only, tuple(include), tuple(exclude))
     found: list[tuple[str, str]] = []
-    for name, selectors in zip(at, (shape.include, shape.exclude), strict=True):
-        if len(selectors) > MAX_SELECTORS:
+    for name, given in zip(at, (shape.include, shape.exclude), strict=True):
+        if len(given) > MAX_SELECTORS:
             found.append((name, f"there are at most {MAX_SELECTORS} selectors"))
-        for selector in selectors[:MAX_SELECTORS]:
+        for selector in given[:MAX_SELECTORS]:
             try:
-                css.parse(selector)
-            except css.BadSelector as error:
+                selectors.selector(selector)
+            except selectors.BadSelector as error:
                 found.append((name, str(error)))
     if found:
         raise BadRules(found)
@@ -124,7 +121,7 @@ class _Part:
     def html(self) -> str:
         if self._root is None:
             return ""
-        return written(Tree(self._root), 0, self._page.base, inside=self._root.tag == "body").strip()
+        return cleaned(self._root, self._page.base).strip()
 
     def links(self) -> list[Json]:
         """Absolute, each once."""
@@ -140,57 +137,30 @@ class _Part:
 
 
 def _root(page: Page, shape: Shape) -> Element | None:
-    document, tree = page.document, page.tree
-    if document is None or tree is None:
+    document = page.searchable
+    if document is None:
         return None
     if shape.include:
-        document, _ = parse("".join(_sources(tree, shape.include, page)))
-    elif shape.main_only:
-        root: Element | None = copy.deepcopy(page.content) if page.content is not None else None
+        document, _ = parse("".join(_sources(document, shape.include)))
+    root = page.content if shape.main_only and not shape.include else document.find("body")
+    if root is None:
+        return None
+    root = copy.deepcopy(root)
     if shape.include or not shape.main_only:
-        body = document.find("body")
-        root = copy.deepcopy(body) if body is not None else None
-        if root is not None:
-            root.remove(_UNREAD)
-    if root is not None:
-        _exclude(root, shape.exclude, page)
+        root.remove(_UNREAD)
+    for selector in shape.exclude:
+        for element in selectors.selector(selector).find(root):
+            element.decompose()
     return root
 
 
-def _sources(tree: Tree, selectors: tuple[str, ...], page: Page) -> Iterator[str]:
-    """What is included, as HTML to be parsed again: so neither parser must put elements of one tree into another."""
-    for number in _outermost(tree, selectors, page):
-        source = written(tree, number)
-        yield f"<table>{source}</table>" if tree.tags[number] in _OF_TABLES else source
-
-
-def _outermost(tree: Tree, selectors: tuple[str, ...], page: Page) -> Iterator[int]:
-    """The elements that selectors match, without those inside others."""
-    end = 0
-    for number in sorted(_matching(tree, selectors, page)):
-        if number >= end:
-            end = tree.ends[number]
-            yield number
-
-
-def _exclude(root: Element, selectors: tuple[str, ...], page: Page) -> None:
-    if not selectors:
-        return
-    tree = Tree(root)
-    for number in _outermost(tree, selectors, page):
-        if number:
-            tree.elements[number].decompose()
-
-
-def _matching(tree: Tree, selectors: tuple[str, ...], page: Page) -> set[int]:
-    budget = Budget(len(page.source))
-    found: set[int] = set()
-    for selector in selectors:
-        try:
-            found.update(css.parse(selector).find(tree, budget))
-        except TooMuch:
-            break
-    return found
+def _sources(document: Document, include: tuple[str, ...]) -> Iterator[str]:
+    """What is included, as HTML to be parsed again: the outermost elements, in document order."""
+    wanted = {element for selector in include for element in selectors.selector(selector).find(document)}
+    for element in document.select("*"):
+        if element in wanted and wanted.isdisjoint(element.ancestors):
+            source = written(element)
+            yield f"<table>{source}</table>" if element.tag in _OF_TABLES else source
 
 
 def _absolute(raws: Iterable[str | None], base: str) -> Iterator[str]:

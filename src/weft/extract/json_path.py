@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from weft.extract.budget import Budget
 from weft.extract.metadata import Json
 
 ANY = "*"
 
 
-def objects(blocks: list[Json], kind: str, budget: Budget) -> Iterator[dict[str, Json]]:
+def objects(blocks: list[Json], kind: str) -> Iterator[dict[str, Json]]:
     """The objects of a type, wherever they are, in the order in which they are written; of all types for `*`."""
     left: list[Json] = list(reversed(blocks))
     while left:
         value = left.pop()
-        budget.step()
         if isinstance(value, dict):
             if kind == ANY or _is_a(value, kind):
                 yield value
@@ -24,22 +22,21 @@ def objects(blocks: list[Json], kind: str, budget: Budget) -> Iterator[dict[str,
             left.extend(reversed(value))
 
 
-def values_at(values: list[Json], keys: tuple[str, ...], budget: Budget) -> list[Json]:
+def values_at(values: list[Json], keys: tuple[str, ...]) -> list[Json]:
     """What is under the keys; lists on the way are entered, null is nothing."""
     for key in keys:
         found: list[Json] = []
-        for value in _flat(values, budget):
+        for value in _flat(values):
             if isinstance(value, dict) and key in value:
                 found.append(value[key])
         values = found
-    return [value for value in _flat(values, budget) if value is not None]
+    return [value for value in _flat(values) if value is not None]
 
 
-def _flat(values: list[Json], budget: Budget) -> Iterator[Json]:
+def _flat(values: list[Json]) -> Iterator[Json]:
     left = list(reversed(values))
     while left:
         value = left.pop()
-        budget.step()
         if isinstance(value, list):
             left.extend(reversed(value))
         else:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from weft.extract.dom import Document
 from weft.extract.kind import Kind
 from weft.extract.page import Page
+from weft.extract.turbo import Document
 
 FEW_WORDS = 25  # of "please enable JavaScript to run this app", in any wording
 _SCRIPT = re.compile(r"java\s?script", re.IGNORECASE)

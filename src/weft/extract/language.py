@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 
-from weft.extract.dom import Document
-from weft.extract.turbo import detect_language
+from weft.extract.turbo import Document, detect_language
 
 # Below the first length the detector errs too often to overrule a page, below the second to be used at all.
 SURE_CHARS = 400

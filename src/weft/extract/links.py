@@ -13,8 +13,8 @@ import re
 from itertools import islice
 from typing import NamedTuple
 
-from weft.extract.dom import Document, Element
 from weft.extract.robots_meta import PRODUCT, directives
+from weft.extract.turbo import Document, Element
 
 MAX_HREFS = 10_000
 MAX_TITLE = 500

@@ -16,10 +16,8 @@ from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 from functools import lru_cache
 from itertools import islice
-from typing import cast
 
-from weft.extract.dom import Document, Element
-from weft.extract.turbo import LAYOUT, is_comment
+from weft.extract.turbo import LAYOUT, Document, Element, is_comment
 
 # An element marked as the content is used if more text than this is left of it after pruning.
 ROOT_CHARS = 600
@@ -263,9 +261,9 @@ def _drop_sections(root: Element, limit: float) -> None:
 def _section(root: Element, heading: Element, title_chars: int) -> Element | None:
     """The smallest element that begins with a heading and has more text than it."""
     element = heading
-    while _is_first(element) and _tag(parent := element.parent) and parent != root:
+    while _is_first(element) and isinstance(parent := element.parent, Element) and parent != root:
         if len(parent.text.strip()) > title_chars + 20:
-            return cast(Element, parent)
+            return parent
         element = parent
     return None
 
@@ -324,7 +322,7 @@ def _small_blocks(root: Element) -> Iterator[Element]:
     for link in root.find_all("a"):
         inner: list[Element] = []
         for block in link.ancestors:
-            if block == root or block in seen or not _tag(block):
+            if block == root or block in seen or not isinstance(block, Element):
                 break
             seen.add(block)
             if block.tag in _BLOCKS:

@@ -13,9 +13,8 @@ from itertools import pairwise
 
 from weft import urls
 from weft.errors import BadUrl
-from weft.extract.dom import Element
 from weft.extract.main_text import REPEATED_CHARS
-from weft.extract.turbo import STYLE, in_a_block
+from weft.extract.turbo import STYLE, Element, in_a_block
 
 # Links that lead nowhere outside a browser; their text stays.
 _DEAD_LINKS = 'a[href^="javascript:" i], a[href=""], a:not([href])'

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
 
-from weft.extract.dom import Document, MicrodataItem
 from weft.extract.links import collapse
+from weft.extract.turbo import Document, MicrodataItem
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 

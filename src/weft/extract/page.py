@@ -21,12 +21,11 @@ from weft.extract import main_text as _main
 from weft.extract import markdown as _markdown
 from weft.extract import metadata as _metadata
 from weft.extract.charset import Source, decode
-from weft.extract.dom import Document, Element
 from weft.extract.kind import Kind, kind_of
 from weft.extract.links import Link
 from weft.extract.metadata import Json, Meta
 from weft.extract.parse import parse
-from weft.extract.tree import Tree
+from weft.extract.turbo import Document, Element, without_templates
 
 MAX_BYTES = 2 * 1024 * 1024
 
@@ -175,9 +174,9 @@ class Page:
         return self._document
 
     @lazy
-    def tree(self) -> Tree | None:
-        """The page's elements by number, which rules and formats are computed over; None for what is no HTML."""
-        return Tree(self._document) if self._document is not None else None
+    def searchable(self) -> Document | None:
+        """The tree that selectors are searched in: without templates; None for what is no HTML."""
+        return without_templates(self._document) if self._document is not None else None
 
     @lazy
     def content(self) -> Element | None:

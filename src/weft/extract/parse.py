@@ -18,11 +18,8 @@ from itertools import islice
 from time import thread_time
 
 from weft.extract import turbo
-from weft.extract.dom import Document
 from weft.extract.letters import times
-
-PARSERS = ("turbohtml", "lexbor")
-_chosen = PARSERS[0]
+from weft.extract.turbo import Document
 
 CPU_SECONDS = 0.1
 # Costs at most 0.2 s and 185 MB.
@@ -46,22 +43,8 @@ _REOPENED = re.compile(
 _ATTRIBUTE = re.compile(r"[^\s/>=]+(?:\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s>]*))?")
 
 
-def choose(parser: str) -> None:
-    """Sets the parser of this process, one of PARSERS; raises Missing where it is not installed."""
-    global _chosen
-    if parser == "lexbor":
-        from weft.extract import lexbor
-
-        lexbor.engine()
-    _chosen = parser
-
-
 def parse(text: str, clock: Callable[[], float] = thread_time) -> tuple[Document, bool]:
     """The tree of a page, and whether it was cut short."""
-    if _chosen == "lexbor":
-        from weft.extract import lexbor
-
-        return lexbor.parse(text)
     if _may_be_stuffed(text):
         return _in_steps(text, SMALL_STEP_CHARS, clock)
     if _may_multiply(text):

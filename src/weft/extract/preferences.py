@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from weft.extract.dom import Document
 from weft.extract.robots_meta import PRODUCT, words_for
+from weft.extract.turbo import Document
 
 MAX_CHARS = 500
 _METAS = ("tdm-reservation", "tdm-policy")

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from weft.errors import BadConfig
-from weft.extract import css, patterns, xpath
+from weft.extract import patterns, selectors
 
 TYPES = ("text", "number", "date", "url", "html")
 KEYS = ("css", "xpath", "regex", "jsonld", "attr", "type", "many", "required", "default", "fields")
@@ -42,8 +42,8 @@ class Rule:
     """One field's rule. Of `selector`, `path` and `keys` at most one is there; without any it reads
     the element that it is asked for in, or the whole page."""
 
-    selector: css.Selector | None = None
-    path: xpath.Path | None = None
+    selector: selectors.Selector | None = None
+    path: selectors.Path | None = None
     keys: tuple[str, ...] | None = None
     pattern: patterns.Pattern | None = None
     attr: str = ""
@@ -52,11 +52,6 @@ class Rule:
     required: bool = False
     default: Any = None
     fields: dict[str, Rule] = field(default_factory=dict)
-
-    @property
-    def has_pattern(self) -> bool:
-        """Whether it, or one of its fields, has a pattern."""
-        return self.pattern is not None or any(one.has_pattern for one in self.fields.values())
 
 
 def check(spec: object, at: str) -> dict[str, Rule]:
@@ -136,9 +131,9 @@ class _Checker:
         if isinstance(text := self._text(spec, "css", at), str):
             if suffix := _SUFFIX(text):
                 text, rule.attr = suffix[1], suffix[3] or ""
-            rule.selector = self._parsed(css.parse, text, f"{at}.css")
+            rule.selector = self._parsed(selectors.selector, text, f"{at}.css")
         if isinstance(text := self._text(spec, "xpath", at), str):
-            rule.path = self._parsed(xpath.parse, text, f"{at}.xpath")
+            rule.path = self._parsed(selectors.path, text, f"{at}.xpath")
         if isinstance(text := self._text(spec, "regex", at), str):
             rule.pattern = self._parsed(patterns.compile_pattern, text, f"{at}.regex")
         if isinstance(text := self._text(spec, "jsonld", at), str):
@@ -156,7 +151,7 @@ class _Checker:
     def _parsed(self, parse: Any, text: str, at: str) -> Any:
         try:
             return parse(text)
-        except (css.BadSelector, xpath.BadPath, patterns.BadPattern) as error:
+        except (selectors.BadSelector, patterns.BadPattern) as error:
             self._say(at, str(error))
             return None
 

@@ -4,8 +4,8 @@
 fields. Pure. Where nothing is found a field is null (an empty list, with `many`), or its default; a value that does not
 convert is null, too, and `errors` says why, by the field's path: `price`, `items[2].price`.
 
-Invariants: equal pages give equal fields on both parsers; `apply` never raises; time and size are bounded by the page's
-length (budget.py), MAX_RESULTS and MAX_VALUE_CHARS, whatever page and rules are.
+Invariants: `apply` never raises; the size of what it gives is bounded by MAX_RESULTS, MAX_VALUE_CHARS and MAX_CHARS.
+Its time is not: rules are applied in parser processes, which have a time limit (engine/parsers.py).
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from itertools import islice
 from typing import Any
 
 from weft.extract import convert
-from weft.extract.budget import Budget, TooMuch
+from weft.extract.full_text import one_line
 from weft.extract.html_writer import written
 from weft.extract.json_path import objects, values_at
 from weft.extract.metadata import Json
 from weft.extract.page import Page
 from weft.extract.rule import MAX_NESTING, MAX_RULES, TYPES, BadRules, Rule, check
-from weft.extract.tree import NO_ELEMENT, Tree
+from weft.extract.turbo import Document, Element
 
 __all__ = ["MAX_NESTING", "MAX_RESULTS", "MAX_RULES", "TYPES", "BadRules", "Fields", "Rules", "compile_rules"]
 
 MAX_RESULTS = 1000  # values of one field
 MAX_VALUE_CHARS = 50_000
+MAX_CHARS = 1_000_000  # of all values of a page
 MAX_ERRORS = 100
-_CHARS_A_STEP = 64
+_VALUE_CHARS = 16  # that a value counts for besides its text
 
 # What a value is read from where no attribute is named.
 _LINKS = {
@@ -55,15 +56,18 @@ class Fields:
         )
 
 
+class TooMuch(Exception):
+    """The values of a page have more characters than are kept."""
+
+
 class Rules:
     """Rules that were checked; `spec` is what they were made of."""
 
-    __slots__ = ("_rules", "has_patterns", "spec")
+    __slots__ = ("_rules", "spec")
 
     def __init__(self, spec: Mapping[str, Any], rules: dict[str, Rule]) -> None:
         self.spec = spec
         self._rules = rules
-        self.has_patterns = any(rule.has_pattern for rule in rules.values())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -77,6 +81,11 @@ class Rules:
         """The fields of a page."""
         return _Reader(page).read(self._rules)
 
+    def unread(self, why: str) -> Fields:
+        """The fields of a page that the rules cannot be applied to: none, and `why` for each."""
+        values: dict[str, Any] = {name: [] if rule.many else None for name, rule in self._rules.items()}
+        return Fields(values, dict.fromkeys(list(values)[:MAX_ERRORS], why))
+
 
 def compile_rules(spec: Mapping[str, Any], at: str = "extract") -> Rules:
     """Checks rules; BadRules names what is wrong, with `at` before every path. Missing: a pattern, and no RE2."""
@@ -84,17 +93,16 @@ def compile_rules(spec: Mapping[str, Any], at: str = "extract") -> Rules:
 
 
 class _Reader:
-    """Reads the fields of one page. A scope is an element's number (NO_ELEMENT: the page), or an object of JSON-LD."""
+    """Reads the fields of one page. A scope is the document, an element, or an object of JSON-LD."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
-        self._tree: Tree | None = page.tree
-        self._budget = Budget(len(page.source))
+        self._chars_left = MAX_CHARS
         self._errors: dict[str, str] = {}
 
     def read(self, rules: dict[str, Rule]) -> Fields:
         """All fields."""
-        return Fields(self._object(rules, NO_ELEMENT, ""), self._errors)
+        return Fields(self._object(rules, self._page.searchable, ""), self._errors)
 
     def _object(self, rules: dict[str, Rule], scope: Any, path: str) -> dict[str, Any]:
         return {name: self._field(rule, scope, path + name) for name, rule in rules.items()}
@@ -136,31 +144,28 @@ class _Reader:
                 yield raw
 
     def _nodes(self, rule: Rule, scope: Any) -> Iterator[Any]:
-        tree, budget = self._tree, self._budget
         if rule.keys is not None:
             yield from self._linked(rule.keys, scope)
         elif rule.selector is not None:
-            yield from tree.within(rule.selector.find(tree, budget), scope) if tree is not None else ()
+            yield from rule.selector.find(scope) if scope is not None else ()
         elif rule.path is not None:
-            yield from rule.path.find(tree, scope, budget) if tree is not None else ()
+            yield from rule.path.find(scope) if scope is not None else ()
         else:
             yield scope
 
     def _linked(self, keys: tuple[str, ...], scope: Any) -> Iterator[Json]:
         if isinstance(scope, dict):
-            yield from values_at([scope], keys, self._budget)
+            yield from values_at([scope], keys)
             return
         kind, *rest = keys
-        for item in objects(self._page.json_ld, kind, self._budget):
-            yield from values_at([item], tuple(rest), self._budget)
+        for item in objects(self._page.json_ld, kind):
+            yield from values_at([item], tuple(rest))
 
     def _matches(self, rule: Rule, raw: Json) -> Iterator[str]:
         assert rule.pattern is not None
         text = raw if isinstance(raw, str) else _json_text(raw)
-        self._budget.step(1 + len(text) // _CHARS_A_STEP)
-        found = rule.pattern.find(text, MAX_RESULTS + 1 if rule.many else 1)
-        self._budget.step(len(found) * (1 + len(text) // _CHARS_A_STEP // 4))
-        yield from (stripped for one in found if (stripped := one.strip()))
+        matches = rule.pattern.find(text, MAX_RESULTS + 1 if rule.many else 1)
+        yield from (stripped for one in matches if (stripped := one.strip()))
 
     def _raw(self, rule: Rule, node: Any) -> Json:
         """What is written at a node: a text, or a value of JSON."""
@@ -168,18 +173,16 @@ class _Reader:
             return node.strip() if isinstance(node, str) else node
         if isinstance(node, str):
             return " ".join(node.split())
-        tree = self._tree
-        if tree is None or not len(tree):
-            return self._page.text if node == NO_ELEMENT else ""
-        number = max(0, node)
-        attr = rule.attr or _implied(tree.tags[number], rule.type)
-        given = tree.elements[number].attr(attr) if attr else None
+        if node is None:
+            return self._page.text
+        element: Element | None = node.root if isinstance(node, Document) else node
+        if element is None:
+            return ""
+        attr = rule.attr or _implied(element.tag, rule.type)
+        given = element.attr(attr) if attr else None
         if given is not None or rule.attr:
             return (given or "").strip()
-        self._budget.step(1 + (tree.ends[number] - number) // 4)
-        text = written(tree, number) if rule.type == "html" else tree.words(number)
-        self._budget.step(len(text) // _CHARS_A_STEP)
-        return text
+        return written(element) if rule.type == "html" else one_line(element)
 
     # ── what becomes of it ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -196,7 +199,7 @@ class _Reader:
         if rule.keys is not None and not isinstance(found, dict):
             self._fail(path, "it is a value of JSON-LD that has no fields")
             return None
-        self._budget.keep(0)
+        self._keep(0)
         return self._object(rule.fields, found, f"{path}.")
 
     def _converted(self, kind: str, raw: Json) -> str | int | float:
@@ -213,14 +216,20 @@ class _Reader:
 
     def _kept(self, value: str | int | float, path: str) -> str | int | float:
         if not isinstance(value, str):
-            self._budget.keep(0)
+            self._keep(0)
             return value
         if len(value) > MAX_VALUE_CHARS:
             self._fail(path, f"it has {len(value):,} characters; the first {MAX_VALUE_CHARS:,} are kept")
             value = value[:MAX_VALUE_CHARS]
-        self._budget.keep(len(value))
+        self._keep(len(value))
         # Half a surrogate pair, which a broken page may have, cannot be stored.
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
+
+    def _keep(self, chars: int) -> None:
+        """Takes room for a value."""
+        self._chars_left -= chars + _VALUE_CHARS
+        if self._chars_left < 0:
+            raise TooMuch(f"the values of the page have more than {MAX_CHARS:,} characters")
 
 
 _JSON_NAMES = {dict: "an object", list: "a list", bool: "true or false"}

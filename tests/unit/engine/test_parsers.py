@@ -20,7 +20,6 @@ from weft.errors import Missing, Unparsed, WeftError
 from weft.extract.formats import Shape, render
 from weft.extract.kind import Kind
 from weft.extract.page import MAX_BYTES, extract
-from weft.extract.parse import choose
 from weft.extract.rules import compile_rules
 from weft.supervise import process
 
@@ -75,14 +74,9 @@ def until_gone(pid: int) -> bool:
     return not is_alive(pid)
 
 
-@pytest.mark.parametrize("html_parser", ["turbohtml", "lexbor"])
-def test_a_child_reads_what_is_read_in_process(html_parser: str, request: pytest.FixtureRequest) -> None:
-    if html_parser == "lexbor":
-        pytest.importorskip("selectolax")
-    request.addfinalizer(lambda: choose("turbohtml"))
-    choose(html_parser)
+def test_a_child_reads_what_is_read_in_process() -> None:
     names = sorted(NAMES - {"article", "fields", "rendered"})
-    with Parsers(html_parser=html_parser) as pages:
+    with Parsers() as pages:
         for content_type, body in BODIES.items():
             page = extract(body, "http://a.test/dir/page", content_type)
             read = pages.result(pages.submit(body, "http://a.test/dir/page", content_type, names))

@@ -11,16 +11,8 @@ from weft.crawl.folder import CrawlFolder
 from weft.engine.exporting import info_of
 from weft.engine.page_reader import PageReader
 from weft.engine.parsers import Parsers, as_many_as_cores
-from weft.extract.parse import PARSERS, choose
 from weft.store.export.job import Done, Export
 from weft.store.export.request import ExportRequest
-
-
-def parsers_for(folder: CrawlFolder, children: int = 1) -> Parsers:
-    """Children with the parser that a crawl uses; raises Missing where it is not installed."""
-    html_parser = folder.settings().get("html_parser", PARSERS[0])
-    choose(html_parser)
-    return Parsers(children, html_parser)
 
 
 def export(
@@ -35,7 +27,7 @@ def export(
     identity = folder.go_on()
     settings = folder.settings()
     headers, rules = settings.get("headers"), settings.get("extract")
-    with parsers_for(folder, as_many_as_cores()) as parsers:
+    with Parsers(as_many_as_cores()) as parsers:
         job = Export(
             order, folder.data_dirs, PageReader(parsers), crawl_id=identity.crawl_id,
             info=info_of(identity.crawl_id), watch=watch, secret_headers=headers if isinstance(headers, dict) else (),

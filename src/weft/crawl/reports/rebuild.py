@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.reports.export import parsers_for
 from weft.crawl.reports.finished import Frontiers
 from weft.engine.page_reader import PageReader
 from weft.engine.parsers import CRASH, TIMEOUT, Parsers, as_many_as_cores
@@ -33,7 +32,7 @@ def rebuild(
     try:
         frontiers = Frontiers.open(_journals(folder))
         try:
-            with parsers_for(folder, as_many_as_cores()) as parsers:
+            with Parsers(as_many_as_cores()) as parsers:
                 job = Rebuild(
                     folder.data_dirs, identity.crawl_id, watch=watch,
                     text_of=TextReader(parsers) if text or _keeps_text(folder) else None,

@@ -23,11 +23,11 @@ def fused(
     crawls: dict[int, RunningCrawl],
     suspects: Suspects,
     metrics: EngineMetrics,
-    parsers: Parsers | None = None,
+    parsers: Parsers,
     *,
-    sends_all: bool = True,
+    sends_all: bool,
 ) -> Results:
-    """Results that are read where they end; their pages by parser children, if there are some (see `Parsing`)."""
+    """Results that are read where they end; their pages here or by parser children (see `Parsing`)."""
     round_, parsing = reading(frontier, store, crawls, suspects, metrics, parsers, sends_all=sends_all)
     return Results(round_, Rows(store, round_), parsing.take, crawls, metrics, parsing=parsing)
 
@@ -46,9 +46,9 @@ def reading(
     crawls: dict[int, RunningCrawl],
     suspects: Suspects,
     metrics: EngineMetrics,
-    parsers: Parsers | None = None,
+    parsers: Parsers,
     *,
-    sends_all: bool = True,
+    sends_all: bool,
 ) -> tuple[Round, Parsing]:
     """The parser's half by itself."""
     leads = Leads(frontier, store)
@@ -63,4 +63,4 @@ def reading(
 def parsers_of(config: Config) -> tuple[Parsers, bool]:
     """Parser children, which start when they are needed, and whether a configuration wants them for all pages."""
     children = config.fetch.parser_children
-    return Parsers(max(1, children), config.store.html_parser), children > 0
+    return Parsers(max(1, children)), children > 0

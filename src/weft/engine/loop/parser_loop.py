@@ -115,6 +115,7 @@ class ParserLoop:
         self._suspects.beat()
         answers = [answer for page in pages if (answer := self._answer(page)) is not None]
         self._parsing.take(answers)
+        self._parsing.finish_all(self._suspects.beat)
         for answer in answers:
             self._suspects.forget(answer.lease.item)
         if self._debugs:

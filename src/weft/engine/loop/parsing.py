@@ -3,14 +3,14 @@
 Pages, redirects and sitemaps become rows and links. Every page that was admitted ends here or in the fetcher's half, in
 exactly one row; a sitemap, which is no page, in none.
 
-Pages are parsed here, or by parser children where there are some: then `take` sends them, and `finish` goes on with
-those that have come back. Until then their leases last, and a process that is killed has them fetched again.
+Pages are parsed here, or by parser children: then `take` sends them, and `finish` continues with those that have come
+back. Until then their leases last, and a process that is killed has them fetched again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from msgspec import UnsetType
@@ -18,7 +18,6 @@ from msgspec import UnsetType
 from weft import urls
 from weft.bodies import Body, FileBody, first_of
 from weft.engine.extracted import Extracted
-from weft.engine.extraction import Extraction
 from weft.engine.loop.answer import Answer
 from weft.engine.loop.leads import Leads
 from weft.engine.loop.metrics import EngineMetrics
@@ -27,7 +26,7 @@ from weft.engine.loop.rows import Rows
 from weft.engine.loop.suspects import Suspects
 from weft.engine.loop.verdict import Kind
 from weft.engine.parser_child import Marks
-from weft.engine.parsers import CRASH, Parsers, Pending
+from weft.engine.parsers import CRASH, LOOK_EVERY_S, Parsers, Pending
 from weft.errors import BadUrl, Unparsed
 from weft.extract.page import MAX_BYTES, Page, extract
 from weft.extract.robots_meta import robots_tag
@@ -72,12 +71,12 @@ class Parsing:
         suspects: Suspects,
         metrics: EngineMetrics,
         *,
+        parsers: Parsers,
+        sends_all: bool,
         keeps_text: bool = False,
-        parsers: Parsers | None = None,
-        sends_all: bool = True,
     ) -> None:
-        """`parsers`: whoever parses the pages in the place of this process; unless it `sends_all`, only those of crawls
-        that have patterns."""
+        """`parsers`: what parses pages in the place of this process; unless it `sends_all`, only those of crawls that
+        have rules, which may take any time."""
         self._round = round_
         self._rows = rows
         self._leads = leads
@@ -90,8 +89,7 @@ class Parsing:
         self._sent: dict[int, _Sent] = {}  # by the number of the request
         self._sent_bytes = 0
         self._came: list[Pending] = []
-        if parsers is not None:
-            parsers.on_done = self._came.append
+        parsers.on_done = self._came.append
 
     def take(self, answers: Iterable[Answer]) -> None:
         """Pages, redirects, and any answers for sitemaps.
@@ -134,13 +132,13 @@ class Parsing:
         """Whether `finish` has something to do."""
         return bool(self._came)
 
-    def fileno(self) -> int | None:
-        """Readable when `look` has something to do; None where pages are parsed here."""
-        return None if self._parsers is None else self._parsers.fileno()
+    def fileno(self) -> int:
+        """Readable when `look` has something to do."""
+        return self._parsers.fileno()
 
     def look(self) -> None:
         """Sends and receives what can be; called now and then, too, so that a page that takes too long is noticed."""
-        if self._parsers is not None and self._sent:
+        if self._sent:
             self._parsers.turn()
 
     def finish(self) -> None:
@@ -162,6 +160,13 @@ class Parsing:
                 pages.append(self._judged(sent.answer, pending.page, sent.error, known))
         self._finish(pages)
 
+    def finish_all(self, alive: Callable[[], None]) -> None:
+        """Waits for the pages that are with parser children, and finishes them."""
+        while self._sent:
+            alive()
+            self._parsers.turn(LOOK_EVERY_S)
+            self.finish()
+
     def drop(self, crawl: int) -> list[Lease]:
         """Forgets the pages of a crawl that are with children; gives their leases."""
         dropped = {number: sent for number, sent in self._sent.items() if sent.answer.lease.crawl == crawl}
@@ -172,11 +177,9 @@ class Parsing:
 
     def close(self) -> None:
         """Ends the children."""
-        if self._parsers is not None:
-            self._parsers.close()
+        self._parsers.close()
 
     def _send(self, answer: Answer, body: bytes, error: str) -> None:
-        assert self._parsers is not None
         lease = answer.lease
         needs_text = self._keeps_text or answer.crawl.rules.sameness.may_compare(lease.url)
         wanted, rules = (("hrefs", "text") if needs_text else ("hrefs",)), b""
@@ -200,12 +203,10 @@ class Parsing:
         if self._suspects.is_poison(lease.item):
             self._end_unparsed(answer, CRASH)
             return None
-        extraction = crawl.extraction
-        if self._parsers is not None and (self._sends_all or (extraction is not None and extraction.needs_children)):
+        if self._sends_all or crawl.extraction is not None:
             self._send(answer, body, error)
             return None
-        page, fields = self._parse(lease, body, head.get("content-type"), extraction)
-        return self._judged(answer, page, error, fields)
+        return self._judged(answer, self._parse(lease, body, head.get("content-type")), error, "")
 
     def _end_unparsed(self, answer: Answer, kind: str) -> None:
         answer.crawl.progress.status.poisoned.append(answer.lease.url)
@@ -231,20 +232,16 @@ class Parsing:
         else:
             self._rows.record(read.answer, error=read.error, page=read.page, fields=read.fields)
 
-    def _parse(
-        self, lease: Lease, body: bytes, content_type: str | None, extraction: Extraction | None
-    ) -> tuple[Page, str]:
-        """The page and its fields."""
+    def _parse(self, lease: Lease, body: bytes, content_type: str | None) -> Page:
         self._suspects.parsing(lease.item)
         self._marks.obey(body)
         began = time.perf_counter()
         page = extract(body, lease.url, content_type)
         if self._keeps_text:
             _ = page.text  # computed here, where a crash is known to be this page's
-        fields = extraction.rules.apply(page).encoded() if extraction is not None else ""
         self._metrics.parse_s.observe(time.perf_counter() - began)
         self._suspects.parsed()
-        return page, fields
+        return page
 
     def _follow(self, answer: Answer, page: Page | Extracted) -> None:
         crawl, lease = answer.crawl, answer.lease
