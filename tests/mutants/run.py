@@ -1,9 +1,8 @@
-"""Changes the code in small ways, one at a time, and tells which changes no test notices: `make mutants`.
+"""Changes the code in small ways, one at a time, and reports which changes no test notices: `make mutants`.
 
-Which modules, and which tests: plan.toml. A mutant is tried with the tests that run its line (covering.py). What cannot
-be noticed, and why: equivalent.toml. The sample is drawn by a seed, so that a run can be repeated. Each worker
-(worker.py) has a copy of the code and the tests; the working tree is read once, at the start, and never written to but
-for the report in .mutants/.
+Which modules, and which tests: plan.toml. A mutant is tried with the tests that run its line (covering.py). The sample
+is drawn by a seed, so that a run can be repeated. Each worker (worker.py) has a copy of the code and the tests; the
+working tree is read once, at the start, and never written to but for the report in .mutants/.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from typing import Any, TypeVar
 
 from covering import Covering, Kept, Test, tests_of
 from mutations import Mutant, apply, is_real, mutants_of
-from telling import WANTED, Equivalents, Result, report, told, write
+from telling import WANTED, Result, report, told, write
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -102,21 +101,17 @@ def main() -> int:
     modules = plan.modules(options.module)
     texts = {module: (source / module).read_text() for module in modules}
     mutants = [mutant for module in modules for mutant in mutants_of(module, texts[module])]
-    equivalents = Equivalents(HERE / "equivalent.toml")
-    known = {mutant: why for mutant in mutants if (why := equivalents.why(mutant)) is not None}
-    choices = {mutant for mutant in known if equivalents.is_choice(mutant)}
     if options.again:
         sample = _survivors_of_last(mutants)
     else:
         sample = _sample(mutants, texts, options.count, options.seed)
     print(f"{len(mutants)} mutants in {len(modules)} modules, {len(sample)} of them tried (seed {options.seed})")
-    to_try = sample if options.equivalents else [mutant for mutant in sample if mutant not in known]
     folder = Path(tempfile.mkdtemp(prefix="weft-mutants-", dir=_in_memory()))
     try:
-        results = _run(to_try, texts, plan, folder, options.workers)
+        results = _run(sample, texts, plan, folder, options.workers)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    lines, share = report(results, sample, known, choices, equivalents.unused(modules))
+    lines, share = report(results)
     print("\n".join(["", *lines]))
     write(ROOT / ".mutants", results, lines)
     return 0 if share >= WANTED else 1
@@ -136,7 +131,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--module", action="append", default=[], help="only modules whose path contains this text")
     parser.add_argument("--workers", type=int, default=2, help="how many run side by side (default: 2)")
     parser.add_argument("--again", action="store_true", help="only those that survived the last run")
-    parser.add_argument("--equivalents", action="store_true", help="try those too that are listed as equivalent")
     return parser.parse_args()
 
 

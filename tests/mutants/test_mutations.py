@@ -11,7 +11,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from mutations import apply, is_real, mutants_of
 from run import ROOT, Plan
-from telling import Equivalents
 
 
 def changes(code: str, module: str = "m.py") -> set[str]:
@@ -115,25 +114,6 @@ def test_lua_is_changed_in_its_operators_and_not_in_texts_or_comments() -> None:
         'return a ~= "1 < 2" and true',
         'return a ~= "1 < 2" or false',
     }
-
-
-def test_a_mutant_is_known_as_equivalent_by_its_line_and_not_by_its_number(tmp_path: Path) -> None:
-    path = tmp_path / "equivalent.toml"
-    path.write_text(
-        '[[mutant]]\nmodule = "m.py"\nline = "x = a < b"\nbecomes = "x = a <= b"\nwhere = "f"\nwhy = "never equal"\n'
-        '[[mutant]]\nmodule = "m.py"\nline = "y = 9"\nbecomes = ["y = (8)", "y = (10)"]\n'
-        'why = "a size"\nkind = "choice"\n'
-        '[[mutant]]\nmodule = "m.py"\nline = "gone"\nbecomes = "pass"\nwhy = "it is no more"\n'
-    )
-    equivalents = Equivalents(path)
-    in_f, in_g = mutants_of("m.py", "# moved\n\ndef f():\n    x = a < b  # reworded\n\ndef g():\n    x = a < b\n")
-    assert (equivalents.why(in_f), equivalents.why(in_g)) == ("never equal", None)
-    assert not equivalents.is_choice(in_f)
-    assert [(equivalents.why(one), equivalents.is_choice(one)) for one in mutants_of("m.py", "y = 9")] == [
-        ("a size", True)
-    ] * 2
-    assert equivalents.unused(["m.py"]) == ["m.py: gone"]
-    assert equivalents.unused(["other.py"]) == []
 
 
 def test_the_plan_names_modules_and_tests_that_are_there() -> None:
