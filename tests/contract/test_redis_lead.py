@@ -116,6 +116,24 @@ def test_a_segment_that_another_lead_writes_while_an_empty_folder_is_swept_stays
     assert written and segments(pod) == written
 
 
+def test_a_folder_that_another_lead_sweeps_before_the_segment_is_written_is_made_again(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frontier = pod.process(limits=SMALL, delay_s=0.0, places=1000)
+    admit(frontier, "hot", pages=100)
+    make, removed = Path.mkdir, list[Path]()
+
+    def late(folder: Path, *args: Any, **more: Any) -> None:
+        make(folder, *args, **more)
+        if folder.parent.name == "spill" and not removed:
+            removed.append(folder)
+            folder.rmdir()
+
+    monkeypatch.setattr(Path, "mkdir", late)
+    frontier.tend()
+    assert removed and {path.parent for path in segments(pod)} == set(removed)
+
+
 @pytest.mark.parametrize("step", ["stat", "unlink"])
 def test_a_file_that_another_lead_deletes_first_is_swept_without_trouble(
     pod: Pod, monkeypatch: pytest.MonkeyPatch, step: str

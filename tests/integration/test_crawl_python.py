@@ -54,8 +54,11 @@ def test_a_kept_crawl_can_be_resumed(web: SyntheticWeb, tmp_path: Path) -> None:
     data = tmp_path / "data"
     first = [page.url for page in weft.crawl(web.seeds, data_dir=data, max_pages=10, **SETTINGS)]
     assert len(first) == 10
-    both = [page.url for page in weft.crawl([], data_dir=data, resume=True, max_pages=15)]
-    assert len(both) == len({*both}) == 15 and {*first} < {*both}
+    new = [page.url for page in weft.crawl(data_dir=data, resume=True, max_pages=15)]
+    assert len(new) == len({*new}) == 5 and not {*first} & {*new}, "what was stored before is not given again"
+    assert list(weft.crawl(data_dir=data, resume=True)) == []
+    with pytest.raises(BadInput, match="no seeds"):
+        next(weft.crawl(data_dir=tmp_path / "other"))
 
 
 def test_without_a_data_dir_nothing_stays(web: SyntheticWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,8 +88,8 @@ def test_a_seed_that_was_a_link_before_leads_as_far_as_any_seed(web: SyntheticWe
     near = {page.url: page for page in weft.crawl(first, data_dir=tmp_path / "data", **settings)}
     alone = {url: {page.url for page in weft.crawl(url, **settings)} for url in [*near][1:4]}
     later = next(url for url, reached in alone.items() if reached - {*near})
-    both = {page.url for page in weft.crawl(later, data_dir=tmp_path / "data", resume=True)}
-    assert both == {*near} | alone[later]
+    new = {page.url for page in weft.crawl(later, data_dir=tmp_path / "data", resume=True)}
+    assert new == alone[later] - {*near}
 
 
 def test_settings_may_be_called_as_their_flags_are(web: SyntheticWeb, tmp_path: Path) -> None:

@@ -55,6 +55,33 @@ def test_a_crawl_goes_from_open_to_its_end_and_is_opened_once(engine: weft.Engin
     assert standing.ended_at and standing.ended_at >= standing.opened_at and standing.running_s > 0
     assert engine.open("once", host(web, 0), max_pages=4) == standing, "one that has ended stays as it is"
     assert len(list(engine.pages("once"))) == 4
+    assert engine.open("once", max_pages=4) == standing
+    crawled = next(engine.pages("once")).url
+    assert engine.open("once", [crawled], max_pages=4) == standing, "it was crawled"
+    with pytest.raises(BadInput, match=r"'once' has ended \(max_pages\) and accepts no more URLs: .* and 1 others? "):
+        engine.open("once", [crawled, *nothing(web, 1, 2)], max_pages=4)
+
+
+def test_an_ended_crawl_refuses_seeds_that_it_has_not_crawled_also_after_a_restart(
+    engine: weft.Engine, web: SyntheticWeb
+) -> None:
+    """`open` of an ended crawl is the same crawl, and crawls nothing more."""
+    first, second = nothing(web, 1, 3), nothing(web, 1, 2, "other")
+    engine.open("seeded", seeded_urls_only=True)
+    engine.pause("seeded")
+    for seeds in (first, second):
+        engine.open("seeded", seeds, seeded_urls_only=True)
+    engine.resume("seeded")
+    standing = ended(engine, "seeded")
+    kill(engine)
+    for seeds in (first, second, [*first, *second], [*reversed(second)]):
+        again = engine.open("seeded", seeds, seeded_urls_only=True)
+        assert (again.id, again.state, again.number) == (standing.id, State.ENDED, standing.number)
+    with pytest.raises(BadInput, match="forget this one first"):
+        engine.open("seeded", nothing(web, 1, 1, "new"), seeded_urls_only=True)
+    engine.open("cut off", nothing(web, 1, 20), seeded_urls_only=True, delay=60)
+    engine.cancel("cut off")
+    assert engine.open("cut off", nothing(web, 1, 20), seeded_urls_only=True, delay=60).state is State.ENDED
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a\\b", "a\0b", "n" * 300, "..", "a\nb", None, 7])

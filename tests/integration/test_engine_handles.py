@@ -10,18 +10,21 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from engines import ended, host, kill, nothing, shared, until
 from pace import patience
 
 import weft
 from weft.engine import core, handle, seeding, settings
-from weft.engine.channel import Connection, socket_path
-from weft.engine.model import EndReason, State
-from weft.errors import BadInput
+from weft.engine.channel import Connection, Server, socket_path
+from weft.engine.model import EndReason, Standing, State
+from weft.errors import BadInput, WeftError
+from weft.store.pages import PageStore
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 
@@ -35,6 +38,50 @@ def web() -> Iterator[SyntheticWeb]:
 def engine(web: SyntheticWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterator[weft.Engine]:
     with weft.Engine(tmp_path_factory.mktemp("engine") / "data", **shared(web)) as engine:
         yield engine
+
+
+# ── calls of several threads ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_calls_of_several_threads_wait_for_their_replies_side_by_side(tmp_path: Path) -> None:
+    """An engine that replies when all of them have asked, as one does whose replies wait for the same sync."""
+    threads, asked = 8, list[str]()
+
+    def carry_out(_peer: object, verb: str, arguments: dict[str, Any]) -> object:
+        if verb == "settings":
+            return {}
+        asked.append(arguments["name"])
+        return msgspec.to_builtins(Standing(name=arguments["name"], id=len(asked), state=State.OPEN))
+
+    server = Server(socket_path(tmp_path), carry_out, at_once={"settings"})
+    is_over, has_failed = threading.Event(), threading.Event()
+
+    def serve() -> None:
+        while not is_over.wait(0.005):
+            server.turn()
+            server.answer()
+            if len(asked) % threads == 0 or has_failed.is_set():
+                server.seal()
+                server.reply()
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    try:
+        engine = weft.Engine(tmp_path)
+        with ThreadPoolExecutor(threads) as pool:
+            calls = [pool.submit(engine.standing, f"crawl {n}") for n in range(3 * threads)]
+            done, waiting = wait(calls, patience(20))
+            if waiting:
+                has_failed.set()  # or the threads would never end
+            assert not waiting, f"{len(done)} of {len(calls)} calls have had their replies"
+        assert [call.result().name for call in calls] == [f"crawl {n}" for n in range(3 * threads)]
+        engine.close()
+        with pytest.raises(WeftError, match="was closed"):
+            engine.standing("crawl 0")
+    finally:
+        is_over.set()
+        serving.join()
+        server.close()
 
 
 # ── numbers of replies ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -270,3 +317,29 @@ def test_a_reader_does_not_list_the_files_of_all_crawls(
     assert len(list(engine.pages("read"))) == 2
     assert list(engine.events("read", follow=False)) == list(engine.events("read"))
     assert any(event.crawl == "read" for event in engine.events(follow=False))
+
+
+def test_the_events_of_all_crawls_are_read_without_the_records_of_all(
+    engine: weft.Engine, web: SyntheticWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record may hold thousands of settings and seeds, and each event may be another crawl's."""
+    for name in ("some", "other", "gone"):
+        engine.open(name, nothing(web, 2, 4, name), seeded_urls_only=True)
+        ended(engine, name)
+    engine.forget("gone")
+    read = list[int]()
+    happened = PageStore.happened
+
+    def counted(store: PageStore, crawl: int, after: int, limit: int) -> Any:
+        rows, changes = happened(store, crawl, after, limit)
+        read.append(len(rows) + len(changes))
+        return rows, changes
+
+    def all_records(_store: PageStore) -> list[tuple[int, str, bytes]]:
+        raise AssertionError("the records of all crawls were read")
+
+    monkeypatch.setattr(PageStore, "crawls", all_records)
+    monkeypatch.setattr(PageStore, "happened", counted)
+    events = list(engine.events(follow=False))
+    assert {"some", "other"} <= {event.crawl for event in events} and "gone" not in {event.crawl for event in events}
+    assert sum(read) <= 2 * len(events), "what is read is in proportion to the events"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
 import random
@@ -333,3 +334,22 @@ def test_two_exports_do_not_write_one_output(crawl: list[Path], tmp_path: Path) 
         run(crawl, ExportRequest("jsonl"), tmp_path / "o.jsonl")
     held.close()
     assert run(crawl, ExportRequest("jsonl"), tmp_path / "o.jsonl").rows == PAGES
+
+
+def test_an_export_that_another_one_ends_before_it_holds_its_lock_is_locked_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first deletes the file with its end; a lock on the deleted one would keep nobody out."""
+    first, lock = Part(tmp_path / "o.jsonl"), fcntl.flock
+
+    def late(fd: int, operation: int) -> None:
+        monkeypatch.undo()
+        first.drop_state()
+        first.close()
+        lock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    second = Part(tmp_path / "o.jsonl")
+    with pytest.raises(Busy, match="another export"):
+        Part(tmp_path / "o.jsonl")
+    second.close()

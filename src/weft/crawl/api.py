@@ -21,7 +21,7 @@ from weft.crawl.keywords import Settings
 from weft.crawl.start import Prepared, prepare
 from weft.engine.loop.progress import CrawlStatus
 from weft.engine.stored_page import CrawledPage, read_page
-from weft.errors import BadConfig, BadInput, NothingStored
+from weft.errors import BadConfig, BadInput, NothingStored, WeftError
 from weft.names import answer
 from weft.store.pages import PageStore
 
@@ -29,7 +29,7 @@ COMMITTED_WITHIN_S = 1.0  # a page is counted when it is there, and committed a 
 
 
 def crawl(
-    seeds: str | Sequence[str],
+    seeds: str | Sequence[str] = (),
     *,
     data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     config: str | os.PathLike[str] | None = None,
@@ -38,7 +38,8 @@ def crawl(
     """Crawls and yields the pages as they are stored. Settings are the configuration's keys, or their flags' names.
 
     `config` is a YAML file of settings. Without a `data_dir` (or several) the crawl lives in a temporary folder and is
-    gone at the end. A name that is no setting is refused at once, everything else when the first page is asked for. A
+    gone at the end. With `resume=True` no seeds are needed, and the pages are those that are stored from now on; what
+    the crawl had before is in its folder (`weft export`). A name that is no setting is refused at once, everything else when the first page is asked for. A
     crawl that has nothing to show warns with its causes (`weft.errors.NothingStored`).
     """
     own, given = own_names(keys()), dict[str, Any](settings)
@@ -62,10 +63,23 @@ def _crawled(seeds: list[str], settings: dict[str, Any], config_file: str | None
             flags["data_dirs"] = [stack.enter_context(tempfile.TemporaryDirectory(prefix="weft-"))]
         prepared = prepare(seeds, settings | flags, config_file)
         stack.callback(prepared.close)
-        yield from _pages(prepared, stack)
+        before = _stored_before(prepared) if prepared.loaded.config.run.resume else {}
+        yield from _pages(prepared, stack, before)
 
 
-def _pages(prepared: Prepared, stack: ExitStack) -> Iterator[CrawledPage]:
+def _stored_before(prepared: Prepared) -> dict[Path, int]:
+    """How far each index of a crawl is that is not running yet: what it has is not new."""
+    try:
+        store = PageStore.open(prepared.folder.data_dirs, read_only=True)
+        try:
+            return store.committed_so_far()
+        finally:
+            store.abandon()
+    except WeftError:  # nothing was stored, or something is damaged, which the crawl itself reports
+        return {}
+
+
+def _pages(prepared: Prepared, stack: ExitStack, before: dict[Path, int]) -> Iterator[CrawledPage]:
     failure: list[BaseException] = []
     news = _News()
 
@@ -84,7 +98,7 @@ def _pages(prepared: Prepared, stack: ExitStack) -> Iterator[CrawledPage]:
     store = _opened(prepared, news)
     if store is not None:
         stack.callback(store.abandon)
-        yield from _committed_pages(store, news)
+        yield from _committed_pages(store, news, before)
     thread.join()
     if failure:
         raise failure[0]
@@ -133,12 +147,11 @@ def _opened(prepared: Prepared, news: _News) -> PageStore | None:
                 return None
 
 
-def _committed_pages(store: PageStore, news: _News) -> Iterator[CrawledPage]:
-    """Pages in the order of their commits, until the crawl has ended and all are given."""
-    seen: dict[Path, int] = {}
+def _committed_pages(store: PageStore, news: _News, before: dict[Path, int]) -> Iterator[CrawledPage]:
+    """Pages behind `before` in the order of their commits, until the crawl has ended and all are given."""
     while True:
         ended = news.has_ended
-        for row in store.new_rows(seen):
+        for row in store.new_rows(before):
             if 200 <= row.status < 300 and (page := read_page(store.read(row))) is not None:
                 yield page
         if ended:

@@ -3,10 +3,11 @@ their own (settings.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from xxhash import xxh3_64_intdigest
 
 from weft import urls
 from weft.engine import settings
@@ -25,6 +26,11 @@ def canonical_seeds(seeds: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         except (BadUrl, BadInput) as error:
             refused[str(text)] = getattr(error, "reason", "") or str(error)
     return list(dict.fromkeys(found)), refused
+
+
+def seeds_hash(seeds: Iterable[str]) -> int:
+    """By which a repeated `open` is recognised: never 0, and the same in any order."""
+    return xxh3_64_intdigest("\n".join(sorted(seeds)).encode()) >> 1 | 1
 
 
 def past_visits(given: object) -> list[PastVisit]:

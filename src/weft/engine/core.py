@@ -24,7 +24,7 @@ import msgspec
 
 from weft.config import Config
 from weft.engine import settings as crawl_settings
-from weft.engine.arguments import canonical_seeds, check_in_flight, opened_with, past_visits
+from weft.engine.arguments import canonical_seeds, check_in_flight, opened_with, past_visits, seeds_hash
 from weft.engine.assembly import Fetching
 from weft.engine.channel import Peer, Server
 from weft.engine.deadlines import Deadlines
@@ -41,6 +41,7 @@ from weft.engine.recovery import found_of, pages_by_site, read_links_again
 from weft.engine.seeding import Seeding
 from weft.engine.tenant import Record, Tenant
 from weft.errors import BadInput
+from weft.frontier.admission import Rules
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.store.index import Change
 from weft.supervise.process import return_free_memory
@@ -397,9 +398,14 @@ class Core:
                 raise BadInput(
                     f"a crawl {name!r} is there already, with other settings: edit it, or choose another name"
                 )
+            canonical, refused = canonical_seeds(seeds)
             if record.state is State.ENDED:
+                self._check_crawled(number, name, record, canonical)
                 return self._standing(number), Seeded(0, 0, {})
-            seeded = self.seed(name, seeds, more, visits)
+            seeded = self._seed(self._crawls[number], canonical, refused, more, visits)
+            if record.seeds_hash != (given := seeds_hash(canonical)):
+                record.seeds_hash = given
+                self._store.change(Change(number, name, self._crawls[number].noted()))
             return self._standing(number), seeded
         at = crawl_settings.check_deadline(deadline, time.time())
         canonical, refused = canonical_seeds(seeds)
@@ -408,6 +414,7 @@ class Core:
         record = Record(
             settings=crawl_settings.plain(own), weight=weight, deadline=at, in_flight=in_flight, opened_at=time.time(),
             opened_with=opened_with(own, weight, in_flight, memory), memory_bytes=memory,
+            seeds_hash=seeds_hash(canonical),
         )  # fmt: skip
         limits = limits_of(config, flight_within(memory, in_flight))
         number = self._frontier.open_crawl(name, limits, config.politeness, weight)
@@ -421,11 +428,34 @@ class Core:
         self._deadlines.watch(tenant)
         return self._standing(number), seeded
 
+    def _check_crawled(self, number: int, name: str, record: Record, seeds: Sequence[str]) -> None:
+        """Refuses seeds that an ended crawl has not crawled: it takes no more. The last `open` may be repeated, though
+        a limit has kept some of its seeds from being crawled."""
+        if record.seeds_hash in (0, seeds_hash(seeds)):
+            return
+        if self._is_ahead:
+            self._loop.flush()  # its last rows may not be committed yet
+        rules = Rules(self._configured(record).scope, record.roots, this_year=datetime.now(UTC).year)
+        left = [
+            seed
+            for seed in seeds
+            if seed not in record.refused_seeds and not self._store.for_url(rules.rewritten(seed), number)
+        ]
+        if left:
+            others = f" and {len(left) - 1:,} others" if len(left) > 1 else ""
+            raise BadInput(
+                f"the crawl {name!r} has ended ({record.reason}) and accepts no more URLs: {left[0]}{others} would not "
+                "be crawled. Open a crawl of another name for them, or forget this one first"
+            )
+
     def seed(self, name: str, seeds: Sequence[str], more: bool = False, visits: object = ()) -> Seeded:
         """Adds URLs to a crawl that has not ended. `more`: others follow, and until then it does not end as done.
         `visits`: what was found at some of them before (PastVisit); those are asked for conditionally."""
-        tenant, more = self._live(name), bool(more)
-        canonical, refused = canonical_seeds(seeds)
+        return self._seed(self._live(name), *canonical_seeds(seeds), bool(more), visits)
+
+    def _seed(
+        self, tenant: Tenant, canonical: Sequence[str], refused: dict[str, str], more: bool, visits: object
+    ) -> Seeded:
         check_email(canonical, tenant.fetch)
         self._seeding.revisit(tenant, past_visits(visits))
         return self._seeding.admit(tenant, canonical, refused, more)

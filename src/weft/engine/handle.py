@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from weft.store.export.job import Done
 
 SEEDS_AT_ONCE = 5_000
+CALLS_AT_ONCE = 32  # of all threads that share a handle: replies wait for the disk, and one sync serves them all
 WAIT_S = 5.0  # without a notice for this long a reader polls the index
 
 
@@ -53,11 +54,12 @@ class Engine:
         identity_of(self.data_dir)
         self._given = self._settings = shared
         self._socket = socket_path(self.data_dir)
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the keeper, and of the idle connections
         self._keeper: EngineKeeper | None = None
-        self._connection: Connection | None = None
+        self._idle: list[Connection] = []  # one thread at a time uses a connection
+        self._turns = threading.BoundedSemaphore(CALLS_AT_ONCE)
         self._is_closed = False
-        self._connected()
+        self._idle.append(self._connect())
 
     def __enter__(self) -> Engine:
         return self
@@ -78,12 +80,15 @@ class Engine:
         return self._keeper.failure if self._keeper is not None else None
 
     def close(self) -> None:
-        """Lets the engine go; if this handle has started it, it ends, and every crawl stays where it is."""
+        """Lets the engine go; if this handle has started it, it ends, and every crawl stays where it is.
+
+        Calls of other threads that are under way are finished first.
+        """
         self._is_closed = True
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+        for _ in range(CALLS_AT_ONCE):
+            self._turns.acquire()
+        self._hang_up()
+        self._turns.release(CALLS_AT_ONCE)
         self._let_go()
 
     # ── verbs ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -275,21 +280,33 @@ class Engine:
         return msgspec.convert(self._call(verb, **arguments), Standing)
 
     def _call(self, verb: str, **arguments: object) -> Any:
-        with self._lock:
+        with self._turns:
             while True:
                 if self._is_closed:
                     raise WeftError("the engine was closed")
-                connection = self._connected()
+                with self._lock:
+                    connection = self._idle.pop() if self._idle else self._connect()
+                is_usable = False
                 try:
-                    return connection.call(verb, **arguments)
+                    result = connection.call(verb, **arguments)
+                    is_usable = True
+                    return result
                 except Gone:
-                    connection.close()
-                    self._connection = None
+                    self._hang_up()  # the others led to the same engine
+                except WeftError:
+                    is_usable = True  # it has answered, or nothing was sent
+                    raise
+                finally:
+                    if is_usable:
+                        self._idle.append(connection)
+                    else:
+                        connection.close()
 
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            self._connection = self._connect()
-        return self._connection
+    def _hang_up(self) -> None:
+        """Closes the connections that no call uses."""
+        with self._lock:
+            while self._idle:
+                self._idle.pop().close()
 
     def _connect(self) -> Connection:
         """To the engine that runs; if there is none, this handle runs one from now on."""

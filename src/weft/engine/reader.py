@@ -24,6 +24,7 @@ from weft.store.masking import Private
 from weft.store.pages import PageStore
 
 READ_AT_ONCE = 500
+NAMES_KEPT = 10_000
 LONGEST_VALIDATOR = 500  # characters of an ETag or a date
 _BATCH_BITS = 20  # a cursor over all crawls: the batch, and the place in it
 
@@ -53,9 +54,9 @@ class Reader:
                 return
             after = some[-1].number
 
-    def some(self, crawl: int, name: str, after: int) -> list[Event]:
+    def some(self, crawl: int, name: str, after: int, limit: int = READ_AT_ONCE) -> list[Event]:
         """The next few events of a crawl."""
-        rows_found, changes_found = self._store.happened(crawl, after, READ_AT_ONCE)
+        rows_found, changes_found = self._store.happened(crawl, after, limit)
         rows = [_row_event(name, number, row) for number, row in rows_found]
         changes = [
             Event(
@@ -69,7 +70,7 @@ class Reader:
             )
             for number, at, state, reason in changes_found
         ]
-        return sorted([*rows, *changes], key=lambda event: event.number)[:READ_AT_ONCE]
+        return sorted([*rows, *changes], key=lambda event: event.number)[:limit]
 
     def everything(self, after: int) -> Iterator[Event]:
         """The events of all crawls behind a cursor, in the order of their commits."""
@@ -91,18 +92,15 @@ class Reader:
         events: dict[tuple[int, int], Event] = {}
         for crawl, (first, last) in spans.items():
             if name := self._name(crawl):
-                for event in self.events(crawl, name, first - 1):
-                    if event.number > last:
-                        break
+                # Numbers have no gaps but those of rows that were deleted, so these are all, and few more.
+                for event in self.some(crawl, name, first - 1, last - first + 1):
                     events[crawl, event.number] = event
         return events
 
     def settings(self, crawl: int) -> dict[str, Any]:
         """What a crawl was opened with."""
-        for number, _, record in self._store.crawls():
-            if number == crawl:
-                return msgspec.msgpack.decode(record, type=Record).settings
-        return {}
+        kept = self._store.crawl(crawl)
+        return {} if kept is None else msgspec.msgpack.decode(kept[1], type=Record).settings
 
     def rows(self, crawl: int, after: int, limit: int) -> list[tuple[int, Row]]:
         """A crawl's rows after a number, in their order."""
@@ -187,9 +185,15 @@ class Reader:
         return None
 
     def _name(self, crawl: int) -> str:
-        if crawl not in self._names:
-            self._names = {number: name for number, name, _ in self._store.crawls() if "/" not in name}
-        return self._names.get(crawl, "")
+        """A crawl's name; empty where it is forgotten, or being so."""
+        name = self._names.get(crawl)
+        if name is None:
+            kept = self._store.crawl(crawl)
+            name = kept[0] if kept is not None and "/" not in kept[0] else ""
+            if len(self._names) >= NAMES_KEPT:
+                self._names.clear()
+            self._names[crawl] = name  # also an empty one: a number is never used twice
+        return name
 
 
 def _row_event(name: str, number: int, row: Row) -> Event:

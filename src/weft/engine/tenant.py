@@ -33,6 +33,7 @@ class Record(Struct, kw_only=True):
 
     settings: dict[str, Any]
     opened_with: dict[str, Any] = {}  # as it was opened, before any edit: by this it is known when it is opened again
+    seeds_hash: int = 0  # of the seeds of the last `open`; 0: unknown, it was opened by an older Weft
     state: State = State.OPEN
     reason: EndReason | None = None
     roots: list[str] = []  # where its seeds are, as far as scope and sitemaps depend on it

@@ -208,6 +208,10 @@ class PageStore:
             return self._shards[0].index.crawls()
         return [found for index in self._corpus.indexes() for found in index.crawls()]
 
+    def crawl(self, number: int) -> tuple[str, bytes] | None:
+        """The name and record of a crawl that is kept."""
+        return next((one for index in self._corpus.indexes() if (one := index.crawl(number)) is not None), None)
+
     def crawl_named(self, name: str) -> int | None:
         """The number of the crawl of that name."""
         return next((one for index in self._corpus.indexes() if (one := index.crawl_named(name)) is not None), None)
@@ -335,6 +339,10 @@ class PageStore:
         For following a running crawl: the cost grows with the new rows only.
         """
         return self._corpus.new_rows(seen)
+
+    def committed_so_far(self) -> dict[Path, int]:
+        """A `seen` for `new_rows`: what is committed after this call is new."""
+        return {index.path: index.last_batch() for index in self._corpus.indexes()}
 
     def url_of(self, item: int) -> str | None:
         """The URL of an item: a row's `parent` is one."""

@@ -176,6 +176,11 @@ class IndexReader:
         """The crawls of an engine: number, name and record."""
         return [(number, name, bytes(record)) for number, name, record in self._all("SELECT * FROM crawls")]
 
+    def crawl(self, number: int) -> tuple[str, bytes] | None:
+        """The name and record of a crawl of an engine."""
+        found = self._all("SELECT name, record FROM crawls WHERE number = ?", number)
+        return (found[0][0], bytes(found[0][1])) if found else None
+
     def crawl_named(self, name: str) -> int | None:
         """The number of the crawl of that name."""
         found = self._all("SELECT number FROM crawls WHERE name = ?", name)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from weft.bodies import FileBody, chunks_of
+from weft.engine.loop.answer import Answer
+from weft.engine.loop.handoff import Handoff
+from weft.engine.loop.pressure import Pressure
 from weft.engine.loop.spool import Spooled, SpoolReader, SpoolWriter, Sweeper, Unreadable, spooled
-from weft.errors import DiskFull
-from weft.records import FetchResult
+from weft.errors import DiskFull, ServerAway
+from weft.frontier.contract import Ended, Handed
+from weft.records import FetchResult, Lease, Purpose
 
 
 def entry(n: int, size: int = 1000) -> Spooled:
@@ -38,6 +44,7 @@ def test_entries_come_back_as_they_were(tmp_path: Path) -> None:
     for n in range(20):
         references.append(writer.add(n, entry(n)))
         writer.flush()
+        writer.referenced()
     assert len(list(tmp_path.iterdir())) == 4, "five entries fill a segment"
     for n, reference in enumerate(references):
         read = reader.read(reference, n)
@@ -134,6 +141,7 @@ def test_a_segment_goes_when_nobody_writes_it_and_nobody_waits_for_it(tmp_path: 
     for n in range(9):
         writer.add(n, entry(n))
         writer.flush()
+        writer.referenced()
     assert sweeper.sweep() == 1, "items 3 to 5 are read; 0 to 2 and 6 to 8 are not, and the last is being written"
     frontier.waiting.clear()
     assert sweeper.sweep() == 1
@@ -153,3 +161,75 @@ def test_what_a_killed_fetcher_left_is_swept_too(tmp_path: Path) -> None:
     segment.write_bytes(segment.read_bytes() + b"\1\2\3")
     assert Sweeper(tmp_path, Frontier(1).awaited).sweep() == 0
     assert Sweeper(tmp_path, Frontier().awaited).sweep() == 1
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_segment_that_is_swept_before_it_is_locked_gets_no_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Another process sweeps between the opening of a new segment and its lock: the file is empty, and unlocked."""
+    lock, swept = fcntl.flock, list[int]()
+
+    def late(fd: int, operation: int) -> None:
+        if len(swept) < times:
+            monkeypatch.setattr(fcntl, "flock", lock)
+            swept.append(Sweeper(tmp_path, Frontier().awaited).sweep())
+            monkeypatch.setattr(fcntl, "flock", late)
+        lock(fd, operation)
+
+    writer, reader = SpoolWriter(tmp_path, "fetcher0"), SpoolReader(tmp_path)
+    monkeypatch.setattr(fcntl, "flock", late)
+    reference = writer.add(1, entry(1))
+    monkeypatch.undo()
+    writer.flush()
+    assert swept == [1] * times, "the sweeper has deleted the new file each time"
+    assert reader.read(reference, 1) == entry(1)
+    assert Sweeper(tmp_path, Frontier().awaited).sweep() == 0, "it is locked"
+    writer.close()
+    reader.close()
+
+
+class Queue:
+    """A parse queue on a server that is away for its first call."""
+
+    def __init__(self) -> None:
+        self.handed: list[Handed] = []
+        self.is_away = True
+
+    def fetched(self, handed: Iterable[Handed]) -> list[bool]:
+        if self.is_away:
+            self.is_away = False
+            raise ServerAway("it does not answer")
+        some = list(handed)
+        self.handed += some
+        return [True] * len(some)
+
+
+def test_a_full_segment_stays_until_the_frontier_has_its_references(tmp_path: Path) -> None:
+    """The server is away while a segment fills up, and a parser reaches it again before this fetcher does: none of the
+    entries is awaited yet."""
+    queue, writer = Queue(), SpoolWriter(tmp_path, "fetcher0", segment_bytes=1500)
+    handoff = Handoff(cast(Any, queue), writer, Pressure(lambda: 0, 10, 10))
+    handoff.put([answer(1), answer(2)])
+    with pytest.raises(ServerAway):
+        handoff.flush()
+    handoff.put([answer(3)])
+    assert Sweeper(tmp_path, Frontier().awaited).sweep() == 0
+    handoff.flush()
+    reader = SpoolReader(tmp_path)
+    for n, one in enumerate(queue.handed, 1):
+        assert reader.read(one.reference, n).body == bytes([n]) * 1000
+    handoff.put([answer(4)])
+    handoff.flush()
+    assert Sweeper(tmp_path, Frontier(4).awaited).sweep() == 1, "the next segment has begun"
+    reader.close()
+    writer.close()
+
+
+def answer(n: int) -> Answer:
+    lease = Lease(n, 1, f"http://a/{n}", "a", 0, 0, 0, Purpose.PAGE, "", 0, 0, "fetcher0#1", 1, 60.0, 1.0)
+    head, body = b"HTTP/1.1 200 OK\r\n\r\n", bytes([n]) * 1000
+    result = FetchResult(lease.url, 200, head, body, None, "", 5.0, 5.5, "127.0.0.1", b"GET /")
+    made = Answer(cast(Any, None), lease, result, 1_700_000_000.0)
+    made.ended = Ended(lease, 5.5)
+    return made

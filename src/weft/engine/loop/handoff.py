@@ -52,6 +52,7 @@ class Handoff:
         self._step("spooled")
         valid = self._queue.fetched(self._handed)
         self._handed.clear()
+        self._spool.referenced()
         self._pressure.grew(len(valid))
         if not all(valid):
             log.warning("leases were over, their pages are dropped", items=valid.count(False))

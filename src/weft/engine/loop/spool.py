@@ -8,7 +8,8 @@ only when its entry is in the hands of the operating system, so that a killed fe
 after a power cut an entry may be torn, which its checksum tells, and its page is fetched again.
 
 A segment is deleted when nobody writes to it and the frontier waits for none of its entries. The frontier is asked,
-so a crash of whomever leaves nothing for ever: not an entry whose reference was never given, nor a whole file.
+so a crash of whomever leaves nothing for ever: not an entry whose reference was never given, nor a whole file. Until
+the frontier has every reference of a segment, its writer keeps the lock: a sweeper would take those entries for read.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 
 from weft.bodies import Body, FileBody
 from weft.errors import writing
+from weft.locks import open_locked
 from weft.records import FetchResult
 
 SEGMENT_BYTES = 64 * 1024 * 1024
@@ -98,11 +100,13 @@ class SpoolWriter:
         self._size = 0  # written
         self._end = 0  # with what waits to be
         self._waiting: list[Body] = []
+        self._is_referenced = True  # the frontier has the references of all entries
 
     def add(self, item: int, entry: Spooled, large: FileBody | None = None) -> bytes:
         """Takes an entry, and the body that goes with it; its reference may be given away after the next `flush`."""
-        if self._fd < 0 or (self._size >= self._segment_bytes and not self._waiting):
+        if self._fd < 0 or (self._size >= self._segment_bytes and self._is_referenced):
             self._next_segment()
+        self._is_referenced = False
         data = self._encoder.encode(entry)
         head = _HEAD.pack(len(data) + entry.large_bytes, xxh3_64_intdigest(data), item)
         reference = f"{self._name} {self._end} {len(head) + len(data)}".encode()
@@ -125,6 +129,10 @@ class SpoolWriter:
         self._size = self._end
         self._waiting.clear()
 
+    def referenced(self) -> None:
+        """The frontier has the reference of every entry: a full segment may be closed, and swept by others."""
+        self._is_referenced = not self._waiting
+
     def sync(self) -> None:
         """Hands everything to the disk."""
         with self._fd_lock:
@@ -142,8 +150,8 @@ class SpoolWriter:
     def _next_segment(self) -> None:
         name = f"{self._slot}-{time.time_ns() // 1000:014x}.spool"
         with writing(self._folder / name):
-            fd = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        fcntl.flock(fd, fcntl.LOCK_EX)
+            # A sweeper may delete the new file before it is locked: it is empty, so no entry of it is awaited.
+            fd = open_locked(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
         with self._fd_lock:
             if self._fd >= 0:
                 os.fdatasync(self._fd)

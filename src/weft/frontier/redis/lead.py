@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 import msgspec
@@ -121,8 +121,7 @@ class Lead:
         path = self._folder / name
         with writing(path):
             new = not path.parent.exists()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as file:
+            with _created(path) as file:
                 file.write(msgspec.msgpack.encode(entries))
                 file.flush()
                 os.fsync(file.fileno())
@@ -164,6 +163,16 @@ class Lead:
         for folder in self._folder.iterdir():
             with suppress(OSError):  # something is in it, perhaps only since another lead has spilled
                 folder.rmdir()
+
+
+def _created(path: Path) -> BinaryIO:
+    """A new file in a folder that is made if need be; another lead may delete an empty folder at any moment."""
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return path.open("wb")
+        except FileNotFoundError:
+            continue
 
 
 def _sync_folder(folder: Path) -> None:

@@ -10,7 +10,6 @@ rebuilt, starts over.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from weft.errors import BadInput, Busy, Unparsed
+from weft.locks import open_locked
 from weft.records import Row
 from weft.store.errors import Unreadable, writing
 from weft.store.warc_file import sync_folder
@@ -162,15 +162,12 @@ class Part:
 
 def _held(path: Path, final: Path) -> int:
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # An export that ends deletes the file.
+        return open_locked(path, os.O_RDWR | os.O_CREAT, 0o644, wait=False)
+    except BlockingIOError:
+        raise Busy(f"{final}: another export is writing it") from None
     except OSError as error:
         raise BadInput(f"{final} cannot be written: {error.strerror}") from None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        raise Busy(f"{final}: another export is writing it") from None
-    return fd
 
 
 def _sync(path: Path) -> None:
