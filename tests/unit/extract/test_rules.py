@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from odd_pages import BASE, PAGES, Odd
 from pace import patience
 
+from weft import patterns
 from weft.errors import Missing
-from weft.extract import budget, patterns
+from weft.extract import budget
 from weft.extract.page import Page, extract
 from weft.extract.rules import MAX_RESULTS, BadRules, Fields, compile_rules
 

@@ -27,6 +27,7 @@ from weft.jobs.errors import (
 )
 
 MEDIA_TYPE = "application/problem+json"
+MOST_FIELDS = 100  # that one answer names
 _PHRASES = {status.value: status.phrase for status in HTTPStatus} | {
     413: "Content Too Large",
     422: "Unprocessable Content",
@@ -103,7 +104,7 @@ def invalid_fields(found: Sequence[Mapping[str, Any]], accepts: Mapping[str, str
     from difflib import get_close_matches
 
     errors: dict[str, str] = {}
-    for one in found:
+    for one in found[:MOST_FIELDS]:  # to look for the name that was meant takes a while
         # Of a field that takes a text or an object pydantic says which was meant: no part of its name.
         field = ".".join(str(part) for part in one["loc"] if part not in ("text", "object"))[:200] or "body"
         if one["type"] == "extra_forbidden":
@@ -119,8 +120,8 @@ def invalid_fields(found: Sequence[Mapping[str, Any]], accepts: Mapping[str, str
             said = one["msg"][:1].lower() + one["msg"][1:]
         errors.setdefault(field, said)
     detail = "; ".join(f"{field}: {said}" for field, said in list(errors.items())[:5])
-    more = len(errors) - 5
-    return Refusal(422, detail + (f"; and {more} more" if more > 0 else ""), errors=list(errors.items())[:100])
+    more = len(errors) + max(0, len(found) - MOST_FIELDS) - 5
+    return Refusal(422, detail + (f"; and {more} more" if more > 0 else ""), errors=list(errors.items()))
 
 
 def _shown(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from functools import partial
 from hashlib import sha256
@@ -111,8 +112,8 @@ class TaskRoutes:
         caller = needs(request, KeyScope.SUBMIT)
         if (waits := self.rate.take(caller.owner)) > 0:
             raise Refusal(429, "too many submissions: try again later", retry_after_s=waits)
-        order = parse_order(await request.body())
-        url, spec = spec_of(order, self._settings)
+        # In a thread: a body may hold hundreds of patterns to compile, and others must be answered meanwhile.
+        url, spec = await asyncio.to_thread(read_order, await request.body(), self._settings)
         idempotency = None
         if idempotency_key is not None:
             if not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
@@ -231,6 +232,11 @@ class TaskRoutes:
             raise Refusal.of_field("body", "this route takes none")
         task: Task = await doing(task_id, owner)
         return answers.json_answer(answers.changed(task))
+
+
+def read_order(body: bytes, settings: ApiSettings) -> tuple[str, TaskSpec]:
+    """The URL and the task that a body asks for; a Refusal that names what is wrong with it."""
+    return spec_of(parse_order(body), settings)
 
 
 def spec_of(order: schemas.AsyncScrapeRequest, settings: ApiSettings) -> tuple[str, TaskSpec]:

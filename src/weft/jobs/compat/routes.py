@@ -8,6 +8,7 @@ never comes without the last of them.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from hashlib import sha256
@@ -119,7 +120,10 @@ class CompatRoutes:
     async def _start(self, request: Request, version: int, kind: str) -> Response:
         owner, raw = needs(request, KeyScope.SUBMIT).owner, await request.body()
         make = crawl_order if kind == "crawl" else batch_order
-        order = make(body_of(raw), version, self._settings.allow_private, self._settings.max_articles)
+        settings = self._settings
+        order = await asyncio.to_thread(
+            lambda: make(body_of(raw), version, settings.allow_private, settings.max_articles)
+        )
         idempotency = _idempotency(request, raw)
         if order.appends_to:
             task_id = await self._append(owner, order, idempotency)
