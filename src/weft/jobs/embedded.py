@@ -240,6 +240,10 @@ class EmbeddedJobService:
         """What it has."""
         return await self._stored.results(self._task(task_id, owner), cursor, limit, include_errors)
 
+    async def cursor_behind(self, task_id: str, owner: str | None = None, *, pages: int) -> int:
+        """The cursor behind its first pages."""
+        return await self._stored.cursor_behind(self._task(task_id, owner), pages)
+
     async def records(
         self,
         task_id: str,

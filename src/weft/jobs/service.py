@@ -207,6 +207,10 @@ class JobService(Protocol):
         `limit` counts results and errors together. A cursor is the number of any event; 0 is the beginning.
         """
 
+    async def cursor_behind(self, task_id: str, owner: str | None = None, *, pages: int) -> int:
+        """The cursor for `results` that skips a number of pages; behind everything where there are fewer now. The cost
+        does not grow with that number, once the task's pages were counted."""
+
     async def records(
         self,
         task_id: str,
