@@ -147,8 +147,8 @@ class PageNumbers(Protocol):
 
 
 class PageCounts:
-    """Finds the cursor behind a number of pages. Errors, redirects and changes of state have numbers, too, so pages must
-    be counted; they are counted once for each STRIDE of a crawl's numbers, which do not change any more."""
+    """Finds the cursor behind a number of pages. Errors, redirects and changes of state have numbers, too, so pages
+    must be counted; they are counted once for each STRIDE of a crawl's numbers, which do not change any more."""
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -155,6 +155,7 @@ class Health(Struct, frozen=True, kw_only=True):
 
     is_healthy: bool
     problems: tuple[str, ...]
+    refusing: tuple[str, ...] = ()  # why no task is accepted now; of the problems
     lanes: dict[str, LaneHealth]
     active: tuple[str, ...]  # ids of RUNNING tasks
     blocked_domains: tuple[BlockedDomain, ...]
