@@ -143,7 +143,8 @@ class DiskFull(WeftError):
     """There is no room for what must be written."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"{path}: no space left on the device (or a quota is used up): free some and go on")
+        self.why = "no space left on the device (or a quota is used up): free some and go on"
+        super().__init__(f"{path}: {self.why}")
         self.path = path
 
 

@@ -16,7 +16,7 @@ import pytest
 from msgspec import structs
 
 from weft.errors import BadInput
-from weft.jobs.errors import KeyReused, LeaseLost, QueueFull
+from weft.jobs.errors import KeyReused, LeaseLost, QueueFull, StoreDamaged
 from weft.jobs.model import (
     LIVE,
     STARTED,
@@ -565,5 +565,5 @@ def test_a_kill_loses_no_task_that_was_acknowledged(tmp_path: Path, open_store: 
 
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").write_bytes(b"this is no database" * 400)
-    with pytest.raises(BadInput, match=r"jobs\.db"):
+    with pytest.raises(StoreDamaged, match=r"jobs\.db: is damaged"):
         SqliteJobStore(tmp_path / "jobs.db")

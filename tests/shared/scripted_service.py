@@ -139,6 +139,11 @@ class ScriptedService:
             next_cursor=last if len(found) > limit else None,
         )
 
+    async def cursor_behind(self, task_id: str, owner: str | None = None, *, pages: int) -> int:
+        self._task(task_id, owner)
+        numbers = [event.number or 0 for event in self.log[task_id] if event.kind == "page"]
+        return self._numbered(task_id) if pages > len(numbers) else [0, *numbers][pages]
+
     async def records(self, task_id: str, owner: str | None = None, **stretch: Any) -> Records:
         """No records: the URLs of the pages that they would be of."""
         found = await self.results(task_id, owner, **stretch)

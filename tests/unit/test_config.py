@@ -95,6 +95,8 @@ def test_five_different_mistakes_are_reported_at_once_with_their_lines(tmp_path:
         ("resolve: {a: b}", "F:1: resolve: a: 'b' is not an IP address"),
         ("lease_seconds: 10", "F:1: lease_seconds: must be more than total_timeout (60)"),
         ("include: 're:('", "F:1: include: 're:(' is not a regular expression"),
+        ("include: 're2:(a{100}){100}'", "F:1: include: 're2:(a{100}){100}' is not a regular expression"),
+        ("exclude: 're2-path:(?=a)'", "F:1: exclude: 're2-path:(?=a)' is not a regular expression"),
         ("user_agent_template: 'x {name}'", "F:1: user_agent_template: only {version} and {email} may stand in braces"),
         ("headers: {X: \"a\\r\\nEvil: 1\"}", "F:1: headers: 'X' is not a header that can be sent"),
         ("headers: {X: 1, X: 2}", "F:1: key 'X' stands here again"),

@@ -157,6 +157,7 @@ def test_a_regular_expression_keeps_its_commas(name: str) -> None:
     for text, patterns in (
         (r"re:/a{1,3}/", (r"re:/a{1,3}/",)),
         (r"*/print/*,*/b\,c/*, re:/a{1,3}/,\,", ("*/print/*", "*/b,c/*", r"re:/a{1,3}/,\,")),
+        (r"*/print/*, re2-path:/a{1,3}/", ("*/print/*", r"re2-path:/a{1,3}/")),
     ):
         assert loaded({name: text})[name] == patterns
         assert loaded(**{f"WEFT_{name.upper()}": text})[name] == patterns

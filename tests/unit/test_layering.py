@@ -17,6 +17,7 @@ GROUND = {
     "errors",
     "locks",
     "names",
+    "patterns",
     "plain_links",
     "records",
     "urls",
@@ -48,7 +49,7 @@ ONLY: dict[str, tuple[str, ...]] = {
     "pydantic": ("jobs/api/", "jobs/compat/"),
     "uvicorn": ("jobs/api/server.py",),
     "turbohtml": ("extract/turbo.py",),
-    "re2": ("extract/patterns.py",),
+    "re2": ("patterns.py",),
     "playwright": (),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +13,19 @@ from weft.cli.output import output_flags, print_document
 if TYPE_CHECKING:
     from weft.jobs.api.keys import ApiKey, Keyring
 
-DATA_DIR = "./weft-service"
-_data_dir = click.option("--data-dir", metavar="DIR", default=DATA_DIR, show_default=True, help="The service's folder.")
+
+def _key_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The folder, as `weft serve` and `weft up` are given it: the same flags, variables and files choose it."""
+    data_dir = click.option("--data-dir", metavar="DIR", help="The service's folder.  [default: ./weft-service]")
+    config = click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
+    return data_dir(config(output_flags(command)))
 
 
 @click.group()
 def keys() -> None:
     """Make, list and revoke the API keys of a scrape service.
 
-    A service with keys asks each caller for one; it notices new and revoked ones within a second.
+    A service with keys asks each caller for one; it notices new and revoked ones at once.
     """
 
 
@@ -30,9 +35,10 @@ def keys() -> None:
     "--scope", "scopes", metavar="NAME", multiple=True,
     help="What it may be used for: submit, read, control, monitor. [default: all]",
 )  # fmt: skip
-@_data_dir
-@output_flags
-def create(name: str, scopes: tuple[str, ...], data_dir: str, as_json: bool, quiet: bool) -> int:
+@_key_flags
+def create(
+    name: str, scopes: tuple[str, ...], data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool
+) -> int:
     """Make a key, and print it: it is kept nowhere."""
     from weft.errors import BadInput
     from weft.jobs.api.keys import KeyScope
@@ -40,7 +46,7 @@ def create(name: str, scopes: tuple[str, ...], data_dir: str, as_json: bool, qui
     for scope in scopes:
         if scope not in list(KeyScope):
             raise BadInput(f"--scope: {scope!r} is not accepted; use one of {', '.join(KeyScope)}")
-    text, key = _ring(data_dir).create(name, tuple(map(KeyScope, scopes)) or tuple(KeyScope))
+    text, key = _ring(data_dir, config_file).create(name, tuple(map(KeyScope, scopes)) or tuple(KeyScope))
     if as_json:
         print_document({"key": text, **_facts(key)})
         return 0
@@ -55,11 +61,10 @@ def create(name: str, scopes: tuple[str, ...], data_dir: str, as_json: bool, qui
 
 
 @keys.command("list")
-@_data_dir
-@output_flags
-def list_(data_dir: str, as_json: bool, quiet: bool) -> int:
+@_key_flags
+def list_(data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
     """List the keys, revoked ones too."""
-    found = _ring(data_dir).all()
+    found = _ring(data_dir, config_file).all()
     if as_json:
         print_document({"keys": [_facts(key) for key in found]})
         return 0
@@ -73,11 +78,10 @@ def list_(data_dir: str, as_json: bool, quiet: bool) -> int:
 
 @keys.command()
 @click.argument("which", metavar="ID_OR_NAME")
-@_data_dir
-@output_flags
-def revoke(which: str, data_dir: str, as_json: bool, quiet: bool) -> int:
-    """End a key: the service refuses it within a second."""
-    key = _ring(data_dir).revoke(which)
+@_key_flags
+def revoke(which: str, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
+    """End a key: the service refuses it from now on."""
+    key = _ring(data_dir, config_file).revoke(which)
     if as_json:
         print_document(_facts(key))
     elif not quiet:
@@ -85,11 +89,13 @@ def revoke(which: str, data_dir: str, as_json: bool, quiet: bool) -> int:
     return 0
 
 
-def _ring(data_dir: str) -> Keyring:
+def _ring(data_dir: str | None, config_file: str | None) -> Keyring:
+    from weft.config import load_service
     from weft.jobs.api.keys import Keyring
     from weft.jobs.api.settings import KEYS_FILE
 
-    return Keyring(Path(data_dir) / KEYS_FILE)
+    config = load_service(config_file, flags={} if data_dir is None else {"data_dir": data_dir})
+    return Keyring(Path(config.server.data_dir) / KEYS_FILE)
 
 
 def _facts(key: ApiKey) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 from weft.config.masking import without_login
 from weft.config.pods import PodSpec, numbers
 from weft.config.tree import BLOOM_KEYS, was_given
+from weft.errors import Missing
+from weft.patterns import BadPattern, compile_url_pattern, is_url_pattern
 
 
 def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -98,9 +100,14 @@ def _list_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]
     for name in ("include", "exclude"):
         for pattern in values[name]:
             try:
-                re.compile(pattern.removeprefix("re:") if pattern.startswith("re:") else "")
-            except (re.error, OverflowError, RecursionError) as error:
+                if is_url_pattern(pattern):
+                    compile_url_pattern(pattern)
+                elif pattern.startswith("re:"):
+                    re.compile(pattern.removeprefix("re:"))
+            except (re.error, OverflowError, RecursionError, BadPattern) as error:
                 yield name, f"{pattern!r} is not a regular expression: {error}"
+            except Missing as error:
+                yield name, f"{pattern!r} cannot be used: {error}"
     for name in ("data_dirs", "store", "include", "exclude", "strip_query"):
         listed = values[name]
         if not all(listed):

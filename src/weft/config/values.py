@@ -40,10 +40,10 @@ class Unusable(ValueError):
 def split(text: str, *, patterns: bool = False) -> list[str]:
     """The items of `a,b`; a comma that belongs to an item is written `\\,`.
 
-    Of patterns, `re:` and all that follows it is one: commas are common in regular expressions (`{1,3}`), and one that
-    is cut in two still compiles, and means something else.
+    Of patterns, `re:` (`re2:`, `re2-path:`) and all that follows it is one: commas are common in regular expressions
+    (`{1,3}`), and one that is cut in two still compiles, and means something else.
     """
-    whole = text[at.start() :] if patterns and (at := re.search(r"(?:(?<=,)|^)\s*re:", text)) else ""
+    whole = text[at.start() :] if patterns and (at := re.search(r"(?:(?<=,)|^)\s*re(2|2-path)?:", text)) else ""
     parts = re.split(r"(?<!\\),", text.removesuffix(whole))
     return list(filter(None, [*(part.strip().replace("\\,", ",") for part in parts), whole.strip()]))
 

@@ -558,7 +558,7 @@ class Core:
         tenant, last = self._crawls.get(number), self._store.last_number(number)
         if tenant is not None:
             blocked = self._loop.blocked
-            return tenant.standing(last, "" if blocked is None else str(blocked))
+            return tenant.standing(last, "" if blocked is None else getattr(blocked, "why", str(blocked)))
         record = self._ended[number]
         ended = record.last or Standing(name=self._name_of(number), id=number, state=State.ENDED)
         return msgspec.structs.replace(

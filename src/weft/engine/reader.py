@@ -149,6 +149,10 @@ class Reader:
         """The id of a crawl; None if there is none."""
         return self._store.crawl_named(name)
 
+    def page_numbers(self, crawl: int, after: int, upto: int) -> list[int]:
+        """The numbers of a crawl's pages, without errors and redirects, between two numbers, in order."""
+        return self._store.page_numbers(crawl, after, upto)
+
     def last_number(self, crawl: int) -> int:
         """The number of a crawl's last event."""
         return self._store.highest_number(crawl)

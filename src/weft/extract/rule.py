@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from weft import patterns
 from weft.errors import BadConfig
-from weft.extract import patterns, selectors
+from weft.extract import selectors
 
 TYPES = ("text", "number", "date", "url", "html")
 KEYS = ("css", "xpath", "regex", "jsonld", "attr", "type", "many", "required", "default", "fields")
 MAX_RULES = 200
 MAX_NESTING = 4
+MAX_MISTAKES = 100  # that are named
 MAX_PATH_CHARS = 200
 MAX_DEFAULT_CHARS = 1000
 
@@ -71,7 +73,7 @@ class _Checker:
         self._count = 0
 
     def _say(self, path: str, what: str) -> None:
-        if len(self.found) < 100:
+        if len(self.found) < MAX_MISTAKES:
             self.found.append((path, what))
 
     def fields(self, spec: object, at: str, nesting: int, scope: str) -> dict[str, Rule]:
@@ -105,7 +107,9 @@ class _Checker:
             return Rule()
         for key in spec:
             if key not in KEYS:
-                near = get_close_matches(str(key), KEYS, n=1, cutoff=0.5)
+                if len(self.found) >= MAX_MISTAKES:  # to look for the key that was meant takes a while
+                    return Rule()
+                near = get_close_matches(str(key)[:80], KEYS, n=1, cutoff=0.5)
                 self._say(
                     at,
                     f"{key!r:.80} is no key of a rule"

@@ -8,7 +8,7 @@ finds the few that must be judged one by one.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from fnmatch import translate
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from weft.frontier.traps import (
     without_parameters,
     without_session,
 )
+from weft.patterns import compile_url_pattern, is_url_pattern
 from weft.records import Lease, Reason
 
 _MOST_ORIGINS = 200_000  # remembered; then it begins anew
@@ -236,13 +237,14 @@ def _is_under(host: str, domains: frozenset[str]) -> bool:
 
 
 class Patterns:
-    """The patterns of one setting: a glob of the whole URL, of its path (one that begins with `/`), or `re:`.
+    """The patterns of one setting: a glob of the whole URL, of its path (one that begins with `/`), `re:`, or for
+    RE2 `re2:` and `re2-path:`.
 
     Which of them ever matched is kept, so that one that never did can be told: it is often a mistake.
     """
 
     def __init__(self, setting: str, patterns: Sequence[str]) -> None:
-        self._all = [(f"{setting} {pattern}", re.compile(expression(pattern)).search) for pattern in patterns]
+        self._all = [(f"{setting} {pattern}", _search(pattern)) for pattern in patterns]
 
     def match(self, url: str, matched: set[str]) -> bool:
         """Whether one of them matches; each that does for the first time is added to `matched`."""
@@ -254,6 +256,12 @@ class Patterns:
                 found = True
                 matched.add(name)
         return found
+
+
+def _search(pattern: str) -> Callable[[str], object]:
+    if is_url_pattern(pattern):
+        return compile_url_pattern(pattern).matches
+    return re.compile(expression(pattern)).search
 
 
 def expression(pattern: str) -> str:

@@ -24,7 +24,7 @@ from weft.engine.channel import Gone
 from weft.engine.limits import check_email
 from weft.engine.link import EngineLink
 from weft.engine.model import Standing, State
-from weft.errors import BadInput
+from weft.errors import BadInput, DiskFull
 from weft.fetch.guard import NO_ADDRESS, Guard
 from weft.jobs.crawls import (
     check_proxies,
@@ -41,7 +41,7 @@ from weft.jobs.documents import check_order
 from weft.jobs.errors import EngineAway, TaskFinished, TaskUnknown
 from weft.jobs.feed import Feeds
 from weft.jobs.health import Monitor
-from weft.jobs.layout import ENGINE, STORE
+from weft.jobs.layout import ENGINE, STORE, has_room
 from weft.jobs.model import STARTED, FinishReason, Task, TaskState, new_task_id
 from weft.jobs.overview import Overview
 from weft.jobs.results import StoredResults
@@ -119,9 +119,7 @@ class EmbeddedJobService:
 
     async def submit(self, submission: Submission) -> Submitted:
         """Keeps a new task."""
-        found = self._checked(submission.urls)
-        check_order(submission.spec)
-        check_proxies(submission.spec, proxies_of(self._config))
+        found = await asyncio.to_thread(self._checked_order, submission)
         now, spec = self._clock(), submission.spec
         task = Task(
             id=new_task_id(), owner=submission.owner, url=found[0], url_count=len(found), spec=spec, created_at=now
@@ -132,6 +130,14 @@ class EmbeddedJobService:
         )  # fmt: skip
         self.runner.wake()
         return done
+
+    def _checked_order(self, submission: Submission) -> list[str]:
+        """The URLs of an order whose rules, formats and proxies can be had. In a thread: there may be 10,000 URLs."""
+        self._check_room()
+        urls = self._checked(submission.urls)
+        check_order(submission.spec)
+        check_proxies(submission.spec, proxies_of(self._config))
+        return urls
 
     async def append(
         self,
@@ -145,7 +151,8 @@ class EmbeddedJobService:
         task = self._task(task_id, owner)
         if not task.spec.is_batch:
             raise BadInput("only a batch can be appended to")
-        found = self._checked(urls)
+        self._check_room()
+        found = await asyncio.to_thread(self._checked, urls)
         if idempotency is None:
             return await self._append(task, found)
         known = self.store.remembered(task.owner, idempotency, self._clock())
@@ -175,8 +182,14 @@ class EmbeddedJobService:
             raise EngineAway(str(gone)) from None
         return self._task(task_id, None)
 
+    def _check_room(self) -> None:
+        """DiskFull before a task is accepted that could store no page: SQLite may still have room in its own file."""
+        if not has_room(self._engine_dir.parent):
+            raise DiskFull(self._engine_dir.parent)
+
     def _check_site(self, file: SiteFile) -> None:
         """BadInput for a site whose runs would be refused as orders are."""
+        self._check_room()
         self._checked(file.start_urls)
         check_proxies(file.spec, proxies_of(self._config))
 
@@ -234,6 +247,10 @@ class EmbeddedJobService:
     ) -> Results:
         """What it has."""
         return await self._stored.results(self._task(task_id, owner), cursor, limit, include_errors)
+
+    async def cursor_behind(self, task_id: str, owner: str | None = None, *, pages: int) -> int:
+        """The cursor behind its first pages."""
+        return await self._stored.cursor_behind(self._task(task_id, owner), pages)
 
     async def records(
         self,

@@ -10,6 +10,7 @@ WeftError
     ├── TaskFinished     the task has ended, or is in a state that does not allow this: 409
     ├── KeyReused        the idempotency key stands for another request: 409
     ├── QueueFull        as many tasks wait as may: 429, again after `retry_after_s`
+    ├── StoreDamaged     the file of tasks is not as it was written: 500, somebody must repair it
     ├── EngineAway       the engine does not answer now: 503, again after `retry_after_s`
     └── LeaseLost        another runner has taken over: stop, and change nothing more
 """
@@ -17,6 +18,8 @@ WeftError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from shlex import quote
 
 from weft.errors import BadInput, WeftError
 
@@ -84,6 +87,19 @@ class QueueFull(JobError):
     def __init__(self, waiting: int, retry_after_s: float) -> None:
         super().__init__(f"{waiting:,} tasks wait already, which is all there is room for: try again later")
         self.retry_after_s = retry_after_s
+
+
+class StoreDamaged(JobError):
+    """The file of tasks is damaged, or lacks what it must have: nothing about tasks is known."""
+
+    exit_code = 2
+
+    def __init__(self, path: Path, detail: str) -> None:
+        super().__init__(
+            f"{path}: {detail}: restore it from a backup, or stop the service and run `weft rebuild "
+            f"{quote(str(path.parent))}`, which makes a new one of the crawls that the engine has"
+        )
+        self.path = path
 
 
 class EngineAway(JobError):

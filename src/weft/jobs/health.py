@@ -18,6 +18,7 @@ from weft.engine.core import SLOT
 from weft.engine.link import EngineLink
 from weft.engine.model import Blocked, Standing
 from weft.jobs.crawls import progress_of
+from weft.jobs.layout import LEAST_ROOM_BYTES, has_room
 from weft.jobs.model import TERMINAL, Lane, Progress, Task, TaskState
 from weft.jobs.service import BlockedDomain, Health, LaneHealth
 from weft.jobs.store.contract import JobStore
@@ -26,6 +27,7 @@ from weft.telemetry import read_snapshot
 FRESH_S = 1.0  # so old may an answer be: many may ask
 ANSWER_S = 1.5  # an engine that takes longer is stalled; whoever asks for /healthz waits 2 s
 IDLE_S = 10.0  # tasks may wait so long for a slot that is free
+DISK_FULL = f"the disk is full: less than {LEAST_ROOM_BYTES >> 20} MB are free, and no task is accepted"
 LAST_TASKS = 200  # whose figures are told
 # What a problem begins with that a new worker solves; the engine has its own supervision, a full disk needs a person.
 NO_RUNNER, STANDSTILL = WORKERS_FAULTS = ("no runner", "standstill")
@@ -45,6 +47,7 @@ class Monitor:
         self._store = store
         self._engine = engine
         self._clock = clock
+        self._data_dir = engine_dir.parent
         self._metrics = engine_dir / "metrics" / f"{SLOT.name}.metrics"
         self._slots = {Lane.TASK: jobs.max_tasks, Lane.SCRAPE: jobs.max_scrapes, Lane.SITE: jobs.max_sites}
         self._lock = asyncio.Lock()
@@ -67,6 +70,8 @@ class Monitor:
             problems.append(f"{NO_RUNNER}: tasks that wait are not started")
         lanes = {str(lane): self._lane(lane, slots) for lane, slots in self._slots.items()}
         problems += self._standstill.problems(lanes, self._started(), time.monotonic())
+        refusing = () if has_room(self._data_dir) else (DISK_FULL,)
+        problems += refusing
         standings, blocked = await self._engines(problems)
         ended = self._store.listing(states=TERMINAL, limit=LAST_TASKS).tasks
         progress, classes = _total(ended, standings)
@@ -78,6 +83,7 @@ class Monitor:
         return Health(
             is_healthy=not problems,
             problems=tuple(problems),
+            refusing=refusing,
             lanes=lanes,
             active=tuple(task.id for task in self._store.started() if task.state is TaskState.RUNNING),
             blocked_domains=tuple(BlockedDomain(one.site, one.until) for one in blocked),

@@ -10,16 +10,29 @@ state is final; in every answer `discovered = completed + gone + failed + refuse
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal
 
 from msgspec import Struct
 
+from weft.patterns import is_url_pattern
 from weft.records import Reason
 
 Scope = Literal["any", "domain", "host", "prefix"]
+MAX_PATTERNS = 100  # of `include`, and of `exclude`
+MAX_PATTERN_CHARS = 1000
+MAX_PATTERNS_CHARS = 10_000  # of one of these lists: the engine compiles it between two requests
 NO_PROXIES = "this service has none; leave the field out, or start it with `--proxies FILE`"
+
+
+def problem_of_globs(patterns: Sequence[str]) -> str:
+    """What is wrong with the globs that a caller sends as `include` or `exclude`; empty if nothing is."""
+    if any(pattern.startswith("re:") or is_url_pattern(pattern) for pattern in patterns):
+        return "regular expressions are not accepted: use globs, like /docs/*"
+    if (together := sum(map(len, patterns))) > MAX_PATTERNS_CHARS:
+        return f"globs have at most {MAX_PATTERNS_CHARS:,} characters together, these have {together:,}"
+    return ""
 
 
 class TaskState(StrEnum):

@@ -6,12 +6,13 @@ A stretch of either has the same rows: so many pages and errors, and so many byt
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock, local
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -28,6 +29,8 @@ from weft.store.warc import RecordMaker
 
 ANSWER_BYTES = 8 << 20  # of bodies or records that go into one answer; one page is always in it
 ROWS_AT_ONCE = 200
+STRIDE = 2000  # events whose pages are counted together
+COUNTED_CRAWLS = 256
 KEPT_BYTES = 24 << 20  # of documents that were made, for who asks for them again
 _T = TypeVar("_T")
 # Is given a row that is wanted, with its number and the class of its error; returns how many bytes it adds.
@@ -42,6 +45,7 @@ class StoredResults:
         self._threads, self._local = ThreadPoolExecutor(2, "results"), local()
         self._documents: list[Documents] = []
         self._made = _Made()
+        self._page_counts = PageCounts()
 
     def close(self) -> None:
         """Ends the threads and their parser children."""
@@ -56,6 +60,16 @@ class StoredResults:
     async def records(self, task: Task, cursor: int, limit: int, include_errors: bool) -> Records:
         """WARC records; the first stretch begins with what a WARC file begins with."""
         return await self._work(self._records, task, cursor, limit, include_errors)
+
+    async def cursor_behind(self, task: Task, pages: int) -> int:
+        """The cursor behind a task's first pages."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._cursor_behind, task, pages)
+
+    def _cursor_behind(self, task: Task, pages: int) -> int:
+        reader = self.reader()
+        crawl = reader.crawl_named(task.id)
+        return 0 if crawl is None else self._page_counts.cursor_behind(reader, crawl, pages)
 
     def reader(self) -> Reader:
         """This thread's."""
@@ -120,6 +134,42 @@ class StoredResults:
             if "unparsed" not in document:  # it may be, another time
                 self._made.keep(task.id, found, len(page.body))
             yield found
+
+
+class PageNumbers(Protocol):
+    """Where the numbers of a crawl's events come from."""
+
+    def page_numbers(self, crawl: int, after: int, upto: int) -> list[int]:
+        """Those of its pages between two numbers, in order."""
+
+    def last_number(self, crawl: int) -> int:
+        """That of its last event."""
+
+
+class PageCounts:
+    """Finds the cursor behind a number of pages. Errors, redirects and changes of state have numbers, too, so pages
+    must be counted; they are counted once for each STRIDE of a crawl's numbers, which do not change any more."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._counts: OrderedDict[int, list[int]] = OrderedDict()  # crawl → pages up to 0, STRIDE, 2 * STRIDE, ...
+
+    def cursor_behind(self, numbers: PageNumbers, crawl: int, pages: int) -> int:
+        """0 for no pages; behind the last event where there are not as many."""
+        if pages <= 0:
+            return 0
+        last = numbers.last_number(crawl)
+        with self._lock:
+            counts = self._counts.setdefault(crawl, [0])
+            self._counts.move_to_end(crawl)
+            while len(self._counts) > COUNTED_CRAWLS:
+                self._counts.popitem(last=False)
+            while counts[-1] < pages and (upto := len(counts) * STRIDE) <= last:
+                counts.append(counts[-1] + len(numbers.page_numbers(crawl, upto - STRIDE, upto)))
+            before = bisect_left(counts, pages) - 1  # the last stride's end that lies before the wanted page
+            left = pages - counts[before]
+        within = numbers.page_numbers(crawl, before * STRIDE, min(last, (before + 1) * STRIDE))
+        return within[left - 1] if left <= len(within) else last
 
 
 class _Kept(Struct, frozen=True):

@@ -155,6 +155,7 @@ class Health(Struct, frozen=True, kw_only=True):
 
     is_healthy: bool
     problems: tuple[str, ...]
+    refusing: tuple[str, ...] = ()  # why no task is accepted now; of the problems
     lanes: dict[str, LaneHealth]
     active: tuple[str, ...]  # ids of RUNNING tasks
     blocked_domains: tuple[BlockedDomain, ...]
@@ -206,6 +207,10 @@ class JobService(Protocol):
 
         `limit` counts results and errors together. A cursor is the number of any event; 0 is the beginning.
         """
+
+    async def cursor_behind(self, task_id: str, owner: str | None = None, *, pages: int) -> int:
+        """The cursor for `results` that skips a number of pages; behind everything where there are fewer now. The cost
+        does not grow with that number, once the task's pages were counted."""
 
     async def records(
         self,

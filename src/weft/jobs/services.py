@@ -194,8 +194,10 @@ def _listening(config: ServiceConfig) -> socket.socket:
     except ImportError:
         raise Missing.of_extra("the HTTP server", "serve") from None
     server = config.server
-    has_keys = not Keyring(Path(server.data_dir) / KEYS_FILE).is_empty
-    check_address(server.host, has_keys)
+    keyring = Keyring(Path(server.data_dir) / KEYS_FILE)
+    if keyring.problem is not None:
+        raise keyring.problem
+    check_address(server.host, not keyring.is_empty, server.data_dir)
     return listen(server.host, server.port)
 
 

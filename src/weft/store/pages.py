@@ -264,6 +264,10 @@ class PageStore:
         """A crawl's rows between two numbers by second, status and kind of error: how many, and their bytes."""
         return [entry for index in self._corpus.indexes() for entry in index.timeline(crawl, after, upto)]
 
+    def page_numbers(self, crawl: int, after: int, upto: int) -> list[int]:
+        """The numbers of a crawl's pages, without errors and redirects, between two numbers, in order."""
+        return sorted(number for index in self._corpus.indexes() for number in index.page_numbers(crawl, after, upto))
+
     def highest_number(self, crawl: int) -> int:
         """The number of a crawl's last row or change of state; 0 if there is none."""
         return max((index.highest_number(crawl) for index in self._corpus.indexes()), default=0)

@@ -39,6 +39,8 @@ _VISITS = """SELECT p.url, p.item, p.status, p.fetched_at, p.error, p.file IS NO
     SELECT item FROM pages WHERE batch > {folded} AND url_hash IN ({hashes}))"""
 _NUMBERED = f"""SELECT p.number, {schema.ROW} FROM {schema.PAGES} WHERE p.crawl = ? AND p.number > ?
     ORDER BY p.number LIMIT ?"""  # noqa: S608
+_PAGE_NUMBERS = """SELECT number FROM pages WHERE crawl = ? AND number > ? AND number <= ? AND status < 300
+    AND error = ''"""
 _OF_CRAWL = f"""SELECT p.number, p.batch, {schema.ROW} FROM {schema.PAGES} WHERE p.crawl = ? AND p.number > ?
     AND p.batch <= ? ORDER BY p.number LIMIT {_CHUNK}"""  # noqa: S608
 _LAST_OF_BATCHES = """SELECT max(batch) FROM (SELECT batch FROM (SELECT batch FROM pages WHERE batch > ?
@@ -157,6 +159,10 @@ class IndexReader:
         """A crawl's rows between two numbers, counted by second of the wall clock, status and kind of error: with how
         many there were, and the bytes of their bodies."""
         return [tuple(found) for found in self._all(_TIMELINE, crawl, after, upto)]
+
+    def page_numbers(self, crawl: int, after: int, upto: int) -> list[int]:
+        """The numbers of a crawl's rows that are pages, neither errors nor redirects, between two numbers."""
+        return [number for (number,) in self._all(_PAGE_NUMBERS, crawl, after, upto)]
 
     def highest_number(self, crawl: int) -> int:
         """The number of a crawl's last row or change of state; 0 if there is none."""

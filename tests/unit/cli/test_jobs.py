@@ -14,6 +14,7 @@ from scripted_service import ScriptedService
 from served import Server, served
 
 from weft.cli.main import run
+from weft.config import load_service
 from weft.jobs.api.keys import Keyring
 from weft.jobs.model import FinishReason, TaskState
 from weft.jobs.webhooks.model import Delivery, HookEvent
@@ -192,6 +193,26 @@ def test_keys_are_made_listed_and_revoked(
     assert json.loads(capfd.readouterr().out)["revoked_at"].endswith("Z")
     for words in (["revoke", "ci"], ["create", "a\nb"], ["create", "x", "--scope", "nonsense"]):
         assert run(["keys", *words, *folder]) == 2
+
+
+@pytest.mark.parametrize("way", ["flag", "variable", "file", "default"])
+def test_keys_are_made_where_the_service_looks_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags: list[str] = []
+    if way == "flag":
+        flags = ["--data-dir", "chosen"]
+    elif way == "variable":
+        monkeypatch.setenv("WEFT_DATA_DIR", "chosen")
+    elif way == "file":
+        Path("weft.yaml").write_text("data_dir: chosen\n")
+        flags = ["--config", "weft.yaml"]
+    assert run(["keys", "create", "one", *flags]) == 0
+    file, values = (flags[1], {}) if way == "file" else (None, {"data_dir": "chosen"} if flags else {})
+    config = load_service(file, flags=values)
+    assert [key.name for key in Keyring(Path(config.server.data_dir) / "api-keys.json").all()] == ["one"]
+    assert Path(config.server.data_dir) == Path("weft-service" if way == "default" else "chosen")
 
 
 def test_webhooks_are_listed_and_sent_again(weft: Weft) -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from odd_pages import BASE, PAGES, Odd
 from pace import patience
 
+from weft import patterns
 from weft.engine.extracted import TOO_SLOW
 from weft.engine.parsers import Parsers
 from weft.errors import Missing
-from weft.extract import patterns
 from weft.extract.page import Page, extract
 from weft.extract.rules import MAX_CHARS, MAX_RESULTS, BadRules, Fields, compile_rules
 

@@ -26,7 +26,7 @@ from weft.jobs.api.gate import Gate
 from weft.jobs.api.health import HealthRoutes
 from weft.jobs.api.keys import Keyring
 from weft.jobs.api.problems import Refusal, invalid_fields, problem_of
-from weft.jobs.api.settings import ApiSettings
+from weft.jobs.api.settings import ApiSettings, is_loopback
 from weft.jobs.api.sites import SiteRoutes, site_schema
 from weft.jobs.api.streams import Places
 from weft.jobs.api.tasks import TaskRoutes
@@ -60,15 +60,15 @@ def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Pane
         title="Weft", version=__version__, summary="Scrapes in the background, and never lies about how far it is.",
         lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False,
     )  # fmt: skip
+    keyring = Keyring(settings.keys_file, is_required=not is_loopback(settings.host))
     tasks = TaskRoutes(service, settings, feeds, places)
     app.include_router(tasks.router())
     app.include_router(CompatRoutes(service, settings, tasks.rate, places).router())
     app.include_router(WebhookRoutes(service).router())
     app.include_router(SiteRoutes(service, settings, tasks.rate).router())
-    app.include_router(HealthRoutes(service, places, figures).router())
+    app.include_router(HealthRoutes(service, places, figures, keyring).router())
     for error, handler in _HANDLERS.items():
         app.add_exception_handler(error, handler)
-    keyring = Keyring(settings.keys_file)
     _add_documents(app, keyring)
     gate = Gate(app, settings, keyring, figures, feeds.close)
     return Doors(gate, Dashboard(service, settings, keyring, figures, places, tasks.rate, panels))

@@ -27,6 +27,7 @@ from weft.jobs.compat.envelope import enveloped, is_firecrawls
 from weft.telemetry import Log
 
 UNAUTHORIZED = 3000
+KEYS_AGAIN_S = 30.0  # when to come again while they cannot be read: somebody must repair that
 OPEN = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
 _NO_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 _PORT = re.compile(r":[0-9]{1,5}\Z")
@@ -132,6 +133,8 @@ class Gate:
             return Caller()
         if scope["path"] in OPEN:
             return Caller(scopes=frozenset())
+        if self._keyring.problem is not None:  # its log says why
+            raise Refusal(503, "API keys cannot be checked now: try again later", retry_after_s=KEYS_AGAIN_S)
         kind, _, word = headers.get("authorization", "").partition(" ")
         given = word.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
         key = self._keyring.check(given) if given else None

@@ -9,13 +9,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from weft.errors import WeftError
 from weft.jobs.api import answers, schemas
 from weft.jobs.api.callers import needs
 from weft.jobs.api.documented import Responses, answer, problems
 from weft.jobs.api.figures import WorkerFigures
-from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.keys import Keyring, KeyScope
+from weft.jobs.api.problems import problem_of
 from weft.jobs.api.streams import Places
-from weft.jobs.errors import JobError
 from weft.jobs.service import Health, JobService
 
 FRESH_S = 0.5  # how long one answer serves all who ask
@@ -26,10 +27,11 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 class HealthRoutes:
     """Holds what the routes need."""
 
-    def __init__(self, service: JobService, places: Places, figures: WorkerFigures) -> None:
+    def __init__(self, service: JobService, places: Places, figures: WorkerFigures, keyring: Keyring) -> None:
         self._service = service
         self._places = places
         self._figures = figures
+        self._keyring = keyring
         self._known: Health | None = None
         self._known_at = float("-inf")
         self._asking = asyncio.Lock()
@@ -68,18 +70,22 @@ class HealthRoutes:
         """200 while the runner renews its lease and the engine moves; a process that merely exists is not enough."""
         try:
             health = await self._health()
-        except (JobError, TimeoutError) as error:
-            return answers.json_answer({"status": "unhealthy", "problems": [str(error) or "no answer in time"]}, 503)
+        except (WeftError, TimeoutError) as error:
+            return answers.json_answer({"status": "unhealthy", "problems": [_named(error)]}, 503)
         if health.is_healthy:
             return answers.json_answer({"status": "ok", "problems": []})
         return answers.json_answer({"status": "unhealthy", "problems": health.problems}, 503)
 
     async def readyz(self, query: Annotated[schemas.NoQuery, Query()]) -> Response:  # noqa: ARG002
-        """200 when tasks are accepted: the store answers. They may wait for an engine that is being started."""
+        """200 when tasks are accepted: keys can be checked, the store answers, and there is room on the disk. They may
+        wait for an engine that is being started."""
+        problems = [] if self._keyring.problem is None else ["API keys cannot be read: nobody is let in"]
         try:
-            await self._health()
-        except (JobError, TimeoutError) as error:
-            return answers.json_answer({"status": "starting", "problems": [str(error) or "no answer in time"]}, 503)
+            problems += (await self._health()).refusing
+        except (WeftError, TimeoutError) as error:
+            return answers.json_answer({"status": "starting", "problems": [*problems, _named(error)]}, 503)
+        if problems:
+            return answers.json_answer({"status": "unhealthy", "problems": problems}, 503)
         return answers.json_answer({"status": "ok", "problems": []})
 
     async def metrics(self, request: Request, query: Annotated[schemas.NoQuery, Query()]) -> Response:  # noqa: ARG002
@@ -96,3 +102,8 @@ class HealthRoutes:
                     self._known = await self._service.health()
                 self._known_at = monotonic()
             return self._known
+
+
+def _named(error: WeftError | TimeoutError) -> str:
+    """What went wrong, as callers may read it."""
+    return problem_of(error).detail if isinstance(error, WeftError) else "no answer in time"

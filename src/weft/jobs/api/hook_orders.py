@@ -13,6 +13,7 @@ from weft.jobs.api.targets import check_target
 from weft.jobs.webhooks.model import HookOrder, unsendable
 
 MOST_METADATA = 16 * 1024  # bytes
+DEEPEST_METADATA = 32
 
 
 def webhook_of(
@@ -28,10 +29,24 @@ def webhook_of(
         raise Refusal.of_field("webhook", str(error).replace("tasks may", "webhooks may")) from None
     if wrong := unsendable(order.headers):
         raise Refusal.of_field("webhook.headers", wrong)
-    if len(msgspec.json.encode(order.metadata)) > MOST_METADATA:
+    try:
+        size = len(msgspec.msgpack.encode(order.metadata))
+    except OverflowError:
+        raise Refusal.of_field("webhook.metadata", "whole numbers must fit into 64 bits") from None
+    if size > MOST_METADATA:
         raise Refusal.of_field("webhook.metadata", f"at most {MOST_METADATA:,} bytes")
+    if not _is_flat(order.metadata, DEEPEST_METADATA):
+        raise Refusal.of_field("webhook.metadata", f"is nested more than {DEEPEST_METADATA} deep")
     made = HookOrder(
         url=url, events=tuple(dict.fromkeys(order.events)), headers=order.headers, metadata=order.metadata, form=form
     )
     found: dict[str, Any] = msgspec.to_builtins(made)
     return found
+
+
+def _is_flat(value: object, depth: int) -> bool:
+    """Whether lists and objects in a value are nested at most so deep."""
+    if not isinstance(value, dict | list):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return depth > 0 and all(_is_flat(one, depth - 1) for one in inner)

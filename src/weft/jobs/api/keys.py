@@ -4,7 +4,9 @@ A key is `weft_ID_SECRET`; the file holds the SHA-256 of each secret, never the 
 hash would protect it no better. Secrets are compared in constant time. A revoked key stays in the file, so that its id
 is never another's, and so that a service whose keys were all revoked does not become one that needs none.
 
-The file is read again when it has changed, within a second, by every worker: it is written whole and renamed.
+The file is read again when it has changed, by every worker, at the next request: it is written whole and renamed. A
+service that has had keys never becomes one that needs none: where the file is gone or cannot be read, nobody is let in.
+Beside the file lies its lock, which is made with the first key and stays: it tells a process that starts later.
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ from contextlib import contextmanager
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
+from shlex import quote
 
 import msgspec
 from msgspec import Struct
 
 from weft.errors import BadInput, Damaged, writing
+from weft.telemetry import Log
 
-LOOK_AGAIN_S = 0.5
+log = Log("weft.jobs.api")
+_NEVER = object()  # no state of a file
 _KEY = re.compile(r"weft_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}")
 
@@ -60,22 +65,30 @@ class KeyFile(Struct, frozen=True):
 class Keyring:
     """The keys of one service."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, is_required: bool = False) -> None:
+        """`is_required`: nobody is let in without a key, whether one was made or not."""
         self.path = path
-        self._stamp: tuple[int, int, int] | None = None
-        self._looked_at = float("-inf")
+        self._stamp: object = _NEVER
         self._keys: dict[str, ApiKey] = {}
-        self._refresh()
+        self._needs_keys = is_required
+        self._problem: Damaged | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether no key was ever made: nobody needs one."""
         self._refresh()
-        return not self._keys
+        return not self._needs_keys
+
+    @property
+    def problem(self) -> Damaged | None:
+        """Why no key can be checked now, and what the operator can do; None while all is well."""
+        self._refresh()
+        return self._problem
 
     def all(self) -> list[ApiKey]:
         """Every key, revoked ones too, oldest first."""
-        self._refresh()
+        if (problem := self.problem) is not None:
+            raise problem
         return sorted(self._keys.values(), key=lambda key: key.created_at)
 
     def find(self, key_id: str) -> ApiKey | None:
@@ -121,19 +134,32 @@ class Keyring:
         return keys[found.id]
 
     def _refresh(self) -> None:
-        now = time.monotonic()
-        if now - self._looked_at < LOOK_AGAIN_S:
+        if (stamp := _stamp(self.path)) == self._stamp:
             return
-        self._looked_at = now
-        if (stamp := _stamp(self.path)) != self._stamp:
-            self._keys = _read(self.path)
-            self._stamp = stamp
+        self._stamp = stamp
+        try:
+            self._keys, self._problem = _read(self.path), None
+        except Damaged as problem:
+            self._keys, self._problem = {}, problem
+        had_keys = self._needs_keys or self._lock.exists()
+        self._needs_keys = had_keys or bool(self._keys) or self._problem is not None
+        if self._needs_keys and not self._keys and self._problem is None:
+            folder, lock = quote(str(self.path.parent)), self._lock
+            without = f"; delete {lock}, too, if nobody is to need one" if lock.exists() else ""
+            remedy = f"bring back a copy, or make new ones with `weft keys create NAME --data-dir {folder}`{without}"
+            self._problem = Damaged(self.path, "there are no API keys, though this service needs them", remedy)
+        if self._problem is not None:
+            log.error("API keys cannot be read: nobody is let in", error=str(self._problem))
+
+    @property
+    def _lock(self) -> Path:
+        return self.path.with_suffix(".lock")
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, ApiKey]]:
         """The keys as they are in the file, written back at the end; one process at a time."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             keys = _read(self.path)
@@ -141,15 +167,14 @@ class Keyring:
             _write(self.path, KeyFile(tuple(keys.values())))
         finally:
             os.close(lock)
-        self._looked_at = float("-inf")
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _stamp(path: Path) -> object:
     try:
         found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    except OSError as error:
+        return error.errno
+    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode, found.st_uid
 
 
 def _read(path: Path) -> dict[str, ApiKey]:
@@ -157,6 +182,8 @@ def _read(path: Path) -> dict[str, ApiKey]:
         return {key.id: key for key in msgspec.json.decode(path.read_bytes(), type=KeyFile).keys}
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise Damaged(path, f"cannot be read: {error.strerror}", "let the service's user read it") from None
     except (ValueError, msgspec.DecodeError):
         raise Damaged(path, "is no file of API keys", "bring back a copy, or delete it and make new keys") from None
 

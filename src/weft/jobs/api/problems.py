@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from weft.errors import BadInput, DiskFull, ServerAway, ServerFull, WeftError
+from weft.errors import BadInput, Damaged, DiskFull, ServerAway, ServerFull, WeftError
 from weft.jobs.errors import (
     EngineAway,
     KeyReused,
@@ -22,11 +22,14 @@ from weft.jobs.errors import (
     QueueFull,
     SiteConflict,
     SiteUnknown,
+    StoreDamaged,
     TaskFinished,
     TaskUnknown,
 )
+from weft.store.errors import StoreError
 
 MEDIA_TYPE = "application/problem+json"
+MOST_FIELDS = 100  # that one answer names
 _PHRASES = {status.value: status.phrase for status in HTTPStatus} | {
     413: "Content Too Large",
     422: "Unprocessable Content",
@@ -78,7 +81,7 @@ def phrase(status: int) -> str:
 
 def problem_of(error: WeftError) -> Refusal:
     """The answer for an error that the service raises."""
-    said = str(error)
+    said = str(error)  # where it may name files of the server, the answer says less, and the log has it
     match error:
         case TaskUnknown() | NoWebhook() | SiteUnknown():
             return Refusal(404, said)
@@ -87,9 +90,13 @@ def problem_of(error: WeftError) -> Refusal:
         case QueueFull():
             return Refusal(429, said, retry_after_s=error.retry_after_s)
         case EngineAway():
-            return Refusal(503, said, retry_after_s=error.retry_after_s)
-        case DiskFull() | ServerAway() | ServerFull():
+            return Refusal(503, "the engine does not answer now: try again later", retry_after_s=error.retry_after_s)
+        case DiskFull():
+            return Refusal(503, "the service's disk is full: try again later", retry_after_s=30)
+        case ServerAway() | ServerFull():
             return Refusal(503, "the service cannot store anything now: try again later", retry_after_s=30)
+        case StoreDamaged() | Damaged() | StoreError():
+            return Refusal(500, "what the service has stored is damaged: its operator finds in its log what to do")
         case BadInput():
             return Refusal(422, said)
     return Refusal(500, "the service made a mistake, which is in its log")
@@ -103,7 +110,7 @@ def invalid_fields(found: Sequence[Mapping[str, Any]], accepts: Mapping[str, str
     from difflib import get_close_matches
 
     errors: dict[str, str] = {}
-    for one in found:
+    for one in found[:MOST_FIELDS]:  # to look for the name that was meant takes a while
         # Of a field that takes a text or an object pydantic says which was meant: no part of its name.
         field = ".".join(str(part) for part in one["loc"] if part not in ("text", "object"))[:200] or "body"
         if one["type"] == "extra_forbidden":
@@ -119,8 +126,8 @@ def invalid_fields(found: Sequence[Mapping[str, Any]], accepts: Mapping[str, str
             said = one["msg"][:1].lower() + one["msg"][1:]
         errors.setdefault(field, said)
     detail = "; ".join(f"{field}: {said}" for field, said in list(errors.items())[:5])
-    more = len(errors) - 5
-    return Refusal(422, detail + (f"; and {more} more" if more > 0 else ""), errors=list(errors.items())[:100])
+    more = len(errors) + max(0, len(found) - MOST_FIELDS) - 5
+    return Refusal(422, detail + (f"; and {more} more" if more > 0 else ""), errors=list(errors.items()))
 
 
 def _shown(value: object) -> str:

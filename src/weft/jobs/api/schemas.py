@@ -10,12 +10,19 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, St
 
 from weft import urls
 from weft.config import accepted
-from weft.jobs.model import ErrorClass, FinishReason, TaskState
+from weft.jobs.model import (
+    MAX_PATTERN_CHARS,
+    MAX_PATTERNS,
+    ErrorClass,
+    FinishReason,
+    TaskState,
+    problem_of_globs,
+)
 from weft.jobs.webhooks.model import HookEvent
 
 Format = Literal["markdown", "text", "html", "rawHtml", "links", "metadata", "images"]
 ExportFormat = Literal["json", "jsonl", "csv", "markdown", "parquet", "warc"]
-Pattern = Annotated[str, Field(min_length=1, max_length=1000)]
+Pattern = Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_CHARS)]
 Selector = Annotated[str, Field(min_length=1, max_length=200)]
 Count = Annotated[int, Field(ge=0)]
 _NULLABLE_TIME = "null until then"
@@ -78,9 +85,13 @@ class AsyncScrapeRequest(_Strict):
     ] = None
     include: Annotated[
         list[Pattern],
-        Field(max_length=100, description="only URLs that match one of these globs (/PATH for the path alone)"),
+        Field(
+            max_length=MAX_PATTERNS, description="only URLs that match one of these globs (/PATH for the path alone)"
+        ),
     ] = []
-    exclude: Annotated[list[Pattern], Field(max_length=100, description="no URL that matches one of these globs")] = []
+    exclude: Annotated[
+        list[Pattern], Field(max_length=MAX_PATTERNS, description="no URL that matches one of these globs")
+    ] = []
     scope: Annotated[
         Literal["any", "domain", "host", "prefix"], Field(description="where links may lead, seen from the URL")
     ] = "domain"
@@ -113,9 +124,9 @@ class AsyncScrapeRequest(_Strict):
 
     @field_validator("include", "exclude")
     @classmethod
-    def _globs_alone(cls, patterns: list[str]) -> list[str]:
-        if any(pattern.startswith("re:") for pattern in patterns):
-            raise ValueError("regular expressions are not accepted over HTTP: use globs, like /docs/*")
+    def _check_globs(cls, patterns: list[str]) -> list[str]:
+        if problem := problem_of_globs(patterns):
+            raise ValueError(problem)
         return patterns
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from shlex import quote
 
 from msgspec import Struct
 
@@ -51,10 +52,10 @@ def is_loopback(host: str) -> bool:
     return _LOOPBACK.fullmatch(host) is not None
 
 
-def check_address(host: str, has_keys: bool) -> None:
+def check_address(host: str, has_keys: bool, data_dir: str) -> None:
     """Refuses an address that others can reach while nobody needs a key."""
     if not has_keys and not is_loopback(host):
         raise BadInput(
             f"host: {host!r} can be reached by others, and there are no API keys: make one with "
-            "`weft keys create NAME`, or listen at 127.0.0.1"
+            f"`weft keys create NAME --data-dir {quote(data_dir)}`, or listen at 127.0.0.1"
         )

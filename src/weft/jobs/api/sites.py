@@ -20,6 +20,7 @@ from weft.jobs.api.problems import Refusal, invalid_fields
 from weft.jobs.api.rates import Rate
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.targets import check_target
+from weft.jobs.api.tasks import check_no_order
 from weft.jobs.errors import BadSite, SiteConflict
 from weft.jobs.model import NO_PROXIES
 from weft.jobs.service import JobService
@@ -208,8 +209,7 @@ class SiteRoutes:
 
     async def _controls(self, request: Request, scope: KeyScope) -> str:
         caller = needs(request, scope)
-        if await request.body():
-            raise Refusal.of_field("body", "this route takes none")
+        check_no_order(await request.body())
         return caller.owner
 
     def _take(self, owner: str) -> None:

@@ -21,7 +21,9 @@ from weft.telemetry import Log
 BUFFER_BYTES = 8 * 1024  # in this process, for each reader; the kernel has as much again, a few times
 SOCKET_BYTES = 32 * 1024
 TRANSPORT = "weft.transport"  # where the server (server.py) puts a connection's transport in a request's scope
-_HEARTBEAT = b": \n\n"
+# A comment, and no empty line behind it: with `retry` alone before it that would be an event without data, which some
+# clients hand on.
+_HEARTBEAT = b": \n"
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 log = Log("weft.jobs.api")
 
@@ -94,7 +96,7 @@ class EventStream(Response):
         _bound(self._transport)
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         try:
-            await self._send(send, b"retry: 1000\n\n")
+            await self._send(send, b"retry: 1000\n")  # a part of the first event
             async for piece in self._pieces:
                 if piece or self._is_silent():
                     await self._send(send, piece or _HEARTBEAT)

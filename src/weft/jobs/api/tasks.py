@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from functools import partial
 from hashlib import sha256
@@ -111,8 +112,8 @@ class TaskRoutes:
         caller = needs(request, KeyScope.SUBMIT)
         if (waits := self.rate.take(caller.owner)) > 0:
             raise Refusal(429, "too many submissions: try again later", retry_after_s=waits)
-        order = parse_order(await request.body())
-        url, spec = spec_of(order, self._settings)
+        # In a thread: a body may hold hundreds of patterns to compile, and others must be answered meanwhile.
+        url, spec = await asyncio.to_thread(read_order, await request.body(), self._settings)
         idempotency = None
         if idempotency_key is not None:
             if not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
@@ -227,10 +228,20 @@ class TaskRoutes:
 
     async def _change(self, request: Request, task_id: str, doing: Any) -> Response:
         owner = task_owner(request, task_id, KeyScope.CONTROL)
-        if await request.body():
-            raise Refusal.of_field("body", "this route takes none")
+        check_no_order(await request.body())
         task: Task = await doing(task_id, owner)
         return answers.json_answer(answers.changed(task))
+
+
+def check_no_order(body: bytes) -> None:
+    """Refuses a body that asks for something; many HTTP clients send `{}` where there is nothing to say."""
+    if body.strip() not in (b"", b"{}", b"null"):
+        raise Refusal.of_field("body", "this route takes none")
+
+
+def read_order(body: bytes, settings: ApiSettings) -> tuple[str, TaskSpec]:
+    """The URL and the task that a body asks for; a Refusal that names what is wrong with it."""
+    return spec_of(parse_order(body), settings)
 
 
 def spec_of(order: schemas.AsyncScrapeRequest, settings: ApiSettings) -> tuple[str, TaskSpec]:

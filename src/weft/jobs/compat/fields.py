@@ -100,6 +100,6 @@ class Fields:
             from difflib import get_close_matches
 
             name = next(iter(self._given))
-            near = get_close_matches(name, self._known, n=1)
+            near = get_close_matches(name[:100], self._known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise bad(self.at(name)[:200], f"Unrecognized key in body{hint}")

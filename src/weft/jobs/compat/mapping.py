@@ -58,7 +58,7 @@ class MapRoute:
         if not site.was_answered:
             status, code = (500, "MAP_FAILED") if in_time else (408, "MAP_TIMEOUT")
             raise Denied(status, f"{order.url} could not be mapped: it did not answer", code)
-        links = site.links()
+        links = await asyncio.to_thread(site.links)
         answer: dict[str, Any] = {"success": True}
         if version == 1:
             return answers.json_answer(answer | {"links": [one["url"] for one in links], "scrape_id": task.id})
@@ -72,7 +72,7 @@ class MapRoute:
             found = await self._service.results(task.id, cursor=cursor, limit=20)
             cursor = found.cursor
             for result in found.results:
-                site.take(result)
+                await asyncio.to_thread(site.take, result)  # a sitemap may name 50,000 URLs
             if found.next_cursor is not None:
                 continue
             more = site.wanted()

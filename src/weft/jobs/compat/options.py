@@ -10,6 +10,8 @@ from weft.extract.formats import check_shape
 from weft.extract.rules import BadRules, compile_rules
 from weft.jobs.compat.fields import Fields, bad
 
+MOST_FORMATS = 50
+MOST_ATTRIBUTES = 100
 _FORMATS = ("markdown", "html", "rawHtml", "links", "images")
 _MODEL = "it needs a language model, which Weft does not have"
 _BROWSER = "pages are not loaded in a browser"
@@ -82,8 +84,8 @@ def page_options(fields: Fields, version: int) -> PageOptions:
 
 def _formats(fields: Fields, version: int) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     given = fields.take("formats", ["markdown"])
-    if not isinstance(given, list):
-        raise bad(fields.at("formats"), "must be a list")
+    if not isinstance(given, list) or len(given) > MOST_FORMATS:
+        raise bad(fields.at("formats"), f"must be a list of at most {MOST_FORMATS} formats")
     found: list[str] = []
     attributes: list[tuple[str, str]] = []
     for number, one in enumerate(given):
@@ -103,12 +105,17 @@ def _formats(fields: Fields, version: int) -> tuple[tuple[str, ...], tuple[tuple
 def _typed(one: Any, at: str, version: int) -> tuple[Any, dict[str, Any]]:
     if version == 1 or not isinstance(one, dict) or "type" not in one:
         raise bad(at, "must be a text" + ("" if version == 1 else ", or an object with `type`"))
+    if not isinstance(one["type"], str):
+        raise bad(f"{at}.type", "must be a text")
     return one["type"], {name: value for name, value in one.items() if name != "type"}
 
 
 def _attributes(fields: Fields) -> list[tuple[str, str]]:
+    given = fields.take("selectors", [])
+    if not isinstance(given, list) or len(given) > MOST_ATTRIBUTES:
+        raise bad(fields.at("selectors"), f"must be a list of at most {MOST_ATTRIBUTES} objects")
     found = []
-    for number, one in enumerate(fields.take("selectors", [])):
+    for number, one in enumerate(given):
         pair = Fields(one, f"{fields.at('selectors')}.{number}")
         selector, attribute = pair.text("selector"), pair.text("attribute")
         pair.end()
@@ -116,7 +123,7 @@ def _attributes(fields: Fields) -> list[tuple[str, str]]:
             raise bad(pair.at("selector"), "an object with `selector` and `attribute` is needed")
         found.append((selector, attribute))
     fields.end()
-    return found[:100]
+    return found
 
 
 def _rule(selector: str, attribute: str) -> dict[str, Any]:

@@ -15,13 +15,14 @@ from weft.jobs.api.hook_orders import webhook_of
 from weft.jobs.api.targets import check_target
 from weft.jobs.compat.fields import Denied, Fields, bad
 from weft.jobs.compat.options import PageOptions, page_options
-from weft.jobs.compat.paths import Untranslatable, globs
-from weft.jobs.model import Lane, Scope, TaskSpec
+from weft.jobs.model import MAX_PATTERNS, MAX_PATTERNS_CHARS, Lane, Scope, TaskSpec
+from weft.patterns import MAX_URL_INSTRUCTIONS, ON_PATH, ON_URL, BadPattern, compile_url_pattern
 
 CRAWL, BATCH, SCRAPE, MAP = "firecrawl crawl", "firecrawl batch", "firecrawl scrape", "firecrawl map"
 HOURS_S = 7200.0  # a crawl's and a batch's time
 MOST_URLS = 10_000
 DEEPEST = 1000
+LONGEST_SEARCH = 1000  # characters: each of its words is looked for in each link
 ROBOTS = "ignoreRobotsTxt is not followed: robots.txt is always obeyed"
 _FIRECRAWL_EVENTS = ("started", "page", "completed", "failed")
 _NOWHERE = {
@@ -49,8 +50,8 @@ def crawl_order(body: Any, version: int, allow_private: bool, articles: int) -> 
     if fields.flag("ignoreRobotsTxt"):
         warnings.append(ROBOTS)
     on_full_url = fields.flag("regexOnFullURL")
-    exclude = _path_globs(fields, "excludePaths", on_full_url)
-    include = _path_globs(fields, "includePaths", on_full_url)
+    exclude = _path_patterns(fields, "excludePaths", on_full_url)
+    include = _path_patterns(fields, "includePaths", on_full_url)
     if version == 1:
         exclude += _too_deep(url, fields.number("maxDepth", 10, 0, DEEPEST))
     depth = fields.number("maxDiscoveryDepth", None, 0, DEEPEST)
@@ -141,16 +142,20 @@ def _spec(options: PageOptions, *, warnings: Sequence[str], **more: Any) -> Task
     )
 
 
-def _path_globs(fields: Fields, name: str, on_full_url: bool) -> list[str]:
-    found: list[str] = []
-    for number, pattern in enumerate(fields.texts(name, 100)):
+def _path_patterns(fields: Fields, name: str, on_full_url: bool) -> list[str]:
+    """Regular expressions as RE2 runs them for the engine: found anywhere in a URL's path, or in the whole URL."""
+    patterns = [(ON_URL if on_full_url else ON_PATH) + text for text in fields.texts(name, MAX_PATTERNS)]
+    instructions = 0
+    for number, pattern in enumerate(patterns):
         try:
-            found += globs(pattern, on_full_url)
-        except Untranslatable as error:
-            raise bad(f"{name}.{number}", f"{pattern[:100]!r} {error}") from None
-    if len(found) > 300:
-        raise bad(name, "has too many alternatives: use fewer or shorter patterns")
-    return found
+            instructions += compile_url_pattern(pattern).instructions
+        except BadPattern as error:
+            raise bad(f"{name}.{number}", f"{pattern.partition(':')[2][:100]!r} cannot be used: {error}") from None
+        if instructions > MAX_URL_INSTRUCTIONS:
+            raise bad(name, "the patterns are too large together: use fewer, or shorter ones")
+    if sum(map(len, patterns)) > MAX_PATTERNS_CHARS:
+        raise bad(name, f"the patterns have more than {MAX_PATTERNS_CHARS:,} characters together")
+    return patterns
 
 
 def _too_deep(url: str, deepest: int) -> list[str]:
@@ -225,8 +230,11 @@ def map_order(body: Any, version: int, allow_private: bool) -> MapOrder:
     else:
         skips, alone = fields.flag("ignoreSitemap"), fields.flag("sitemapOnly")
         sitemap = "only" if alone else "skip" if skips else "include"
+    search = fields.text("search", "")
+    if len(search) > LONGEST_SEARCH:
+        raise bad("search", f"must have at most {LONGEST_SEARCH:,} characters")
     order = MapOrder(
-        url, fields.text("search", ""), sitemap != "only", sitemap != "skip", fields.flag("includeSubdomains", True),
+        url, search, sitemap != "only", sitemap != "skip", fields.flag("includeSubdomains", True),
         fields.flag("ignoreQueryParameters", True), fields.flag("filterByPath", True),
         fields.number("limit", 5000, 1, 100_000), fields.number("timeout", 60_000, 1_000, 600_000) / 1000,
     )  # fmt: skip

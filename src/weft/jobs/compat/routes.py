@@ -8,6 +8,7 @@ never comes without the last of them.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from hashlib import sha256
@@ -119,7 +120,10 @@ class CompatRoutes:
     async def _start(self, request: Request, version: int, kind: str) -> Response:
         owner, raw = needs(request, KeyScope.SUBMIT).owner, await request.body()
         make = crawl_order if kind == "crawl" else batch_order
-        order = make(body_of(raw), version, self._settings.allow_private, self._settings.max_articles)
+        settings = self._settings
+        order = await asyncio.to_thread(
+            lambda: make(body_of(raw), version, settings.allow_private, settings.max_articles)
+        )
         idempotency = _idempotency(request, raw)
         if order.appends_to:
             task_id = await self._append(owner, order, idempotency)
@@ -151,7 +155,7 @@ class CompatRoutes:
         cursor = _cursor(request, task_id)
         status = await self._service.status(task_id, owner)  # before the documents: see above
         if skip and not cursor:
-            cursor = await self._skipped(task_id, owner, skip)
+            cursor = await self._service.cursor_behind(task_id, owner, pages=skip)
         found = await self._service.results(task_id, owner, cursor=cursor, limit=min(limit, MOST_DOCUMENTS))
         documents = [document(one, status.task) for one in found.results]
         more = None
@@ -162,19 +166,6 @@ class CompatRoutes:
             place = cursors.encode(task_id, found.next_cursor)
             more = f"{base_of(request)}{request.url.path}?cursor={place}&limit={limit}"
         return answers.json_answer(job_status(status, version, documents, more, self._settings.retention_s))
-
-    async def _skipped(self, task_id: str, owner: str, skip: int) -> int:
-        """The cursor behind so many documents."""
-        before: int | None = None
-        numbers: list[int] = []
-        while True:
-            found = await self._service.latest(task_id, owner, before=before, limit=1000, kinds=("page",))
-            numbers += [event.number or 0 for event in found.events]
-            before = found.before
-            if before is None:
-                break
-        numbers.sort()
-        return numbers[min(skip, len(numbers)) - 1] if numbers else 0
 
     async def _errors(self, request: Request, version: int) -> Response:
         task_id = request.path_params["task_id"]

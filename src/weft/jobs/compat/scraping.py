@@ -36,7 +36,8 @@ class ScrapeRoute:
     async def scrape(self, request: Request, version: int) -> Response:
         """The page, or why there is none."""
         owner = needs(request, KeyScope.SUBMIT).owner
-        order = scrape_order(body_of(await request.body()), version, self._settings.allow_private)
+        raw, is_private_allowed = await request.body(), self._settings.allow_private
+        order = await asyncio.to_thread(lambda: scrape_order(body_of(raw), version, is_private_allowed))
         submission = Submission(urls=order.urls, spec=order.spec, owner=owner)
         task = (await self._service.submit(submission)).task
         if not await waited(self._service, task, task.spec.timeout_s + GRACE_S):

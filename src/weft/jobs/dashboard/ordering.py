@@ -26,7 +26,7 @@ from weft.jobs.api.keys import KeyScope
 from weft.jobs.api.problems import Refusal, problem_of
 from weft.jobs.api.rates import Rate
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.api.tasks import digest_of, parse_order, spec_of
+from weft.jobs.api.tasks import digest_of, read_order
 from weft.jobs.dashboard import text
 from weft.jobs.dashboard.door import Visitor
 from weft.jobs.dashboard.pages import Pages
@@ -67,8 +67,7 @@ class Ordering:
             (await request.body()).decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS
         )
         try:
-            order = parse_order(msgspec.json.encode(order_of(form)))
-            url, spec = spec_of(order, self._settings)
+            url, spec = await asyncio.to_thread(self._read, form)
             if (waits := self._rate.take(visitor.owner)) > 0:
                 raise Refusal(429, "too many submissions: try again later", retry_after_s=waits)
             if "try" in form:
@@ -81,6 +80,13 @@ class Ordering:
         except WeftError as error:
             return self._refused(visitor, form, problem_of(error))
         return RedirectResponse(f"/tasks/{done.task.id}", 303, {"Cache-Control": "no-store"})
+
+    def _read(self, form: Form) -> tuple[str, TaskSpec]:
+        try:
+            body = msgspec.json.encode(order_of(form))
+        except RecursionError:
+            raise Refusal(422, "rules or metadata are nested too deep") from None
+        return read_order(body, self._settings)
 
     async def _try(self, visitor: Any, url: str, spec: TaskSpec) -> dict[str, Any]:
         one = replace(
@@ -150,7 +156,7 @@ def _extras(given: dict[str, str]) -> dict[str, Any]:
     if metadata := given.get("hook_metadata"):
         try:
             found["metadata"] = json.loads(metadata)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Refusal.of_field("webhook", f"metadata: is no JSON: {error}") from None
     return found
 
@@ -160,7 +166,7 @@ def rules_of(written: str) -> Any:
     if written.startswith("{"):
         try:
             return json.loads(written)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Refusal.of_field("extract", f"is no JSON: {error}") from None
     rules: dict[str, str] = {}
     for number, line in enumerate(written.splitlines(), 1):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -16,11 +17,13 @@ from weft.config.values import bounded, rules_file
 from weft.errors import BadConfig, BadInput
 from weft.jobs.documents import check_order
 from weft.jobs.errors import BadSite
+from weft.jobs.model import problem_of_globs
 from weft.jobs.sites.model import SiteFile, nearest
 from weft.jobs.webhooks.model import HookOrder, unsendable
 from weft.supervise.schedule import check_zone, schedule_of
 
 LONGEST_FILE = 1 << 20  # bytes
+MOST_UNKNOWN = 20  # fields that are named: to look for what was meant takes a while
 _FIELDS = SiteFile.__struct_fields__
 _TYPES = get_type_hints(SiteFile, include_extras=True)
 _SCHEMAS: dict[str, Any] = msgspec.json.schema_components([SiteFile])[1]["SiteFile"]["properties"]
@@ -96,7 +99,8 @@ def site_of(given: Any, now: float, folder: Path | None = None) -> SiteFile:
     if not isinstance(given, dict):
         raise BadInput("holds no site: `name` and `start_urls` are expected")
     given, problems = dict(given), list[tuple[str, str]]()
-    problems += ((str(name)[:100], _NONE + nearest(str(name), _FIELDS)) for name in given if name not in _FIELDS)
+    unknown = (str(name) for name in given if name not in _FIELDS)
+    problems += ((name[:100], _NONE + nearest(name[:100], _FIELDS)) for name in islice(unknown, MOST_UNKNOWN))
     problems += _missing(given)
     if folder is not None and isinstance(given.get("extract"), str):
         try:
@@ -157,8 +161,8 @@ def _checked(file: SiteFile, now: float) -> SiteFile:
             problems.append((place, what) if is_named else (field, str(error)))
 
     for name in ("include", "exclude"):
-        if regular := [pattern for pattern in getattr(file, name) if pattern.startswith("re:")]:
-            problems.append((name, f"{regular[0][:100]!r}: regular expressions are not accepted; use a glob"))
+        if problem := problem_of_globs(getattr(file, name)):
+            problems.append((name, problem))
     if file.name in file.depends_on:
         problems.append(("depends_on", f"{file.name} cannot wait for itself"))
     tried("timezone", lambda: check_zone(file.timezone))

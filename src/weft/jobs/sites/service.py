@@ -57,10 +57,14 @@ class Sites:
 
     async def add(self, given: Any, owner: str) -> SiteView:
         """Keeps a site."""
-        file = site_of(given, self._clock())
-        self._check(file)
+        file = await asyncio.to_thread(self._checked, given)
         await asyncio.to_thread(self._registry.add, [file], owner)
         return await self.get(file.name, owner)
+
+    def _checked(self, given: Any) -> SiteFile:
+        file = site_of(given, self._clock())
+        self._check(file)
+        return file
 
     async def all(self, owner: str) -> list[SiteView]:
         """All of them."""

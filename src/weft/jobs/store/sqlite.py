@@ -30,8 +30,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from weft.errors import BadInput, Damaged, WeftError, is_damage, writing
-from weft.jobs.errors import KeyReused, LeaseLost, QueueFull
+from weft.errors import BadInput, WeftError, is_damage, writing
+from weft.jobs.errors import KeyReused, LeaseLost, QueueFull, StoreDamaged
 from weft.jobs.model import NEXT, STARTED, TERMINAL, Lane, Task, TaskState
 from weft.jobs.store import sqlite_hooks, sqlite_progress, sqlite_sites
 from weft.jobs.store.contract import Finish, Idempotency, Lease, Listing, Submitted, Totals
@@ -552,5 +552,5 @@ def _connect(path: Path) -> sqlite3.Connection:
 def _told(error: sqlite3.Error, path: Path) -> WeftError:
     """SQLite's errors as ours."""
     if is_damage(error):
-        return Damaged(path, str(error), "restore it from a backup, or delete it: tasks and their states are lost then")
+        return StoreDamaged(path, f"is damaged ({error})")
     return WeftError(f"{path}: {error}")

@@ -99,8 +99,9 @@ def test_a_link_from_elsewhere_may_be_followed(tmp_path: Path) -> None:
 def test_with_keys_each_request_needs_one(tmp_path: Path) -> None:
     async def test(caller: Any, _: ScriptedService) -> None:
         ring = Keyring(tmp_path / "api-keys.json")
+        assert (await caller()("GET", "/scraping/tasks")).status == 200
         text, key = ring.create("one")
-        await asyncio.sleep(0.6)  # the service looks at the file twice a second
+        assert (await caller(**{"x-api-key": text})("GET", "/scraping/tasks")).status == 200
         for headers in ({}, {"authorization": "Bearer nonsense"}, {"x-api-key": text[:-1]}, {"authorization": text}):
             answer = await caller(**headers)("POST", SUBMIT, ORDER)
             assert (answer.status, answer.headers["www-authenticate"]) == (401, 'Bearer realm="weft"'), headers
@@ -110,8 +111,9 @@ def test_with_keys_each_request_needs_one(tmp_path: Path) -> None:
             assert (await caller(host="weft.example")("GET", path)).status == 200, path
         assert (await caller()("GET", "/metrics")).status == 401
         ring.revoke(key.id)
-        await asyncio.sleep(0.6)
-        assert (await caller(x_api_key=text)("POST", SUBMIT, ORDER)).status == 401, "and not: no keys, so none needed"
+        assert (await caller(**{"x-api-key": text})("POST", SUBMIT, ORDER)).status == 401, (
+            "and not: no keys, so none needed"
+        )
 
     run(tmp_path, test)
 
@@ -184,14 +186,14 @@ def test_every_answer_says_what_browsers_may_not_do_with_it(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", "", "192.168.1.2", "example.com", "127.evil.example"])
 def test_an_open_address_needs_keys(host: str) -> None:
-    check_address(host, has_keys=True)
-    with pytest.raises(BadInput, match="there are no API keys"):
-        check_address(host, has_keys=False)
+    check_address(host, True, "my folder")
+    with pytest.raises(BadInput, match=r"there are no API keys.*`weft keys create NAME --data-dir 'my folder'`"):
+        check_address(host, False, "my folder")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]", "127.1.2.3"])
 def test_loopback_needs_none(host: str) -> None:
-    check_address(host, has_keys=False)
+    check_address(host, False, "folder")
 
 
 def test_secrets_are_not_in_the_file_and_the_file_is_its_owners(tmp_path: Path) -> None:
@@ -222,8 +224,59 @@ def test_names_of_keys_are_plain_and_their_own(tmp_path: Path) -> None:
 def test_a_damaged_key_file_lets_nobody_in(tmp_path: Path) -> None:
     path = tmp_path / "api-keys.json"
     path.write_bytes(os.urandom(50))
-    with pytest.raises(Damaged):
-        Keyring(path)
+    ring = Keyring(path)
+    assert not ring.is_empty and isinstance(ring.problem, Damaged)
+    with pytest.raises(Damaged, match="is no file of API keys"):
+        ring.all()
+
+
+@pytest.mark.parametrize("what", ["gone", "empty", "cut", "no keys", "a folder"])
+def test_a_service_that_has_had_keys_stays_closed(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "api-keys.json"
+    ring = Keyring(path)
+    text, _ = ring.create("one")
+
+    def spoil() -> None:
+        whole = path.read_bytes()
+        path.unlink()
+        if what == "a folder":
+            path.mkdir()
+        elif what != "gone":
+            path.write_bytes({"empty": b"", "cut": whole[:40], "no keys": b'{"keys": []}'}[what])
+
+    async def test(caller: Any, _: ScriptedService) -> None:
+        assert (await caller(**{"x-api-key": text})("GET", "/scraping/tasks")).status == 200
+        spoil()
+        for headers in ({}, {"x-api-key": text}):
+            answer = await caller(**headers)("GET", "/scraping/tasks")
+            assert (answer.status, answer.headers["retry-after"]) == (503, "30"), headers
+            assert str(tmp_path) not in answer.body.decode()
+        ready = await caller()("GET", "/readyz")
+        assert (ready.status, ready.json["problems"]) == (503, ["API keys cannot be read: nobody is let in"])
+        assert (await caller()("GET", "/healthz")).status == 200, "another worker would read no other file"
+        if what != "a folder":
+            again = Keyring(path).create("two")[0] if what in ("gone", "no keys") else _restored(path)
+            assert (await caller(**{"x-api-key": again})("GET", "/scraping/tasks")).status == 200
+
+    run(tmp_path, test)
+    if what != "a folder":
+        path.unlink()
+    problem = Keyring(path).problem
+    assert problem is not None and (
+        what == "a folder" or f"weft keys create NAME --data-dir {tmp_path}" in str(problem)
+    )
+
+
+def _restored(path: Path) -> str:
+    path.unlink()
+    return Keyring(path).create("three")[0]
+
+
+def test_a_service_that_others_can_reach_needs_keys_whatever_became_of_its_folder(tmp_path: Path) -> None:
+    async def test(caller: Any, _: ScriptedService) -> None:
+        assert (await caller()("GET", "/scraping/tasks")).status == 503
+
+    run(tmp_path, test, host="0.0.0.0")
 
 
 def test_a_rate_refills_with_time_and_is_each_owners_own() -> None:

@@ -18,6 +18,7 @@ from weft.jobs.api.app import create_app
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.errors import EngineAway
 from weft.jobs.model import FinishReason, TaskState
+from weft.jobs.sites.files import site_of
 
 SITE = "https://example.com/"
 Test = Callable[[Asgi, ScriptedService], Awaitable[None]]
@@ -35,6 +36,10 @@ def run(tmp_path: Path) -> Callable[..., None]:
         asyncio.run(main())
 
     return run
+
+
+def nested(depth: int) -> dict[str, Any]:
+    return {"a": nested(depth - 1)} if depth else {}
 
 
 async def submit(call: Asgi, **body: Any) -> str:
@@ -89,7 +94,11 @@ def test_a_submit_gives_an_id_and_where_everything_is(run: Callable[..., None]) 
         ({"webhook": {"url": SITE, "headers": {"A": "x\r\nB: y"}}}, "webhook.headers", "cannot be sent"),
         ({"webhook": {"url": SITE, "metadata": {"a": "x" * 20_000}}}, "webhook.metadata", "at most 16,384 bytes"),
         ({"webhook": 7}, "webhook", "should be an object"),
-        ({"include": ["re:(a+)+$"]}, "include", "regular expressions are not accepted over HTTP: use globs"),
+        ({"include": ["re:(a+)+$"]}, "include", "regular expressions are not accepted: use globs"),
+        ({"exclude": ["re2-path:a"]}, "exclude", "regular expressions are not accepted: use globs"),
+        ({"include": ["*a" * 500] * 11}, "include", "at most 10,000 characters together, these have 11,000"),
+        ({"webhook": {"url": SITE, "metadata": {"a": 2**64}}}, "webhook.metadata", "must fit into 64 bits"),
+        ({"webhook": {"url": SITE, "metadata": nested(40)}}, "webhook.metadata", "nested more than 32 deep"),
         ({"include": ["x"] * 101}, "include", "list should have at most 100 items"),
         ({"extract": {"price": "div["}}, "extract.price.css", "is not understood"),
         ({"extract": {"price": {"css": "b", "nonsense": 1}}}, "extract.price", "nonsense"),
@@ -119,6 +128,37 @@ def test_a_field_that_is_wrong_is_named(run: Callable[..., None], body: dict[str
         assert said in answer.fields[field]
         assert field in answer.json["detail"]
         assert not service.tasks
+
+    run(test)
+
+
+def test_suggestions_for_unknown_names_are_bounded(run: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body of 1 MB has room for 90,000 wrong names: the answer must not cost a search for each."""
+    import difflib
+
+    searches = 0
+
+    def counted(*given: Any, **more: Any) -> list[str]:
+        nonlocal searches
+        searches += 1
+        return search(*given, **more)
+
+    search = difflib.get_close_matches
+    for where in ("difflib", "weft.extract.rule", "weft.jobs.sites.model"):
+        monkeypatch.setattr(f"{where}.get_close_matches", counted)
+    names = {f"urk{number}": 1 for number in range(3000)}
+
+    async def test(call: Asgi, _: ScriptedService) -> None:
+        nonlocal searches
+        site = {"name": "a", "start_urls": [SITE]}
+        with pytest.raises(BadInput, match=r"did you mean"):
+            site_of({"max_page": 1, **site, **names}, 0.0)
+        assert 0 < searches <= 100
+        for body in (names, {"extract": {"a": names, "b": names}}):
+            searches = 0
+            answer = await call("POST", "/scraping/async-scrape", {"url": SITE, **body})
+            assert answer.status == 422 and len(answer.json["errors"]) == 100
+            assert 0 < searches <= 100
 
     run(test)
 
@@ -320,8 +360,11 @@ def test_tasks_are_changed_and_listed(run: Callable[..., None]) -> None:
         assert (await call("POST", f"/scraping/tasks/{first}/pause")).status == 409
         service.move(first, TaskState.RUNNING)
         for verb, state in (("pause", "PAUSED"), ("pause", "PAUSED"), ("resume", "RUNNING")):
-            answer = await call("POST", f"/scraping/tasks/{first}/{verb}")
-            assert (answer.status, answer.json["status"]) == (200, state)
+            for body in (b"", b"{}"):
+                answer = await call("POST", f"/scraping/tasks/{first}/{verb}", body, content_type="application/json")
+                assert (answer.status, answer.json["status"]) == (200, state)
+            refused = await call("POST", f"/scraping/tasks/{first}/{verb}", {"for": 5})
+            assert (refused.status, list(refused.fields)) == (422, ["body"])
         for _ in range(2):
             answer = await call("DELETE", f"/scraping/tasks/{first}")
             assert (answer.status, answer.json["status"]) == (200, "CANCELLED")
@@ -411,9 +454,8 @@ def test_a_task_that_ends_is_told_by_its_stream(run: Callable[..., None]) -> Non
         await stream.task
         assert stream.answer.headers["content-type"].startswith("text/event-stream")
         frames = [frame for frame in stream.answer.body.split(b"\n\n") if frame]
-        assert [frame.split(b"\n")[0] for frame in frames] == [b"retry: 1000", b"id: 1", b"id: 2", b"id: 3"] or (
-            b"event: progress" in stream.answer.body
-        )
+        assert frames[0].startswith(b"retry: 1000\nid: 1\nevent: state\ndata: ")
+        assert all(b"\ndata: " in frame for frame in frames), "clients hand on blocks without data, too"
         assert (await call("GET", f"/scraping/tasks/{task_id}/events", last_event_id="3")).status == 204
         rest = await call("GET", f"/scraping/tasks/{task_id}/events?after=1")
         assert [line for line in rest.body.split(b"\n") if line.startswith(b"id")] == [b"id: 2", b"id: 3"]

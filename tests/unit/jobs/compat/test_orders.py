@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from fnmatch import translate
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.frontier.admission import expression
+from weft.frontier.admission import Patterns
+from weft.jobs.api.problems import Refusal
 from weft.jobs.compat.fields import Denied
 from weft.jobs.compat.orders import batch_order, crawl_order, map_order, scrape_order
-from weft.jobs.compat.paths import Untranslatable, globs
 
 SITE = "https://example.com/"
 
@@ -59,7 +58,11 @@ def test_a_crawls_own_fields() -> None:
         scrapeOptions={"formats": [{"type": "attributes", "selectors": [{"selector": "a", "attribute": "href"}]}]},
     ).spec  # fmt: skip
     assert (spec.max_pages, spec.max_depth, spec.strip_query, spec.delay_s) == (7, 2, ("*",), 1.5)
-    assert (spec.include, spec.exclude, spec.max_concurrent_articles) == (("/blog/*",), ("/*.pdf",), 3)
+    assert (spec.include, spec.exclude, spec.max_concurrent_articles) == (
+        (r"re2-path:^/blog/.*",),
+        (r"re2-path:\.pdf$",),
+        3,
+    )
     assert spec.extra["warnings"] == ["ignoreRobotsTxt is not followed: robots.txt is always obeyed"]
     assert spec.webhook is not None and spec.webhook["form"] == "firecrawl"
     assert spec.extract == {"a0": {"css": "a", "attr": "href", "many": True}}
@@ -79,8 +82,7 @@ def test_a_crawls_own_fields() -> None:
         ({"robotsUserAgent": "x"}, "robotsUserAgent", "the service's own user agent"),
         ({"zeroDataRetention": True}, "zeroDataRetention", "tasks are kept"),
         ({"maxDepth": 3}, "maxDepth", "Unrecognized key"),
-        ({"includePaths": ["(a+)+$"]}, "includePaths.0", "'(a+)+$' repeats something else than '.'"),
-        ({"includePaths": ["("]}, "includePaths.0", "is no regular expression"),
+        ({"includePaths": ["("]}, "includePaths.0", "'(' cannot be used: missing )"),
         ({"includePaths": "x"}, "includePaths", "must be a list of texts"),
         ({"scrapeOptions": []}, "scrapeOptions", "must be an object"),
         ({"scrapeOptions": {"formats": ["summary"]}}, "scrapeOptions.formats.0", "'summary' is not available"),
@@ -142,24 +144,71 @@ def test_a_scrape_has_its_own_time_and_a_map_its_own_fields() -> None:
 
 
 PATTERNS = ["blog/.*", "/blog/.*", "^/docs/.*$", "^/a$", "blog", "/(a|b)/.+", r"\.pdf$", "x?y", r"p/\d+", "a/[^/]+",
-            "blog/*", "/a.c", "[ab]c", "^/(en|de)?/x", "a{2}", "é"]  # fmt: skip
+            "blog/*", "/a.c", "[ab]c", "^/(en|de)?/x", "a{2}", "é", "", "[^/]+/x", "a*b", r"\w+x", "^docs",
+            "(?i)BLOG|DOC", "(aa|bb|cc|dd|ee|ff)(aa|bb|cc|dd|ee|ff)", r"\/b", "(a+)+$"]  # fmt: skip
 
 
-@given(st.text(alphabet="/abcdoglx.yp1pdfneé-", max_size=14))
-def test_a_glob_matches_what_its_pattern_does(path: str) -> None:
+@given(st.text(alphabet="/abcdoglx.yp1pdfneé-?", max_size=14))
+def test_a_pattern_is_found_anywhere_in_the_path_or_the_whole_url(path: str) -> None:
     url = f"https://example.com/{path}"
-    path = urlsplit(url).path
     for pattern in PATTERNS:
-        expected = re.search(pattern, path) is not None
-        found = [re.search(expression(glob), url) is not None for glob in globs(pattern, False)]
-        assert any(found) == expected, (pattern, path, globs(pattern, False))
-        whole = [re.search(r"\A" + translate(glob), url) is not None for glob in globs(pattern.lstrip("^"), True)]
-        assert any(whole) == (re.search(pattern.lstrip("^"), url) is not None), (pattern, url)
+        spec = crawl(includePaths=[pattern]).spec
+        expected = re.search(pattern, urlsplit(url).path, re.ASCII) is not None
+        assert Patterns("include", spec.include).match(url, set()) == expected, (pattern, url)
+        spec = crawl(excludePaths=[pattern], regexOnFullURL=True).spec
+        expected = re.search(pattern, url, re.ASCII) is not None
+        assert Patterns("exclude", spec.exclude).match(url, set()) == expected, (pattern, url)
 
 
 @pytest.mark.parametrize(
-    "pattern", [r"(?=a)b", r"(a)\1", "[^/]+/x", "a*b", r"\w+x", "^docs", "(aa|bb|cc|dd|ee|ff)" * 2]
+    ("patterns", "at", "said"),
+    [
+        (["/a", "((((((((((a{5}){5}){5}){5}){5}){5}){5}){5}){5}){5})"], "includePaths.1", "invalid repetition size"),
+        (["(a{100}){100}"], "includePaths.0", "invalid repetition size"),
+        (["(?:.{500}){2}"], "includePaths.0", "pattern too large"),
+        (["(?=a)b"], "includePaths.0", "invalid perl operator"),
+        ([r"(a)\1"], "includePaths.0", "invalid escape sequence"),
+        (["a" * 1001], "includePaths.0", "at most 1,000 characters"),
+        ([f"x.{{200}}{number}" for number in range(100)], "includePaths", "too large together"),
+        (["(?:)" * 250] * 100, "includePaths", "more than 10,000 characters together"),
+        (["a"] * 101, "includePaths", "at most 100"),
+    ],
 )
-def test_what_no_glob_says_is_refused(pattern: str) -> None:
-    with pytest.raises(Untranslatable):
-        globs(pattern, False)
+def test_patterns_that_would_cost_much_are_refused_by_name(patterns: list[str], at: str, said: str) -> None:
+    with pytest.raises(Denied) as caught:
+        crawl(includePaths=patterns)
+    assert caught.value.status == 400 and caught.value.errors[0][0] == at and said in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("formats", "at"),
+    [
+        ([{"type": []}], "formats.0.type"),
+        ([{"type": {}}], "formats.0.type"),
+        ([{"type": "attributes", "selectors": 5}], "formats.0.selectors"),
+        ([{"type": "attributes", "selectors": "abc"}], "formats.0.selectors"),
+        ([{"type": "attributes", "selectors": [{"selector": "a", "attribute": "b"}] * 101}], "formats.0.selectors"),
+        (["markdown"] * 51, "formats"),
+    ],
+)
+def test_formats_of_a_wrong_type_are_refused_by_name(formats: list[Any], at: str) -> None:
+    with pytest.raises(Denied) as caught:
+        scrape_order({"url": SITE, "formats": formats}, 2, False)
+    assert caught.value.status == 400 and caught.value.errors[0][0] == at
+
+
+def test_what_is_searched_for_in_a_map_is_bounded() -> None:
+    with pytest.raises(Denied, match="search: must have at most"):
+        map_order({"url": SITE, "search": "word " * 1000}, 2, False)
+
+
+def test_metadata_of_a_webhook_can_be_stored_and_sent() -> None:
+    hook = {"url": "https://hooks.example/", "metadata": {"number": 2**64 - 1, "list": [[[]]]}}
+    assert crawl(webhook=hook).spec.webhook["metadata"] == hook["metadata"]
+    with pytest.raises(Refusal, match=r"webhook.metadata: whole numbers must fit into 64 bits"):
+        crawl(webhook=hook | {"metadata": {"number": 2**64}})
+    nested: list[Any] = []
+    for _ in range(500):
+        nested = [nested]
+    with pytest.raises(Refusal, match=r"webhook.metadata: is nested more than 32 deep"):
+        crawl(webhook=hook | {"metadata": {"nested": nested}})

@@ -109,6 +109,21 @@ def test_the_plain_status_of_a_job_that_runs_is_one_page(run: Callable[..., None
     run(test)
 
 
+def test_skipped_documents_are_not_read(run: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(call: Asgi, service: ScriptedService) -> None:
+        job = await start(call)
+        for number in range(30):
+            service.page(job, f"{SITE}{number}", markdown="x")
+            service.error(job, f"{SITE}bad/{number}")
+        monkeypatch.setattr(service, "latest", None)  # which reads all events
+        path = f"/v2/crawl/{job}"
+        for skip in (0, 1, 17, 29, 30, 1000):
+            found = (await call("GET", f"{path}?skip={skip}&limit=5")).json
+            assert [one["url"] for one in found["data"]] == [f"{SITE}{number}" for number in range(30)][skip : skip + 5]
+
+    run(test)
+
+
 def test_a_document_that_has_no_text_says_why(run: Callable[..., None]) -> None:
     async def test(call: Asgi, service: ScriptedService) -> None:
         job = await start(call)
