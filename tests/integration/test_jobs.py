@@ -287,6 +287,31 @@ def test_a_site_that_fails_is_blocked_for_all_tasks_and_tried_again_once(tmp_pat
     run(work())
 
 
+def test_pages_that_a_breaker_gave_up_and_a_dead_host_have_failed_and_say_why(tmp_path: Path) -> None:
+    async def work() -> None:
+        config = config_for(tmp_path, breaker_failures=3, breaker_reset_seconds=0.1)
+        async with Articles([]) as site, serving(config) as (service, _):
+            urls = [f"{site.url}first", *(f"{site.url}fail/{n}" for n in range(12))]
+            task = await submit(service, *urls, is_batch=True, retry_attempts=1, max_concurrent_articles=1)
+            dead = await submit(service, "http://127.9.9.9:9/", retry_attempts=0)
+            done = await ended(service, task)
+            assert (done.state, done.finish_reason) == (TaskState.PARTIAL, FinishReason.DONE), done
+            assert (done.progress.completed, done.progress.failed, done.progress.refused) == (1, 12, 0)
+            assert done.errors_by_class == {"http_5xx": 12} and done.progress.success_rate == 0.0769
+            assert len(site.asked) < 24, "its breaker gave up before each had its two tries"
+            _, errors = await everything(service, task)
+            assert {one.error for one in errors} <= {"HTTP 502", "breaker: HTTP 502"} and len(errors) == 12
+            latest = await service.latest(task.id, kinds=("error",))
+            assert {event.data["error"] for event in latest.events} == {one.error for one in errors}
+            failed = await ended(service, dead)
+            assert (failed.state, failed.progress.failed, failed.progress.refused) == (TaskState.FAILED, 1, 0)
+            assert failed.errors_by_class == {"connection": 1}
+            health = await service.health()
+            assert health.errors_by_class == {"http_5xx": 12, "connection": 1} and health.success_rate == 0.0714
+
+    run(work())
+
+
 def test_what_cannot_be_submitted(tmp_path: Path) -> None:
     async def work() -> None:
         config = config_for(tmp_path, allow_private=False, max_pending_tasks=1, max_concurrent_tasks=1)

@@ -22,7 +22,7 @@ from weft.engine.reader import READ_AT_ONCE, Reader
 from weft.errors import BadInput, WeftError
 from weft.jobs.crawls import progress_of
 from weft.jobs.errors import EngineAway
-from weft.jobs.model import Task, TaskState, error_class
+from weft.jobs.model import Task, TaskState, error_class, error_text
 from weft.jobs.service import JobEvent
 from weft.jobs.store.contract import JobStore
 from weft.telemetry import Log
@@ -290,5 +290,6 @@ def job_event(event: Event) -> JobEvent:
         if what is None:
             kind, data = "page", data | {"title": event.title, "length": event.length}
         else:
-            kind, data = "error", data | {"error": event.error, "error_class": str(what)}
+            text = error_text(event.status, event.error)
+            kind, data = "error", data | {"error": text, "error_class": str(what)}
     return JobEvent(kind=kind, number=event.number, at=event.at, data=data)

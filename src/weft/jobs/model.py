@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from weft.engine.model import CAUSED
 from weft.records import Reason
 
 Scope = Literal["any", "domain", "host", "prefix"]
@@ -59,13 +60,13 @@ class FinishReason(StrEnum):
     MAX_MEMORY = "max_memory"  # its URLs left no room for a page
     CANCELLED = "cancelled"
     TOO_MANY_ERRORS = "too_many_errors"  # it ended by itself, and no page was scraped
-    REFUSED = "refused"  # nothing of it could be asked for: a site that cannot be reached, addresses, scope
+    REFUSED = "refused"  # nothing of it may be asked for: addresses, scope, patterns
     EXPIRED = "expired"  # it was PENDING for too long
     ERROR = "error"  # the engine could not run it; the task's `message` says why
 
 
 class ErrorClass(StrEnum):
-    """What kind of failure a page had. `robots` and `blocked` are refusals, not failures."""
+    """Why a URL gave no page."""
 
     TIMEOUT = "timeout"
     CONNECTION = "connection"  # connect, reset, truncated, protocol
@@ -74,9 +75,7 @@ class ErrorClass(StrEnum):
     HTTP_4XX = "http_4xx"
     HTTP_5XX = "http_5xx"
     ROBOTS = "robots"
-    # Not asked for: a site that cannot be reached (its robots.txt is asked for first), an open breaker, a refused
-    # address, a long Retry-After, a limit.
-    BLOCKED = "blocked"
+    BLOCKED = "blocked"  # not asked for: a refused address, a trap, a limit, or a breaker whose cause is not known
     TOO_LARGE = "too_large"
     PARSE = "parse"
     OTHER = "other"
@@ -118,6 +117,11 @@ _ERRORS: Mapping[str, ErrorClass] = {
     "http_5xx": ErrorClass.HTTP_5XX,
     str(Reason.ROBOTS): ErrorClass.ROBOTS,
 }
+# Not asked for, because of the site or of a limit of ours: the page is missing, and nobody decided that it should be.
+# The other reasons apply what the caller, the site's owner or the service's operator has decided.
+_LOSSES = frozenset(
+    {Reason.BREAKER, Reason.RETRY_AFTER, Reason.ROBOTS_UNREACHABLE, Reason.DROPPED, Reason.BUDGET}
+)
 
 
 def error_class(status: int, error: str) -> ErrorClass | None:
@@ -128,14 +132,27 @@ def error_class(status: int, error: str) -> ErrorClass | None:
     if kind.startswith("redirect to "):  # a page whose target is refused for a reason
         return _ERRORS.get(kind.removeprefix("redirect to "), ErrorClass.BLOCKED)
     if status >= 400 and kind in _REASONS | {""}:  # 503 with a Retry-After that nobody waits for is a 503
-        return ErrorClass.HTTP_5XX if status >= 500 else ErrorClass.HTTP_4XX
+        return _http_class(status)
+    if kind in CAUSED:
+        return _cause_class(error.partition(": ")[2])
     return _ERRORS.get(kind) or (ErrorClass.BLOCKED if kind in _REASONS else ErrorClass.OTHER)
 
 
-def cause_class(error: str) -> ErrorClass | None:
-    """The class of what went wrong with a site's robots.txt, where that was no answer; None for any other error."""
-    kind, _, cause = error.partition(": ")
-    return _ERRORS.get(cause.partition(":")[0]) if kind == Reason.ROBOTS_UNREACHABLE else None
+def _cause_class(cause: str) -> ErrorClass:
+    """The class of what made a site unreachable: of its robots.txt, or of the failure that opened its breaker."""
+    kind = cause.partition(":")[0]
+    if kind.startswith("HTTP ") and kind[5:].isdecimal():
+        return _http_class(int(kind[5:]))
+    return _ERRORS.get(kind, ErrorClass.BLOCKED)
+
+
+def _http_class(status: int) -> ErrorClass:
+    return ErrorClass.HTTP_5XX if status >= 500 else ErrorClass.HTTP_4XX
+
+
+def error_text(status: int, error: str) -> str:
+    """What is reported of a URL without a page: never empty."""
+    return error or f"HTTP {status}"
 
 
 def outcome(status: int, error: str) -> Outcome | None:
@@ -145,6 +162,8 @@ def outcome(status: int, error: str) -> Outcome | None:
         return None if 300 <= status < 400 and status != 304 else Outcome.COMPLETED
     if status in GONE_STATUSES and not error:
         return Outcome.GONE
+    if not status and error.partition(":")[0] in _LOSSES:
+        return Outcome.FAILED
     return Outcome.REFUSED if what in (ErrorClass.ROBOTS, ErrorClass.BLOCKED) else Outcome.FAILED
 
 
@@ -259,14 +278,17 @@ def ending(progress: Progress, reason: FinishReason, partial_results_ok: bool) -
 
     By itself (done, max_pages): COMPLETED when no page failed, PARTIAL when some did and some did not, FAILED when
     none was scraped or nothing could be asked for. 404, 410 and what robots.txt says are outcomes: a task that met
-    nothing else is COMPLETED. At the deadline, or out of memory, it is PARTIAL, with or without results.
+    nothing else is COMPLETED. At the deadline, out of memory, or done with URLs left, it is PARTIAL, with or without
+    results.
     `partial_results_ok: false` makes FAILED of PARTIAL.
     """
     if reason is FinishReason.CANCELLED:
         return TaskState.CANCELLED, reason
     if reason in (FinishReason.EXPIRED, FinishReason.ERROR, FinishReason.REFUSED):
         return TaskState.FAILED, reason
-    if reason in (FinishReason.DEADLINE, FinishReason.MAX_MEMORY) or (progress.failed and progress.completed):
+    is_cut_off = reason in (FinishReason.DEADLINE, FinishReason.MAX_MEMORY)
+    is_cut_off = is_cut_off or (reason is FinishReason.DONE and progress.queued > 0)
+    if is_cut_off or (progress.failed and progress.completed):
         state = TaskState.PARTIAL
     elif progress.failed:
         state, reason = TaskState.FAILED, FinishReason.TOO_MANY_ERRORS

@@ -197,7 +197,7 @@ def test_slots_are_kept_and_filled_as_they_become_free(stage: Stage) -> None:
         (EndReason.DONE, {"200": 3, "404": 1, "301": 2, "0 robots": 1}, 0, ("COMPLETED", "done")),
         (EndReason.DONE, {"200": 3, "0 timeout": 1}, 0, ("PARTIAL", "done")),
         (EndReason.DONE, {"500": 3, "404": 1}, 0, ("FAILED", "too_many_errors")),
-        (EndReason.BUDGET, {"200": 1}, 4, ("COMPLETED", "done")),
+        (EndReason.BUDGET, {"200": 1}, 4, ("PARTIAL", "done")),
         (EndReason.MAX_PAGES, {"200": 3}, 4, ("COMPLETED", "max_pages")),
         (EndReason.DEADLINE, {"200": 3}, 4, ("PARTIAL", "deadline")),
         (EndReason.CANCELLED, {"200": 3}, 4, ("CANCELLED", "cancelled")),

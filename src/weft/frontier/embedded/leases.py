@@ -395,13 +395,16 @@ class Leases(State):
             self._save_site(state.site)
             clock.log_changes(before, state.site.key, section, trust)
         if clock.broken(section, trust):
-            self._give_up(state.site, trust)
+            self._give_up(state.site, trust, f"HTTP {ended.outcome}" if ended.outcome.isdecimal() else ended.outcome)
 
-    def _give_up(self, site: Site, trust: str) -> None:
-        """What the crawls of one trust have at a site is rejected: its breaker has stayed open for too long."""
+    def _give_up(self, site: Site, trust: str, cause: str = "") -> None:
+        """What the crawls of one trust have at a site is rejected: its breaker has stayed open for too long.
+
+        `cause`: how the last request to the site failed, where that is known.
+        """
         for lane in site.all_lanes():
             if lane.crawl.trust == trust:
-                self._reject(lane, Reason.BREAKER)
+                self._reject(lane, Reason.BREAKER, cause)
 
     def _end_lease(self, state: LiveLease, outcome: Outcome, batch: int) -> None:
         lane, item = state.lane, state.item
@@ -451,7 +454,7 @@ class Leases(State):
         lane.crawl.flight -= 1
         self._queues.unblock(lane.crawl)
 
-    def _reject(self, lane: Lane, reason: Reason) -> None:
+    def _reject(self, lane: Lane, reason: Reason, detail: str = "") -> None:
         """Empties a lane; `rejections` returns its items."""
         waiting = list(lane.items())
         self._queues.queued -= lane.queued
@@ -463,7 +466,7 @@ class Leases(State):
                 self._reject_robots(item, lane, reason)
             elif not self._queues.is_void(lane.crawl, item):
                 self._mark_ended(item, lane.crawl)
-                self._rejected.append(Rejection(item, lane.crawl.number, reason))
+                self._rejected.append(Rejection(item, lane.crawl.number, reason, detail))
                 self._rejected_out[item.item] = OpenItem(lane.crawl.number, item)
         if count := len(self._rejected) - before:
             log_change(reason, lane.key, count)

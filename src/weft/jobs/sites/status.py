@@ -107,8 +107,9 @@ def _health(site: Site, live: Status | None, state: model.State, now: float) -> 
         pages, rate, errors = last.pages, last.success_rate, last.errors_by_class
     else:
         pages, rate, errors = 0, None, {}
+    is_failing = live is not None and rate is not None and rate < site.file.min_success_rate
     return SiteHealth(
-        site=site.name, state=state, is_healthy=not site.failures, breaker=site.breaker, pages=pages,
+        site=site.name, state=state, is_healthy=not site.failures and not is_failing, breaker=site.breaker, pages=pages,
         success_rate=rate, errors_by_class=errors, failures=site.failures, last_success_at=site.last_success_at,
         paused_until=site.paused_until, message=_said(site, now),
     )  # fmt: skip
@@ -119,8 +120,7 @@ def _said(site: Site, now: float) -> str:
     if not site.failures or site.last is None:
         return ""
     last = site.last
-    kinds = last.causes or last.errors_by_class
-    errors = ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items()))
+    errors = ", ".join(f"{kind} {count:,}" for kind, count in sorted(last.errors_by_class.items()))
     why = last.message or errors or str(last.reason)
     said = f"its last run ended {last.state} ({why})"
     if errors:
