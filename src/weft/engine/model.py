@@ -71,6 +71,8 @@ class Standing(Struct, frozen=True, kw_only=True):
     reasons: dict[str, int] = {}  # refusals by reason
     ends: dict[str, int] = {}  # URLs that have ended, each once, by status and kind of error: "200", "0 robots"
     note: str = ""  # why the engine as a whole stands still: a full disk, ...
+    waiting_for: str = ""  # why a running crawl with URLs left asks nothing now: a short cause, empty while it works
+    waiting_until: float | None = None  # wall clock: when that is over, as far as known
 
 
 class Blocked(Struct, frozen=True):
