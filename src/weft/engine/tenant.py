@@ -202,6 +202,7 @@ class Tenant(RunningCrawl):
         record, progress, at = self.record, self.progress, self._embedded.crawl_standing(self.number)
         status, now = progress.status, time.monotonic()
         looks = [look for look in self._looks if now - look[0] < RATE_WINDOW]
+        waiting_for, waiting_until = self._waiting(note)
         span_s = now - looks[0][0] if looks else 0.0
         return Standing(
             name=self.name,
@@ -230,4 +231,18 @@ class Tenant(RunningCrawl):
             reasons={str(reason): count for reason, count in progress.refused.items() if count},
             ends=self._ends(),
             note=note,
+            waiting_for=waiting_for,
+            waiting_until=waiting_until,
         )
+
+    def _waiting(self, note: str) -> tuple[str, float | None]:
+        """Why nothing of it is requested now, and until when (wall clock). `note`: why the whole engine waits."""
+        if self.record.state not in (State.RUNNING, State.PAUSED):
+            return "", None
+        if note and self.record.state is State.RUNNING:
+            return note, None
+        waiting = self._embedded.waiting(self.number)
+        if waiting is None:
+            return "", None
+        until = waiting.until
+        return waiting.cause, None if until is None else time.time() + until - self._embedded.now()

@@ -233,8 +233,10 @@ class Leases(State):
             return None
         due = self._machine_due(clock, _machine_key(site, clock), lane.crawl, now)
         if due > now:  # another process of this user has asked this site, or is about to
+            site.held = (now if site.held is None else site.held[0], due)
             self._queues.wheel.put(site, due, now)
             return None
+        site.held = None
         if clock.broken(section, trust):
             self._give_up(site, trust)
         item = self._take(site, lane, now)

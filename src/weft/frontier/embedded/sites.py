@@ -292,7 +292,7 @@ class Lane:
 class Site:
     """One politeness key with everything that waits for it."""
 
-    __slots__ = ("clock", "gone", "idle", "key", "lanes", "out", "paused", "served", "tick")
+    __slots__ = ("clock", "gone", "held", "idle", "key", "lanes", "out", "paused", "served", "tick")
 
     def __init__(self, key: str, clock: PolitenessClock) -> None:
         self.key = key
@@ -304,6 +304,7 @@ class Site:
         self.gone = False  # it was forgotten, or is at rest: another object may stand for the key
         self.out = 0  # leases
         self.served = 0  # leases since it was woken
+        self.held: tuple[float, float] | None = None  # another process asks it: since when we wait, and until when
 
     @property
     def rank(self) -> int:
