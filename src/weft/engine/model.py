@@ -76,8 +76,6 @@ class Standing(Struct, frozen=True, kw_only=True):
     waiting_for: str = ""  # why a running crawl with URLs left asks nothing now: a short cause, empty while it works
     waiting_until: float | None = None  # wall clock: when that is over, as far as known
     note: str = ""  # why the engine as a whole stands still: a full disk, ...
-    waiting_for: str = ""  # why a running crawl with URLs left asks nothing now: a short cause, empty while it works
-    waiting_until: float | None = None  # wall clock: when that is over, as far as known
 
 
 class Blocked(Struct, frozen=True):

@@ -391,22 +391,21 @@ class Leases(State):
             if (ended.retry_after_s or 0.0) > section.max_retry_after_s:
                 for lane in state.site.all_lanes():
                     self._reject(lane, Reason.RETRY_AFTER)
+        if ended.ok is False:
+            state.site.failure = f"HTTP {ended.outcome}" if ended.outcome.isdecimal() else ended.outcome
         if ended.ok is not None:
             clock.answered(ended.lease.item, ended.ok, ended.at, section, trust)
         if before != clock.logged_state(trust) or ended.slow_down:
             self._save_site(state.site)
             clock.log_changes(before, state.site.key, section, trust)
         if clock.broken(section, trust):
-            self._give_up(state.site, trust, f"HTTP {ended.outcome}" if ended.outcome.isdecimal() else ended.outcome)
+            self._give_up(state.site, trust)
 
-    def _give_up(self, site: Site, trust: str, cause: str = "") -> None:
-        """What the crawls of one trust have at a site is rejected: its breaker has stayed open for too long.
-
-        `cause`: how the last request to the site failed, where that is known.
-        """
+    def _give_up(self, site: Site, trust: str) -> None:
+        """What the crawls of one trust have at a site is rejected: its breaker has stayed open for too long."""
         for lane in site.all_lanes():
             if lane.crawl.trust == trust:
-                self._reject(lane, Reason.BREAKER, cause)
+                self._reject(lane, Reason.BREAKER, site.failure)
 
     def _end_lease(self, state: LiveLease, outcome: Outcome, batch: int) -> None:
         lane, item = state.lane, state.item
