@@ -75,6 +75,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     ends: dict[str, int] = {}  # URLs that have ended, each once, by status and kind of error: "200", "0 robots"
     waiting_for: str = ""  # why a running crawl with URLs left asks nothing now: a short cause, empty while it works
     waiting_until: float | None = None  # wall clock: when that is over, as far as known
+    is_held: bool = False  # nothing of it is requested until `resume`, although its state is that of a crawl that runs
     note: str = ""  # why the engine as a whole stands still: a full disk, ...
 
 

@@ -34,6 +34,7 @@ class Record(Struct, kw_only=True):
     settings: dict[str, Any]
     opened_with: dict[str, Any] = {}  # as it was opened, before any edit: by this it is known when it is opened again
     state: State = State.OPEN
+    is_held: bool = False  # see `Standing.is_held`
     reason: EndReason | None = None
     roots: list[str] = []  # where its seeds are, as far as scope and sitemaps depend on it
     weight: float = 1.0
@@ -230,6 +231,7 @@ class Tenant(RunningCrawl):
             errors={kind: count for kind, count in progress.errors.items() if count},
             reasons={str(reason): count for reason, count in progress.refused.items() if count},
             ends=self._ends(),
+            is_held=record.is_held,
             note=note,
             waiting_for=waiting_for,
             waiting_until=waiting_until,
@@ -237,8 +239,8 @@ class Tenant(RunningCrawl):
 
     def _waiting(self, note: str) -> tuple[str, float | None]:
         """Why nothing of it is requested now, and until when (wall clock). `note`: why the whole engine waits."""
-        if self.record.state not in (State.RUNNING, State.PAUSED):
-            return "", None
+        if self.record.state not in (State.RUNNING, State.PAUSED) or self.record.is_held:
+            return "", None  # the caller who holds it knows why
         if note and self.record.state is State.RUNNING:
             return note, None
         waiting = self._embedded.waiting(self.number)

@@ -9,8 +9,10 @@ state is final; in every answer `discovered = completed + gone + failed + refuse
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -43,6 +45,8 @@ class TaskState(StrEnum):
 TERMINAL = frozenset({TaskState.COMPLETED, TaskState.PARTIAL, TaskState.FAILED, TaskState.CANCELLED})
 LIVE = frozenset(TaskState) - TERMINAL
 STARTED = frozenset({TaskState.RUNNING, TaskState.PAUSED})
+FOR_SLOT = "slot"  # what a task waits for that could run
+FOR_RESUME = "resume"  # what one waits for that is paused
 # state -> the states that may follow it
 NEXT: Mapping[TaskState, frozenset[TaskState]] = {
     TaskState.PENDING: frozenset({TaskState.RUNNING, TaskState.FAILED, TaskState.CANCELLED}),
@@ -119,9 +123,7 @@ _ERRORS: Mapping[str, ErrorClass] = {
 }
 # Not asked for, because of the site or of a limit of ours: the page is missing, and nobody decided that it should be.
 # The other reasons apply what the caller, the site's owner or the service's operator has decided.
-_LOSSES = frozenset(
-    {Reason.BREAKER, Reason.RETRY_AFTER, Reason.ROBOTS_UNREACHABLE, Reason.DROPPED, Reason.BUDGET}
-)
+_LOSSES = frozenset({Reason.BREAKER, Reason.RETRY_AFTER, Reason.ROBOTS_UNREACHABLE, Reason.DROPPED, Reason.BUDGET})
 
 
 def error_class(status: int, error: str) -> ErrorClass | None:
@@ -252,12 +254,21 @@ class Task(Struct, frozen=True, kw_only=True):
     progress: Progress = Progress()  # final once the task is; while it runs the engine knows better
     errors_by_class: dict[str, int] = {}
     last_number: int = 0  # of its last event, once it is terminal
+    # Of a RUNNING or PAUSED task that holds no slot: FOR_RESUME, FOR_SLOT, or what the engine says that it waits for,
+    # and until when. Empty: it holds one.
+    waiting_for: str = ""
+    waiting_until: float | None = None
     version: int = 1  # grows with every step
 
     @property
     def is_terminal(self) -> bool:
         """Whether nothing more will happen to it."""
         return self.state.is_terminal
+
+    @property
+    def holds_slot(self) -> bool:
+        """Whether it takes one of the slots of its lane."""
+        return self.state in STARTED and not self.waiting_for
 
     def duration_s(self, now: float) -> float:
         """How long it has run; 0 while PENDING."""
@@ -266,6 +277,31 @@ class Task(Struct, frozen=True, kw_only=True):
     def remaining_s(self, now: float) -> float | None:
         """Until its deadline; None before it has started and after it has ended."""
         return None if self.deadline_at is None or self.is_terminal else max(0.0, self.deadline_at - now)
+
+
+def waiting_of(task: Task, cause: str = "", until: float | None = None) -> tuple[str, float | None]:
+    """What a task waits for and until when (to the second), as far as known; `cause` and `until`: as the engine has it
+    of a task that holds a slot."""
+    if task.is_terminal:
+        return "", None
+    if task.state is not TaskState.RUNNING:
+        return FOR_SLOT if task.state is TaskState.PENDING else FOR_RESUME, None
+    waiting_for, until = (task.waiting_for, task.waiting_until) if task.waiting_for else (cause, until)
+    return waiting_for, float(math.ceil(until)) if waiting_for and until is not None else None
+
+
+def waiting_text(task: Task, waiting_for: str, until: float | None) -> str:
+    """The same for a person; empty if it waits for nothing."""
+    if task.state is TaskState.PENDING or not waiting_for:
+        return ""
+    if waiting_for == FOR_RESUME:
+        return "paused: resume it to continue; its deadline runs on"
+    if waiting_for == FOR_SLOT:
+        return "it can continue, and waits for a free slot: it gets the next one"
+    text = f"it waits: {waiting_for}"
+    if until is not None:
+        text += f", until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return text if task.holds_slot else f"{text}; other tasks use its slot until then"
 
 
 def new_task_id() -> str:

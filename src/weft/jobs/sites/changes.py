@@ -83,7 +83,10 @@ class Comparison:
             return _Found("unchanged", visit(row) if row.length else None)
         no_page = PastVisit(row.url, "", row.fetched_at)
         became = outcome(row.status, row.error)
-        if became in (Outcome.FAILED, Outcome.REFUSED):  # as the task counts them, whether a page was there before or not
+        if became in (
+            Outcome.FAILED,
+            Outcome.REFUSED,
+        ):  # as the task counts them, whether a page was there before or not
             return _Found(str(became), no_page if before is None else None)
         if not digest:
             return _Found("", no_page if before is None else None)
