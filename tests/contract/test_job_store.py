@@ -18,6 +18,8 @@ from msgspec import structs
 from weft.errors import BadInput
 from weft.jobs.errors import KeyReused, LeaseLost, QueueFull, StoreDamaged
 from weft.jobs.model import (
+    FOR_RESUME,
+    FOR_SLOT,
     LIVE,
     STARTED,
     TERMINAL,
@@ -29,7 +31,7 @@ from weft.jobs.model import (
     TaskState,
     new_task_id,
 )
-from weft.jobs.store import listing
+from weft.jobs.store import listing, sqlite_slots
 from weft.jobs.store.contract import Finish, Idempotency, JobStore, Totals
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.webhooks.model import Attempt, Hook, HookEvent, HookState
@@ -289,11 +291,81 @@ def test_of_owners_with_as_many_the_one_not_served_for_longest_is_next(store: Jo
     assert got == ["a", "b", "a", "b"]
 
 
-def test_how_many_wait_in_front(store: JobStore) -> None:
+def test_a_task_that_waits_frees_its_slot_and_has_the_next_before_any_that_is_pending(
+    store: JobStore, open_store: Open
+) -> None:
+    tasks, mine = [submit(store) for _ in range(4)], fence(store)
+    first, second = store.claim(Lane.TASK, 2, at=NOW, fence=mine)
+    waits = store.release_slot(first.id, "breaker", NOW + 300, version=first.version, fence=mine)
+    assert waits is not None and not waits.holds_slot and waits.state is TaskState.RUNNING
+    assert store.release_slot(first.id, "slot", None, version=first.version, fence=mine) is None, "it has changed since"
+    other = open_store()  # what another process sees
+    assert other.get(first.id) == waits and other.waiting() == {(Lane.TASK, TaskState.RUNNING): 1}
+    assert [task.id for task in other.started(with_slot=True)] == [second.id]
+    assert other.is_claimable(Lane.TASK, 2)
+    (third,) = store.claim(Lane.TASK, 2, at=NOW + 1, fence=mine)
+    assert third.id == tasks[2].id and not other.is_claimable(Lane.TASK, 2)
+    ready = store.release_slot(first.id, FOR_SLOT, None, version=waits.version, fence=mine)
+    assert ready is not None and store.claim(Lane.TASK, 2, at=NOW + 2, fence=mine) == []
+    store.move(third.id, TaskState.COMPLETED, expect=STARTED, at=NOW, finish=DONE)
+    (again,) = store.claim(Lane.TASK, 2, at=NOW + 3, fence=mine)
+    assert (again.id, again.started_at, again.waiting_for, again.waiting_until) == (first.id, NOW, "", None)
+    assert again.holds_slot and store.waiting() == {}
+
+
+def test_a_paused_task_without_a_slot_stays_without_one_when_it_is_resumed(store: JobStore) -> None:
+    submit(store), submit(store)
+    mine = fence(store)
+    (task,) = store.claim(Lane.TASK, 1, at=NOW, fence=mine)
+    paused = store.move(task.id, TaskState.PAUSED, expect=LIVE, at=NOW)
+    assert paused is not None and paused.holds_slot, "until the engine asks for nothing more"
+    assert store.release_slot(task.id, FOR_RESUME, None, version=paused.version, fence=mine) is not None
+    assert len(store.claim(Lane.TASK, 1, at=NOW, fence=mine)) == 1
+    resumed = store.move(task.id, TaskState.RUNNING, expect={TaskState.PAUSED}, at=NOW)
+    assert resumed is not None and (resumed.waiting_for, resumed.holds_slot) == (FOR_SLOT, False)
+    again = store.move(task.id, TaskState.PAUSED, expect=LIVE, at=NOW)
+    assert again is not None and again.waiting_for == FOR_RESUME
+    ended = store.move(task.id, TaskState.PARTIAL, expect=STARTED, at=NOW, finish=DONE)
+    assert ended is not None and ended.waiting_for == "" and store.waiting() == {}
+    assert store.release_slot(task.id, FOR_SLOT, None, version=ended.version, fence=mine) is None
+
+
+def test_slots_that_are_given_again_go_round_the_owners_in_their_order(store: JobStore) -> None:
+    for owner in "aaab":
+        submit(store, owner)
+    mine = fence(store)
+    tasks = store.claim(Lane.TASK, 4, at=NOW, fence=mine)
+    for task in sorted(tasks, key=lambda one: one.owner):
+        store.release_slot(task.id, FOR_SLOT, None, version=task.version, fence=mine)
+    own = [task.id for task in tasks if task.owner == "a"]
+    got = [task for slots in range(1, 5) for task in store.claim(Lane.TASK, slots, at=NOW, fence=mine)]
+    assert "".join(task.owner for task in got) == "baaa", "b was not served for longest"
+    assert [task.id for task in got if task.owner == "a"] == own, "the one that has waited for longest first"
+
+
+def test_an_owner_has_no_more_slots_than_its_limit_and_what_waits_has_a_bound(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_slots, "MOST_WAITING", 2)
+    for owner in "aaaab":
+        submit(store, owner)
+    mine = fence(store)
+    first, other = store.claim(Lane.TASK, 5, at=NOW, fence=mine, per_owner=1)
+    assert (first.owner, other.owner) == ("a", "b") and not store.is_claimable(Lane.TASK, 5, 1)
+    for _ in range(2):
+        released = store.release_slot(first.id, FOR_RESUME, None, version=first.version, fence=mine)
+        assert released is not None
+        found = store.claim(Lane.TASK, 5, at=NOW, fence=mine, per_owner=1)
+        first = found[0] if found else first
+    assert found == [] and not store.is_claimable(Lane.TASK, 5, 1), "two of its tasks wait without a slot"
+
+
+def test_how_many_of_an_owner_wait_in_front(store: JobStore) -> None:
+    submit(store, "another")
     tasks = [submit(store) for _ in range(3)]
     submit(store, lane=Lane.SCRAPE)
     assert [store.waiting_before(task) for task in tasks] == [0, 1, 2]
-    store.claim(Lane.TASK, 1, at=NOW, fence=fence(store))
+    store.claim(Lane.TASK, 2, at=NOW, fence=fence(store))
     assert store.waiting_before(tasks[2]) == 1
 
 

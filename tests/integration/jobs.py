@@ -97,8 +97,9 @@ def home(web: SyntheticWeb, number: int = 0) -> str:
 class Articles:
     """A site in this process: `/` links to articles that take their time; `/hang/N` never answers, `/fail/N` fails."""
 
-    def __init__(self, links: list[str], article_s: float = 0.0) -> None:
+    def __init__(self, links: list[str], article_s: float = 0.0, address: str = "127.9.0.1") -> None:
         self.links = links
+        self.address = address
         self.article_s = article_s
         self.is_broken = False  # every page answers 502
         self.asked: list[tuple[float, str]] = []
@@ -107,13 +108,13 @@ class Articles:
     @property
     def url(self) -> str:
         assert self._server is not None
-        return f"http://127.9.0.1:{self._server.sockets[0].getsockname()[1]}/"
+        return f"http://{self.address}:{self._server.sockets[0].getsockname()[1]}/"
 
     def times(self, path: str) -> list[float]:
         return [at for at, asked in self.asked if asked.startswith(path)]
 
     async def __aenter__(self) -> Articles:
-        self._server = await asyncio.start_server(self._connected, "127.9.0.1", 0)
+        self._server = await asyncio.start_server(self._connected, self.address, 0)
         return self
 
     async def __aexit__(self, *_: object) -> None:

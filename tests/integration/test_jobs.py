@@ -182,16 +182,28 @@ def test_pause_resume_and_cancel(tmp_path: Path) -> None:
         site = Articles([f"/article/{n}" for n in range(400)])
         async with site, serving(config_for(tmp_path, job_delay_seconds=0.02, max_concurrent_tasks=1)) as (service, _):
             task = await submit(service, site.url, scope="host")
-            waiting = await submit(service, site.url)
+            waiting = await submit(service, site.url, max_depth=0)
             await until(service, task, lambda status: status.progress.completed > 5)
-            assert (await service.status(waiting.id)).waiting_before == 0
+            queued = await service.status(waiting.id)
+            assert (queued.waiting_before, queued.waiting_for, queued.message) == (0, "slot", "")
             assert (await service.pause(task.id)).state is TaskState.PAUSED
             assert (await service.pause(task.id)).state is TaskState.PAUSED
-            await until(service, task, lambda status: not status.progress.in_flight)
+            paused = await until(service, task, lambda status: not status.task.holds_slot)
+            assert (paused.waiting_for, paused.progress.in_flight) == ("resume", 0) and "resume it" in paused.message
+            # Its slot is another's meanwhile, and then one that waits behind that one's.
+            assert (await ended(service, waiting)).state is TaskState.COMPLETED
+            other, waiting = await submit(service, f"{site.url}hang/1"), await submit(service, site.url)
+            await until(service, other, lambda status: status.progress.in_flight == 1)
             asked = len(site.asked)
+            resumed = await service.resume(task.id)
+            assert (resumed.state, resumed.holds_slot) == (TaskState.RUNNING, False)
+            status = await service.status(task.id)
+            assert status.waiting_for == "slot" and "waits for a free slot" in status.message
+            lane = (await service.health()).lanes["task"]
+            assert (lane.available, lane.running, lane.waiting, lane.pending) == (0, 2, 1, 1)
             await asyncio.sleep(0.5)
-            assert len(site.asked) == asked
-            assert (await service.resume(task.id)).state is TaskState.RUNNING
+            assert len(site.asked) == asked, "nothing of it is requested before it has a slot"
+            await service.cancel(other.id)
             before = (await until(service, task, lambda status: len(site.asked) > asked + 5)).progress.completed
             cancelled = await service.cancel(task.id)
             assert (cancelled.state, cancelled.finish_reason) == (TaskState.CANCELLED, FinishReason.CANCELLED)
@@ -203,12 +215,50 @@ def test_pause_resume_and_cancel(tmp_path: Path) -> None:
                 await service.pause(task.id)
             with pytest.raises(TaskFinished):
                 await service.resume(task.id)
-            # Its slot is free; one that waits can be cancelled, too, and has all of its order left.
+            # Its slot is free, and was not taken by the one that was pending; one that waits can be cancelled, too, and
+            # has all of its order left.
             await until(service, waiting, lambda status: status.task.state is TaskState.RUNNING)
             third = await submit(service, site.url)
             assert (await service.cancel(third.id)).progress.queued == 1
             (last,) = [event async for event in service.events(third.id)]
             assert (last.number, last.data["state"]) == (1, "CANCELLED")
+
+    run(work())
+
+
+def test_a_task_behind_a_breaker_leaves_its_slot_to_one_that_can_work(tmp_path: Path) -> None:
+    async def work() -> None:
+        config = config_for(tmp_path, max_concurrent_tasks=1, breaker_failures=2, breaker_reset_seconds=300)
+        async with (
+            Articles([]) as dead,
+            Articles(["/article/1"], address="127.9.0.2") as well,
+            serving(config, workers=2) as (service, engine),
+        ):
+            dead.is_broken = True
+            urls = [f"{dead.url}{n}" for n in range(9)]
+            stuck = await submit(service, *urls, is_batch=True, retry_attempts=0, max_concurrent_articles=1)
+            healthy = await submit(service, well.url)
+            events = service.events(stuck.id)
+            done = await ended(service, healthy)
+            assert (done.state, done.progress.completed) == (TaskState.COMPLETED, 2)
+            status = await service.status(stuck.id)
+            assert (status.task.state, status.task.holds_slot) == (TaskState.RUNNING, False)
+            assert status.waiting_for == "circuit breaker of 127.9.0.1" and status.waiting_until is not None
+            assert "it waits: circuit breaker of 127.9.0.1, until" in status.message
+            assert 0 < status.waiting_until - time.time() < 302
+            async for event in events:  # its readers see that it waits, and no pause
+                assert event.data.get("state") != "PAUSED"
+                if event.data.get("waiting_for") == status.waiting_for and event.data["message"] == status.message:
+                    break
+            asked = len(dead.asked)
+            assert engine.pid is not None
+            os.kill(engine.pid, signal.SIGKILL)  # it is held after a kill, too
+            again = await ended(service, await submit(service, well.url))
+            assert again.state is TaskState.COMPLETED and len(dead.asked) == asked
+            assert not (await service.status(stuck.id)).task.holds_slot
+            last = await service.cancel(stuck.id)
+            assert (last.state, last.progress.failed, last.progress.queued) == (TaskState.CANCELLED, 2, 7)
+            assert last.waiting_for == ""
 
     run(work())
 
@@ -283,6 +333,31 @@ def test_a_site_that_fails_is_blocked_for_all_tasks_and_tried_again_once(tmp_pat
             assert site.asked[asked][0] - site.asked[asked - 1][0] > blocked_s / 2, "nothing was asked while blocked"
             while (await service.health()).blocked_domains:
                 await asyncio.sleep(0.05)
+
+    run(work())
+
+
+def test_pages_that_a_breaker_gave_up_and_a_dead_host_have_failed_and_say_why(tmp_path: Path) -> None:
+    async def work() -> None:
+        config = config_for(tmp_path, breaker_failures=3, breaker_reset_seconds=0.1)
+        async with Articles([]) as site, serving(config) as (service, _):
+            urls = [f"{site.url}first", *(f"{site.url}fail/{n}" for n in range(12))]
+            task = await submit(service, *urls, is_batch=True, retry_attempts=1, max_concurrent_articles=1)
+            dead = await submit(service, "http://127.9.9.9:9/", retry_attempts=0)
+            done = await ended(service, task)
+            assert (done.state, done.finish_reason) == (TaskState.PARTIAL, FinishReason.DONE), done
+            assert (done.progress.completed, done.progress.failed, done.progress.refused) == (1, 12, 0)
+            assert done.errors_by_class == {"http_5xx": 12} and done.progress.success_rate == 0.0769
+            assert len(site.asked) < 24, "its breaker gave up before each had its two tries"
+            _, errors = await everything(service, task)
+            assert {one.error for one in errors} <= {"HTTP 502", "breaker: HTTP 502"} and len(errors) == 12
+            latest = await service.latest(task.id, kinds=("error",))
+            assert {event.data["error"] for event in latest.events} == {one.error for one in errors}
+            failed = await ended(service, dead)
+            assert (failed.state, failed.progress.failed, failed.progress.refused) == (TaskState.FAILED, 1, 0)
+            assert failed.errors_by_class == {"connection": 1}
+            health = await service.health()
+            assert health.errors_by_class == {"http_5xx": 12, "connection": 1} and health.success_rate == 0.0714
 
     run(work())
 

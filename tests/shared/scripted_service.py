@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from weft.errors import BadInput
 from weft.jobs.errors import KeyReused, NoWebhook, QueueFull, TaskFinished, TaskUnknown
-from weft.jobs.model import STARTED, ErrorClass, FinishReason, Progress, Task, TaskState, new_task_id
+from weft.jobs.model import STARTED, ErrorClass, FinishReason, Progress, Task, TaskState, new_task_id, waiting_of
 from weft.jobs.service import (
     Failure,
     Health,
@@ -111,7 +111,9 @@ class ScriptedService:
             completed=sum(event.kind == "page" for event in events),
             failed=sum(event.kind == "error" for event in events),
         )
+        waiting_for, waiting_until = waiting_of(task)
         return Status(
+            waiting_for=waiting_for, waiting_until=waiting_until,
             task=task, progress=progress, errors_by_class={"http_5xx": progress.failed} if progress.failed else {},
             duration_s=task.duration_s(time.time()), remaining_s=task.remaining_s(time.time()),
             waiting_before=0 if task.state is TaskState.PENDING else None, number=self._numbered(task_id),

@@ -83,6 +83,8 @@ class Status(Struct, frozen=True):
     errors_by_class: dict[str, int]
     waiting_before: int | None
     last_event: int
+    waiting_for: str | None = None  # what it can do nothing without: `slot`, `resume`, or the cause in words
+    waiting_until: datetime | None = None  # when that is over, as far as known
 
     @property
     def has_ended(self) -> bool:
@@ -194,6 +196,9 @@ class Summary(Struct, frozen=True):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    message: str = ""
+    waiting_for: str | None = None  # as in `Status`
+    waiting_until: datetime | None = None
 
 
 class Listing(Struct, frozen=True):

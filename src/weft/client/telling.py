@@ -54,7 +54,8 @@ def said(status: Status) -> str:
         times += f", {_clock(status.remaining_seconds)} left"
     if status.waiting_before is not None:
         times = f"{status.waiting_before:,} tasks before it"
-    return " · ".join([*parts, times])
+    waits = [status.message] if status.waiting_for and status.message and not status.has_ended else []
+    return " · ".join([*parts, times, *waits])
 
 
 def _clock(seconds: float) -> str:

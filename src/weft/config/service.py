@@ -22,6 +22,9 @@ class JobsSection(Section, frozen=True, kw_only=True):
     """What runs at a time, how sites are treated by tasks, and how long tasks are kept."""
 
     max_tasks: Annotated[Positive, Help("tasks that run at a time")] = field(default=5, name="max_concurrent_tasks")
+    max_tasks_per_key: Annotated[
+        Positive | None, Help("tasks of one API key that run at a time; none: as many as there are slots")
+    ] = None
     max_scrapes: Annotated[Positive, Help("single pages and maps that run at a time")] = field(
         default=20, name="max_concurrent_scrapes"
     )

@@ -188,7 +188,7 @@ class Core:
         tenant = self._tenant(number, name, record)
         if number in self._with_rows:
             tenant.progress.take_up(self._store.stats(0, crawl=number))
-        if record.state is State.PAUSED:
+        if record.state is State.PAUSED or record.is_held:
             self._frontier.pause(number)
         elif record.state is State.RUNNING:
             tenant.clock_starts()
@@ -487,22 +487,33 @@ class Core:
         log.info("crawl edited", crawl=name, came_back=back)
         return self._standing(tenant.number)
 
-    def pause(self, name: str) -> Standing:
-        """Claims nothing of it, and keeps everything."""
+    def pause(self, name: str, held: bool = False) -> Standing:
+        """Claims nothing of it, and keeps everything. `held`: its state stays as it is, so that its readers see no
+        change; only `resume` and `Standing.is_held` know."""
         tenant = self._live(name)
-        if tenant.record.state is not State.PAUSED:
-            self._frontier.pause(tenant.number)
-            tenant.clock_stops()
+        if tenant.record.state is State.PAUSED or (held and tenant.record.is_held):
+            return self._standing(tenant.number)
+        self._frontier.pause(tenant.number)
+        tenant.clock_stops()
+        if held:
+            tenant.record.is_held = True
+            self._write_record(tenant)
+        else:
             self._change_state(tenant, State.PAUSED)
         return self._standing(tenant.number)
 
     def resume(self, name: str) -> Standing:
-        """Goes on with a crawl that is paused."""
+        """Goes on with a crawl that is paused or held."""
         tenant = self._live(name)
-        if tenant.record.state is State.PAUSED:
+        was_paused = tenant.record.state is State.PAUSED
+        if was_paused or tenant.record.is_held:
             self._frontier.pause(tenant.number, False)
             has_begun = bool(tenant.record.roots)
-            self._change_state(tenant, State.RUNNING if has_begun else State.OPEN)
+            tenant.record.is_held = False
+            if was_paused:
+                self._change_state(tenant, State.RUNNING if has_begun else State.OPEN)
+            else:
+                self._write_record(tenant)
             if has_begun:
                 tenant.clock_starts()
                 self._deadlines.watch(tenant)
@@ -572,6 +583,12 @@ class Core:
         tenant.record.state = state
         tenant.noted()
         self._put(tenant.number, tenant.name, tenant.record, state)
+        self._changed.add(tenant.number)
+        self._is_ahead = True
+
+    def _write_record(self, tenant: Tenant) -> None:
+        """Has the next commit write what is kept of it, without a new state."""
+        self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
         self._changed.add(tenant.number)
         self._is_ahead = True
 

@@ -138,8 +138,12 @@ class EngineLink:
         """Nothing of it is asked for until `resume`."""
         return msgspec.convert(await self.call("pause", name=name), Standing)
 
+    async def hold(self, name: str) -> Standing:
+        """The same without a change of its state: its readers see nothing of it."""
+        return msgspec.convert(await self.call("pause", name=name, held=True), Standing)
+
     async def resume(self, name: str) -> Standing:
-        """Goes on with a crawl that is paused."""
+        """Goes on with a crawl that is paused or held."""
         return msgspec.convert(await self.call("resume", name=name), Standing)
 
     async def cancel(self, name: str) -> Standing:

@@ -21,7 +21,7 @@ def open_clock(section: PolitenessSection) -> MachineClock | None:
     if not section.machine_clock:
         return None
     try:
-        return MachineClock(default_path())
+        return MachineClock(default_path(), longest_s=section.max_retry_after_s, request_s=section.lease_s)
     except Unusable as why:
         log.warning("the machine's politeness clock cannot be used", why=why)
         return None

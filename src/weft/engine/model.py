@@ -14,8 +14,11 @@ from enum import StrEnum
 from msgspec import Struct
 
 from weft.errors import BadInput
+from weft.records import Reason
 
 LONGEST_NAME = 200
+# Reasons that have a cause behind them, as in `breaker: HTTP 502` and `robots-unreachable: dns: no such name`.
+CAUSED = frozenset({Reason.BREAKER, Reason.ROBOTS_UNREACHABLE})
 
 
 class State(StrEnum):
@@ -70,6 +73,9 @@ class Standing(Struct, frozen=True, kw_only=True):
     errors: dict[str, int] = {}  # failures by kind
     reasons: dict[str, int] = {}  # refusals by reason
     ends: dict[str, int] = {}  # URLs that have ended, each once, by status and kind of error: "200", "0 robots"
+    waiting_for: str = ""  # why a running crawl with URLs left asks nothing now: a short cause, empty while it works
+    waiting_until: float | None = None  # wall clock: when that is over, as far as known
+    is_held: bool = False  # nothing of it is requested until `resume`, although its state is that of a crawl that runs
     note: str = ""  # why the engine as a whole stands still: a full disk, ...
 
 
@@ -107,9 +113,18 @@ class Seeded(Struct, frozen=True):
     refused: dict[str, str]  # by URL, the first thousand
 
 
+def end_kind(error: str) -> str:
+    """The kind of error that an ended URL is counted under; of a site that was given up with what was wrong with it."""
+    kind, _, detail = error.partition(": ")
+    if kind in CAUSED and detail:
+        cause = detail.partition(":")[0]
+        return f"{kind}: {cause.partition(' at ')[0]}"
+    return error.partition(":")[0]
+
+
 def end_name(status: int, error: str) -> str:
     """What an ended URL is counted under in `Standing.ends`."""
-    return f"{status} {error.partition(':')[0]}".rstrip()
+    return f"{status} {end_kind(error)}".rstrip()
 
 
 def check_name(name: object) -> str:

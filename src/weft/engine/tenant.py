@@ -35,6 +35,7 @@ class Record(Struct, kw_only=True):
     opened_with: dict[str, Any] = {}  # as it was opened, before any edit: by this it is known when it is opened again
     seeds_hash: int = 0  # of the seeds of the last `open`; 0: unknown, it was opened by an older Weft
     state: State = State.OPEN
+    is_held: bool = False  # see `Standing.is_held`
     reason: EndReason | None = None
     roots: list[str] = []  # where its seeds are, as far as scope and sitemaps depend on it
     weight: float = 1.0
@@ -203,6 +204,7 @@ class Tenant(RunningCrawl):
         record, progress, at = self.record, self.progress, self._embedded.crawl_standing(self.number)
         status, now = progress.status, time.monotonic()
         looks = [look for look in self._looks if now - look[0] < RATE_WINDOW]
+        waiting_for, waiting_until = self._waiting(note)
         span_s = now - looks[0][0] if looks else 0.0
         return Standing(
             name=self.name,
@@ -230,5 +232,20 @@ class Tenant(RunningCrawl):
             errors={kind: count for kind, count in progress.errors.items() if count},
             reasons={str(reason): count for reason, count in progress.refused.items() if count},
             ends=self._ends(),
+            is_held=record.is_held,
             note=note,
+            waiting_for=waiting_for,
+            waiting_until=waiting_until,
         )
+
+    def _waiting(self, note: str) -> tuple[str, float | None]:
+        """Why nothing of it is requested now, and until when (wall clock). `note`: why the whole engine waits."""
+        if self.record.state not in (State.RUNNING, State.PAUSED) or self.record.is_held:
+            return "", None  # the caller who holds it knows why
+        if note and self.record.state is State.RUNNING:
+            return note, None
+        waiting = self._embedded.waiting(self.number)
+        if waiting is None:
+            return "", None
+        until = waiting.until
+        return waiting.cause, None if until is None else time.time() + until - self._embedded.now()

@@ -1,14 +1,19 @@
 """One politeness clock for all crawls of a user on one machine: a table in shared memory.
 
 Every frontier has clocks of its own. Two crawls of one person on one site would be rude together, so before a request
-a frontier looks here, too. A politeness key has a cell by its hash; two keys in one cell only wait longer than they
-must. A cell knows when the last request was and whose, until when the site wants silence, whether something is in
-flight, and who waits for it: crawls take turns. What a process has noted itself it does not wait for, since its own
-clock knows better.
+a frontier looks here, too. A politeness key has a cell by its hash; two keys in one cell wait for each other's delays,
+and never for each other's silence, which is kept with the key's fingerprint. The hash has a secret of its own in each
+table, so that no name can be chosen for the cell of another. A cell knows when the last request was and whose, until
+when the site wants silence, whether something is in flight, and who waits for it: crawls take turns. What a process has
+noted itself it does not wait for, since its own clock knows better.
 
-A process that is killed holds nobody up: the kernel frees its lock, a request in flight counts while its process
-lives, a turn that is not taken lapses. The times are those of the machine's monotonic clock; a table of an earlier boot
-is void.
+A process that is killed holds nobody up: the kernel frees its lock, a request in flight and a turn count while their
+process lives, a turn that is not taken lapses. The times are those of the machine's monotonic clock; a table of an
+earlier boot is void.
+
+Invariant: whatever a cell holds (the times of a process whose clock is wrong, bytes of a stranger), it holds nobody up
+for longer than `longest_s` (a silence, a turn) or `request_s` (a request in flight). Times are bounded when they are
+written and when they are read.
 """
 
 from __future__ import annotations
@@ -18,22 +23,28 @@ import mmap
 import os
 import stat
 import time
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 
 from weft.errors import BadInput
 from weft.frontier.politeness import LONG_WAIT
 
 CELLS = 1 << 16
-_WORDS = 8  # of 8 bytes, in a cell; the first cell is the header
-_LAST, _SILENT_UNTIL, _BUSY_UNTIL, _TURN_AT, _INSISTS_AT, _OWNER, _WAITER, _IN_FLIGHT = range(_WORDS)
+_WORDS = 12  # of 8 bytes, in a cell; the first cell is the header
+_LAST, _BUSY_UNTIL, _TURN_AT, _INSISTS_AT, _OWNER, _WAITER, _IN_FLIGHT, _ = range(8)
+_SILENCES = (8, 10)  # of two keys of the cell: until when, and the key's fingerprint
 _SIZE = (CELLS + 1) * _WORDS * 8
-_LAYOUT = 1  # in the file's name: another version may be running
+_BOOT_BYTES, _SECRET_AT, _SECRET_BYTES = 48, 64, 16  # in the header
+_LAYOUT = 2  # in the file's name: another version may be running
 _LOCK_WAIT_S = 0.05
 TURN_S = 1.0  # how long a turn is kept for a crawl that waits, after the time at which it may ask
 LOOK_AGAIN_S = 0.1  # at a site that has another crawl's request in flight
+# How far a last request may lie ahead of the time that a caller began with: others ask meanwhile. One that lies further
+# ahead is of a wrong clock, and void.
+AHEAD_S = 5.0
+_MOST_IN_FLIGHT = 1 << 32
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 FOLDER = "WEFT_RUNTIME_DIR"  # the environment variable that names another folder
 _FOLDERS = (Path("/dev/shm"), Path("/tmp"))  # noqa: S108  the same for all of a user's processes, from cron or a shell
@@ -54,8 +65,13 @@ def default_path() -> Path:
 class MachineClock:
     """The table, as one process sees it."""
 
-    def __init__(self, path: Path, me: int | None = None) -> None:
-        """`me` tells processes apart: by default this process's number, and a random one against its reuse."""
+    def __init__(self, path: Path, me: int | None = None, *, longest_s: float = 600.0, request_s: float = 90.0) -> None:
+        """`me` tells processes apart: by default this process's number, and a random one against its reuse.
+
+        `longest_s`: how long a site's silence or another's turn is waited for, `request_s`: how long a request lasts.
+        """
+        self._longest_s = longest_s
+        self._request_s = request_s
         self._me = me if me is not None else os.getpid() << 32 | int.from_bytes(os.urandom(4), "big")
         try:
             self._fd = _opened(path)
@@ -65,6 +81,17 @@ class MachineClock:
         self._is_locked = False
         self._times = memoryview(self._map).cast("d")
         self._numbers = memoryview(self._map).cast("Q")
+        self._secret = self._map[_SECRET_AT : _SECRET_AT + _SECRET_BYTES]
+
+    def cell_of(self, key: str) -> int:
+        """The number of a key's cell, below CELLS."""
+        return self._place(key)[0] // _WORDS - 1
+
+    def _place(self, key: str) -> tuple[int, int]:
+        """Where a key's cell begins, and the key's fingerprint."""
+        digest = blake2b(key.encode(), digest_size=16, key=self._secret).digest()
+        cell = int.from_bytes(digest[:8], "little") & CELLS - 1
+        return (1 + cell) * _WORDS, int.from_bytes(digest[8:], "little") or 1
 
     def close(self) -> None:
         """Ends the use of it; the table stays."""
@@ -104,15 +131,17 @@ class MachineClock:
 
         `alone`: nothing else may be in flight to the site. One that has to wait is put down for the next turn.
         """
-        cell, times, numbers, me = _cell(key), self._times, self._numbers, self._me
+        (cell, mark), times, numbers, me = self._place(key), self._times, self._numbers, self._me
         owner, waiter, turn_at = numbers[cell + _OWNER], numbers[cell + _WAITER], times[cell + _TURN_AT]
-        due = 0.0
+        due = self._silence(cell, mark, now)
         if owner not in (0, me):
-            due = max(times[cell + _SILENT_UNTIL], times[cell + _LAST] + delay_s)
-            is_busy = times[cell + _BUSY_UNTIL] > now and numbers[cell + _IN_FLIGHT] and _is_alive(owner >> 32)
-            if alone and delay_s and is_busy:
+            last = times[cell + _LAST]
+            due = max(due, last + delay_s if last <= now + AHEAD_S else 0.0)
+            is_busy = numbers[cell + _IN_FLIGHT] and self._believed(cell + _BUSY_UNTIL, now, self._request_s) > now
+            if alone and delay_s and is_busy and _is_alive(owner >> 32):
                 due = max(due, now + LOOK_AGAIN_S)
-        if waiter not in (0, me) and now < turn_at + TURN_S:
+        is_turn = waiter not in (0, me) and now < turn_at + TURN_S and turn_at <= now + self._longest_s
+        if is_turn and _is_alive(waiter >> 32):
             # It goes first if that costs no more than a delay, or if it has waited for long.
             if turn_at <= now + delay_s or now >= times[cell + _INSISTS_AT]:
                 due = max(due, min(turn_at + TURN_S, now + LOOK_AGAIN_S))
@@ -125,8 +154,9 @@ class MachineClock:
 
     def started(self, key: str, now: float, at_most_s: float) -> None:
         """A request goes out, which lasts so long at most."""
-        cell, times, numbers, me = _cell(key), self._times, self._numbers, self._me
-        numbers[cell + _IN_FLIGHT] = numbers[cell + _IN_FLIGHT] + 1 if numbers[cell + _OWNER] == me else 1
+        (cell, _mark), times, numbers, me = self._place(key), self._times, self._numbers, self._me
+        before = min(numbers[cell + _IN_FLIGHT], _MOST_IN_FLIGHT) if numbers[cell + _OWNER] == me else 0
+        numbers[cell + _IN_FLIGHT] = before + 1
         numbers[cell + _OWNER] = me
         times[cell + _LAST] = now
         times[cell + _BUSY_UNTIL] = now + at_most_s
@@ -137,14 +167,41 @@ class MachineClock:
         """Requests are over: the key, when, and until when the site wants silence, of each."""
         with self.locked():  # without it, a number may be lost, and others wait until the request would have timed out
             for key, at, silent_until in requests:
-                self._end(_cell(key), at, silent_until)
+                cell, mark = self._place(key)
+                self._end(cell, at)
+                if silent_until > at:
+                    self._silence_until(cell, mark, at, min(silent_until, at + self._longest_s))
 
-    def _end(self, cell: int, at: float, silent_until: float) -> None:
+    def _end(self, cell: int, at: float) -> None:
         times, numbers = self._times, self._numbers
         if numbers[cell + _OWNER] == self._me and numbers[cell + _IN_FLIGHT]:
             numbers[cell + _IN_FLIGHT] -= 1
-        times[cell + _LAST] = max(times[cell + _LAST], at)
-        times[cell + _SILENT_UNTIL] = max(times[cell + _SILENT_UNTIL], silent_until)
+        last = times[cell + _LAST]
+        times[cell + _LAST] = last if at < last <= at + AHEAD_S else at
+
+    def _silence_until(self, cell: int, mark: int, at: float, until: float) -> None:
+        """Keeps a key's silence in its own place, or in that of the other key that ends first."""
+        own = [place for place in _SILENCES if self._numbers[cell + place + 1] == mark]
+        place = own[0] if own else min(_SILENCES, key=lambda one: self._believed(cell + one, at, self._longest_s))
+        before = self._believed(cell + place, at, self._longest_s)
+        if not own or until > before:
+            self._numbers[cell + place + 1] = mark
+            self._times[cell + place] = until
+
+    def _silence(self, cell: int, mark: int, now: float) -> float:
+        """Until when a key's site wants silence."""
+        for place in _SILENCES:
+            if self._numbers[cell + place + 1] == mark:
+                return self._believed(cell + place, now, self._longest_s)
+        return 0.0
+
+    def _believed(self, word: int, now: float, most_s: float) -> float:
+        """A time of the table. One that lies too far ahead, or is no number, is set to the latest that can be true: it
+        ends then, whoever reads it."""
+        at = self._times[word]
+        if not at <= now + most_s:
+            at = self._times[word] = now + most_s
+        return at
 
 
 class NoMachineClock:
@@ -169,11 +226,9 @@ class NoMachineClock:
         """Nothing is open."""
 
 
-def _cell(key: str) -> int:
-    return (1 + (zlib.crc32(key.encode()) & CELLS - 1)) * _WORDS
-
-
 def _is_alive(pid: int) -> bool:
+    if not 0 < pid < 1 << 31:  # what no process has: 0 would be this process's group
+        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -209,10 +264,11 @@ def _prepare(fd: int) -> None:
         os.ftruncate(fd, 0)
         os.posix_fallocate(fd, 0, _SIZE)
         os.pwrite(fd, boot, 0)
+        os.pwrite(fd, os.urandom(_SECRET_BYTES), _SECRET_AT)
 
 
 def _boot() -> bytes:
     try:
-        return _BOOT.read_bytes().strip()[: _WORDS * 8]
+        return _BOOT.read_bytes().strip()[:_BOOT_BYTES]
     except OSError:
         return b"unknown"

@@ -183,6 +183,13 @@ class CrawlStanding(Struct, frozen=True):
     set_aside: int = 0
 
 
+class Waiting(Struct, frozen=True):
+    """Why nothing of a crawl is requested for now, and until when (the frontier's clock), as far as known."""
+
+    cause: str
+    until: float | None = None
+
+
 class Frontier(Protocol):
     """What the engine needs from a frontier."""
 

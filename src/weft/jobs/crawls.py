@@ -24,6 +24,7 @@ from weft.jobs.model import (
     ending,
     error_class,
     outcome,
+    waiting_of,
 )
 from weft.jobs.service import Status
 from weft.jobs.store.contract import Finish
@@ -159,6 +160,7 @@ def unstarted(task: Task) -> Progress:
 def status_of(task: Task, standing: Standing | None, now: float, waiting_before: int | None = None) -> Status:
     """How a task stands, with its crawl's standing while it runs."""
     progress, classes, number, rate, memory = task.progress, task.errors_by_class, task.last_number, 0.0, 0
+    waiting_for, waiting_until = waiting(task, standing)
     if not task.is_terminal:
         progress, classes, number = unstarted(task), {}, 0
         if standing is not None:
@@ -167,8 +169,15 @@ def status_of(task: Task, standing: Standing | None, now: float, waiting_before:
     return Status(
         task=task, progress=progress, errors_by_class=classes, duration_s=task.duration_s(now),
         remaining_s=task.remaining_s(now), waiting_before=waiting_before, number=number, pages_per_s=round(rate, 2),
-        memory_bytes=memory,
+        memory_bytes=memory, waiting_for=waiting_for, waiting_until=waiting_until,
     )  # fmt: skip
+
+
+def waiting(task: Task, standing: Standing | None) -> tuple[str, float | None]:
+    """What a task waits for, and until when."""
+    if standing is None:
+        return waiting_of(task)
+    return waiting_of(task, standing.waiting_for, standing.waiting_until)
 
 
 def finish_of(task: Task, standing: Standing) -> tuple[TaskState, Finish]:

@@ -354,6 +354,8 @@ class EmbeddedJobService:
                 now = self._task(task_id, owner)
                 raise TaskFinished(task_id, now.state, what)
             task = moved
+        if after is TaskState.RUNNING and not task.holds_slot:
+            return task  # the runner resumes it when it has given it a slot
         try:
             await self.engine.call(verb, name=task_id)
         except (BadInput, Gone):

@@ -20,11 +20,12 @@ from weft.engine.link import EngineLink
 from weft.engine.model import Event, Standing, State
 from weft.engine.reader import READ_AT_ONCE, Reader
 from weft.errors import BadInput, WeftError
-from weft.jobs.crawls import progress_of
+from weft.jobs.crawls import progress_of, waiting
 from weft.jobs.errors import EngineAway
-from weft.jobs.model import Task, TaskState, error_class
+from weft.jobs.model import Task, TaskState, error_class, error_text, waiting_text
 from weft.jobs.service import JobEvent
 from weft.jobs.store.contract import JobStore
+from weft.store.export.facts import iso
 from weft.telemetry import Log
 
 KEPT = 1000  # events of a task that are kept for those who follow it
@@ -219,7 +220,9 @@ class Feeds:
                     self._put_progress(self._feeds[name], standing, self._task(self._feeds[name], name))
 
     def _put_progress(self, feed: Feed, standing: Standing, task: Task | None) -> None:
-        data = progress_data(standing, None if task is None else task.spec.max_pages)
+        if task is None:
+            return
+        data = progress_data(task, standing)
         if feed.progress is None or feed.progress.data != data:
             feed.progress = JobEvent(kind="progress", number=None, at=time.time(), data=data)
             feed.notify()
@@ -249,15 +252,19 @@ async def _wait(changed: asyncio.Event, at_most_s: float) -> None:
         pass
 
 
-def progress_data(standing: Standing, max_pages: int | None) -> dict[str, Any]:
+def progress_data(task: Task, standing: Standing) -> dict[str, Any]:
     """What a progress event says."""
     progress, classes = progress_of(standing)
+    waiting_for, waiting_until = waiting(task, standing)
     counts = {name: getattr(progress, name) for name in progress.__struct_fields__}
     return {
-        "state": "PAUSED" if standing.state is State.PAUSED else "RUNNING",
+        "state": str(task.state),
+        "message": waiting_text(task, waiting_for, waiting_until),
+        "waiting_for": waiting_for or None,
+        "waiting_until": None if waiting_until is None else iso(waiting_until),
         "discovered": progress.discovered,
         **counts,
-        "percent": progress.percent(max_pages),
+        "percent": progress.percent(task.spec.max_pages),
         "success_rate": progress.success_rate,
         "errors_by_class": classes,
         "pages_per_second": round(standing.rate, 2),
@@ -290,5 +297,6 @@ def job_event(event: Event) -> JobEvent:
         if what is None:
             kind, data = "page", data | {"title": event.title, "length": event.length}
         else:
-            kind, data = "error", data | {"error": event.error, "error_class": str(what)}
+            text = error_text(event.status, event.error)
+            kind, data = "error", data | {"error": text, "error_class": str(what)}
     return JobEvent(kind=kind, number=event.number, at=event.at, data=data)

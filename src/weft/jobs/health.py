@@ -49,6 +49,7 @@ class Monitor:
         self._clock = clock
         self._data_dir = engine_dir.parent
         self._metrics = engine_dir / "metrics" / f"{SLOT.name}.metrics"
+        self._per_owner = {Lane.TASK: jobs.max_tasks_per_key}
         self._slots = {Lane.TASK: jobs.max_tasks, Lane.SCRAPE: jobs.max_scrapes, Lane.SITE: jobs.max_sites}
         self._lock = asyncio.Lock()
         self._last: Health | None = None
@@ -117,14 +118,18 @@ class Monitor:
         return found
 
     def _lane(self, lane: Lane, slots: int) -> LaneHealth:
-        counts = self._store.counts()
+        counts, without = self._store.counts(), self._store.waiting()
         running, paused = counts.get((lane, TaskState.RUNNING), 0), counts.get((lane, TaskState.PAUSED), 0)
-        pending = counts.get((lane, TaskState.PENDING), 0)
-        return LaneHealth(slots, max(0, slots - running - paused), running, paused, pending)
+        waiting = without.get((lane, TaskState.RUNNING), 0)
+        used = running + paused - waiting - without.get((lane, TaskState.PAUSED), 0)
+        return LaneHealth(
+            slots, max(0, slots - used), running, paused, counts.get((lane, TaskState.PENDING), 0), waiting,
+            self._store.is_claimable(lane, slots, self._per_owner.get(lane)),
+        )  # fmt: skip
 
 
 class Standstill:
-    """Sees lanes in which tasks wait, slots are free, and nothing is started: a runner that lives and does nothing."""
+    """Sees lanes in which tasks could have a free slot and none is started: a runner that lives and does nothing."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[float, int]] = {}  # since when a lane waits, and how many were started then
@@ -135,7 +140,7 @@ class Standstill:
         for name, lane in lanes.items():
             count = started.get(name, 0)
             since_s, before = self._since.get(name, (now_s, count))
-            if not lane.pending or not lane.available or count != before:
+            if not lane.is_claimable or count != before:
                 since_s = now_s
             self._since[name] = since_s, count
             if now_s - since_s > IDLE_S:

@@ -9,13 +9,16 @@ state is final; in every answer `discovered = completed + gone + failed + refuse
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Literal
 
 from msgspec import Struct
 
+from weft.engine.model import CAUSED
 from weft.patterns import is_url_pattern
 from weft.records import Reason
 
@@ -55,6 +58,8 @@ class TaskState(StrEnum):
 TERMINAL = frozenset({TaskState.COMPLETED, TaskState.PARTIAL, TaskState.FAILED, TaskState.CANCELLED})
 LIVE = frozenset(TaskState) - TERMINAL
 STARTED = frozenset({TaskState.RUNNING, TaskState.PAUSED})
+FOR_SLOT = "slot"  # what a task waits for that could run
+FOR_RESUME = "resume"  # what one waits for that is paused
 # state -> the states that may follow it
 NEXT: Mapping[TaskState, frozenset[TaskState]] = {
     TaskState.PENDING: frozenset({TaskState.RUNNING, TaskState.FAILED, TaskState.CANCELLED}),
@@ -72,13 +77,13 @@ class FinishReason(StrEnum):
     MAX_MEMORY = "max_memory"  # its URLs left no room for a page
     CANCELLED = "cancelled"
     TOO_MANY_ERRORS = "too_many_errors"  # it ended by itself, and no page was scraped
-    REFUSED = "refused"  # nothing of it could be asked for: a site that cannot be reached, addresses, scope
+    REFUSED = "refused"  # nothing of it may be asked for: addresses, scope, patterns
     EXPIRED = "expired"  # it was PENDING for too long
     ERROR = "error"  # the engine could not run it; the task's `message` says why
 
 
 class ErrorClass(StrEnum):
-    """What kind of failure a page had. `robots` and `blocked` are refusals, not failures."""
+    """Why a URL gave no page."""
 
     TIMEOUT = "timeout"
     CONNECTION = "connection"  # connect, reset, truncated, protocol
@@ -87,9 +92,7 @@ class ErrorClass(StrEnum):
     HTTP_4XX = "http_4xx"
     HTTP_5XX = "http_5xx"
     ROBOTS = "robots"
-    # Not asked for: a site that cannot be reached (its robots.txt is asked for first), an open breaker, a refused
-    # address, a long Retry-After, a limit.
-    BLOCKED = "blocked"
+    BLOCKED = "blocked"  # not asked for: a refused address, a trap, a limit, or a breaker whose cause is not known
     TOO_LARGE = "too_large"
     PARSE = "parse"
     OTHER = "other"
@@ -131,6 +134,9 @@ _ERRORS: Mapping[str, ErrorClass] = {
     "http_5xx": ErrorClass.HTTP_5XX,
     str(Reason.ROBOTS): ErrorClass.ROBOTS,
 }
+# Not asked for, because of the site or of a limit of ours: the page is missing, and nobody decided that it should be.
+# The other reasons apply what the caller, the site's owner or the service's operator has decided.
+_LOSSES = frozenset({Reason.BREAKER, Reason.RETRY_AFTER, Reason.ROBOTS_UNREACHABLE, Reason.DROPPED, Reason.BUDGET})
 
 
 def error_class(status: int, error: str) -> ErrorClass | None:
@@ -141,14 +147,27 @@ def error_class(status: int, error: str) -> ErrorClass | None:
     if kind.startswith("redirect to "):  # a page whose target is refused for a reason
         return _ERRORS.get(kind.removeprefix("redirect to "), ErrorClass.BLOCKED)
     if status >= 400 and kind in _REASONS | {""}:  # 503 with a Retry-After that nobody waits for is a 503
-        return ErrorClass.HTTP_5XX if status >= 500 else ErrorClass.HTTP_4XX
+        return _http_class(status)
+    if kind in CAUSED:
+        return _cause_class(error.partition(": ")[2])
     return _ERRORS.get(kind) or (ErrorClass.BLOCKED if kind in _REASONS else ErrorClass.OTHER)
 
 
-def cause_class(error: str) -> ErrorClass | None:
-    """The class of what went wrong with a site's robots.txt, where that was no answer; None for any other error."""
-    kind, _, cause = error.partition(": ")
-    return _ERRORS.get(cause.partition(":")[0]) if kind == Reason.ROBOTS_UNREACHABLE else None
+def _cause_class(cause: str) -> ErrorClass:
+    """The class of what made a site unreachable: of its robots.txt, or of the failure that opened its breaker."""
+    kind = cause.partition(":")[0]
+    if kind.startswith("HTTP ") and kind[5:].isdecimal():
+        return _http_class(int(kind[5:]))
+    return _ERRORS.get(kind, ErrorClass.BLOCKED)
+
+
+def _http_class(status: int) -> ErrorClass:
+    return ErrorClass.HTTP_5XX if status >= 500 else ErrorClass.HTTP_4XX
+
+
+def error_text(status: int, error: str) -> str:
+    """What is reported of a URL without a page: never empty."""
+    return error or f"HTTP {status}"
 
 
 def outcome(status: int, error: str) -> Outcome | None:
@@ -158,6 +177,8 @@ def outcome(status: int, error: str) -> Outcome | None:
         return None if 300 <= status < 400 and status != 304 else Outcome.COMPLETED
     if status in GONE_STATUSES and not error:
         return Outcome.GONE
+    if not status and error.partition(":")[0] in _LOSSES:
+        return Outcome.FAILED
     return Outcome.REFUSED if what in (ErrorClass.ROBOTS, ErrorClass.BLOCKED) else Outcome.FAILED
 
 
@@ -246,12 +267,21 @@ class Task(Struct, frozen=True, kw_only=True):
     progress: Progress = Progress()  # final once the task is; while it runs the engine knows better
     errors_by_class: dict[str, int] = {}
     last_number: int = 0  # of its last event, once it is terminal
+    # Of a RUNNING or PAUSED task that holds no slot: FOR_RESUME, FOR_SLOT, or what the engine says that it waits for,
+    # and until when. Empty: it holds one.
+    waiting_for: str = ""
+    waiting_until: float | None = None
     version: int = 1  # grows with every step
 
     @property
     def is_terminal(self) -> bool:
         """Whether nothing more will happen to it."""
         return self.state.is_terminal
+
+    @property
+    def holds_slot(self) -> bool:
+        """Whether it takes one of the slots of its lane."""
+        return self.state in STARTED and not self.waiting_for
 
     def duration_s(self, now: float) -> float:
         """How long it has run; 0 while PENDING."""
@@ -260,6 +290,31 @@ class Task(Struct, frozen=True, kw_only=True):
     def remaining_s(self, now: float) -> float | None:
         """Until its deadline; None before it has started and after it has ended."""
         return None if self.deadline_at is None or self.is_terminal else max(0.0, self.deadline_at - now)
+
+
+def waiting_of(task: Task, cause: str = "", until: float | None = None) -> tuple[str, float | None]:
+    """What a task waits for and until when (to the second), as far as known; `cause` and `until`: as the engine has it
+    of a task that holds a slot."""
+    if task.is_terminal:
+        return "", None
+    if task.state is not TaskState.RUNNING:
+        return FOR_SLOT if task.state is TaskState.PENDING else FOR_RESUME, None
+    waiting_for, until = (task.waiting_for, task.waiting_until) if task.waiting_for else (cause, until)
+    return waiting_for, float(math.ceil(until)) if waiting_for and until is not None else None
+
+
+def waiting_text(task: Task, waiting_for: str, until: float | None) -> str:
+    """The same for a person; empty if it waits for nothing."""
+    if task.state is TaskState.PENDING or not waiting_for:
+        return ""
+    if waiting_for == FOR_RESUME:
+        return "paused: resume it to continue; its deadline runs on"
+    if waiting_for == FOR_SLOT:
+        return "it can continue, and waits for a free slot: it gets the next one"
+    text = f"it waits: {waiting_for}"
+    if until is not None:
+        text += f", until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return text if task.holds_slot else f"{text}; other tasks use its slot until then"
 
 
 def new_task_id() -> str:
@@ -272,14 +327,17 @@ def ending(progress: Progress, reason: FinishReason, partial_results_ok: bool) -
 
     By itself (done, max_pages): COMPLETED when no page failed, PARTIAL when some did and some did not, FAILED when
     none was scraped or nothing could be asked for. 404, 410 and what robots.txt says are outcomes: a task that met
-    nothing else is COMPLETED. At the deadline, or out of memory, it is PARTIAL, with or without results.
+    nothing else is COMPLETED. At the deadline, out of memory, or done with URLs left, it is PARTIAL, with or without
+    results.
     `partial_results_ok: false` makes FAILED of PARTIAL.
     """
     if reason is FinishReason.CANCELLED:
         return TaskState.CANCELLED, reason
     if reason in (FinishReason.EXPIRED, FinishReason.ERROR, FinishReason.REFUSED):
         return TaskState.FAILED, reason
-    if reason in (FinishReason.DEADLINE, FinishReason.MAX_MEMORY) or (progress.failed and progress.completed):
+    is_cut_off = reason in (FinishReason.DEADLINE, FinishReason.MAX_MEMORY)
+    is_cut_off = is_cut_off or (reason is FinishReason.DONE and progress.queued > 0)
+    if is_cut_off or (progress.failed and progress.completed):
         state = TaskState.PARTIAL
     elif progress.failed:
         state, reason = TaskState.FAILED, FinishReason.TOO_MANY_ERRORS

@@ -22,7 +22,7 @@ from weft.engine.stored_page import CrawledPage
 from weft.errors import BadInput
 from weft.jobs.documents import Documents
 from weft.jobs.feed import open_reader
-from weft.jobs.model import ErrorClass, Task, error_class
+from weft.jobs.model import ErrorClass, Task, error_class, error_text
 from weft.jobs.service import Failure, Records, Result, Results
 from weft.records import Row
 from weft.store.warc import RecordMaker
@@ -233,6 +233,6 @@ def _stretch(reader: Reader, name: str, cursor: int, limit: int, include_errors:
 
 def _failure(number: int, row: Row, kind: ErrorClass) -> Failure:
     return Failure(
-        number=number, url=row.url, status=row.status, error=row.error, error_class=kind, depth=row.depth,
-        at=row.fetched_at,
+        number=number, url=row.url, status=row.status, error=error_text(row.status, row.error), error_class=kind,
+        depth=row.depth, at=row.fetched_at,
     )  # fmt: skip

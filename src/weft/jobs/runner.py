@@ -6,8 +6,14 @@ nothing that decides anything. After a crash of a worker or of the engine it loo
     RUNNING in the store, unknown to the engine      → opened (idempotent), or ended if its deadline has passed
     RUNNING or PAUSED in the store, ended there      → its terminal state, in one step
     PAUSED in the store, running there (or converse) → the engine is told again: the store has what the caller wants
+    without a slot in the store, running there       → held there
     not running in the store, open in the engine     → cancelled there
     past its deadline, and no engine answers         → ended with what is committed
+
+A task that can do nothing for a while gives its slot up. The engine holds its crawl first, then the store takes the
+slot back, in one step. After a kill between the two the crawl is held and the task has its slot: the next look resumes
+it. So nothing is requested for a task without a slot, and no slot is lost. A slot is given again in the opposite order:
+in the store first, then the crawl is resumed.
 
 Steps carry the lease's epoch, so that a runner that was replaced, and does not know it yet, changes nothing.
 """
@@ -25,7 +31,7 @@ from weft.engine.model import Standing, State
 from weft.errors import BadInput, WeftError
 from weft.jobs.crawls import crawl_settings, finish_of, finish_without
 from weft.jobs.errors import LeaseLost
-from weft.jobs.model import STARTED, FinishReason, Lane, Task, TaskState
+from weft.jobs.model import FOR_RESUME, FOR_SLOT, STARTED, FinishReason, Lane, Task, TaskState
 from weft.jobs.store.contract import Finish, JobStore
 from weft.records import PastVisit
 from weft.telemetry import Log
@@ -35,6 +41,8 @@ RENEW_S = 1.0
 TRY_S = 0.5  # between two attempts to get the lease: it is taken over within LEASE_S + TRY_S
 LOOK_S = 0.05  # between two looks whether somebody has submitted something
 STANDINGS_S = 0.2  # between two looks at what runs
+WAITING_S = 1.0  # between two looks at what holds no slot, which may be many
+LONG_WAIT_S = 10.0  # a task that can do nothing for longer than this gives its slot up
 ORPHANS_S = 5.0
 EXPIRY_S = 10.0
 ENGINE_S = 1.0  # the engine may take so long for an answer before others' deadlines are looked at
@@ -68,8 +76,11 @@ class Crawling(Protocol):
     async def pause(self, name: str) -> Standing:
         """Nothing of it is asked for until `resume`."""
 
+    async def hold(self, name: str) -> Standing:
+        """The same without a change of its state."""
+
     async def resume(self, name: str) -> Standing:
-        """Goes on with a crawl that is paused."""
+        """Goes on with a crawl that is paused or held."""
 
     async def cancel(self, name: str) -> Standing:
         """Ends a crawl now."""
@@ -108,7 +119,8 @@ class Runner:
         self._wake = asyncio.Event()
         self._marker: object = None
         self._slots = {Lane.TASK: jobs.max_tasks, Lane.SCRAPE: jobs.max_scrapes, Lane.SITE: jobs.max_sites}
-        self._next = dict.fromkeys(("standings", "sites", "orphans", "expiry", "cleanup"), 0.0)  # monotonic
+        self._per_owner = {Lane.TASK: jobs.max_tasks_per_key}
+        self._next = dict.fromkeys(("standings", "waiting", "sites", "orphans", "expiry", "cleanup"), 0.0)  # monotonic
 
     @property
     def is_holder(self) -> bool:
@@ -226,8 +238,12 @@ class Runner:
 
     async def _start(self) -> None:
         for lane, slots in self._slots.items():
-            tasks = await asyncio.to_thread(self._store.claim, lane, slots, at=self._clock(), fence=self._fence())
-            await asyncio.gather(*(self._open(task) for task in tasks))
+            at = self._clock()
+            tasks = await asyncio.to_thread(
+                self._store.claim, lane, slots, at=at, fence=self._fence(), per_owner=self._per_owner.get(lane)
+            )
+            await asyncio.gather(*(self._open(task) for task in tasks if task.started_at == at))
+            await self._settle_all([task for task in tasks if task.started_at != at])  # these had started before
 
     async def _open(self, task: Task) -> None:
         """Has the engine run it. If the engine is away the next look finds it missing there, and tries again."""
@@ -260,7 +276,10 @@ class Runner:
     # ── what runs ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _look_after(self) -> None:
-        tasks = await asyncio.to_thread(self._store.started)
+        with_slot = not self._is_time("waiting", WAITING_S)
+        await self._settle_all(await asyncio.to_thread(self._store.started, with_slot=with_slot))
+
+    async def _settle_all(self, tasks: Sequence[Task]) -> None:
         if not tasks:
             return
         try:
@@ -272,24 +291,65 @@ class Runner:
 
     async def _settle(self, task: Task, standing: Standing | None) -> None:
         if standing is None:
-            if await self._is_still(task):
-                await self._open(task)
+            await self._settle_unknown(task)
         elif standing.state is State.ENDED:
             await self._end(task, *finish_of(task, standing))
-        elif (standing.state is State.PAUSED) is not (task.state is TaskState.PAUSED):
-            # The caller's wish is written to the store before the engine is told, so the store is read last.
-            if await self._is_still(task):
-                verb = self._engine.pause if task.state is TaskState.PAUSED else self._engine.resume
-                try:
-                    await verb(task.id)
-                except (BadInput, Gone) as error:  # it has ended meanwhile, or the engine has
-                    log.info("not told", task=task.id, error=error)
         elif task.deadline_at is not None and self._clock() > task.deadline_at + OVERDUE_S:
             await self._end_overdue(task)
+        elif task.state is TaskState.PAUSED:
+            if standing.state is not State.PAUSED:
+                await self._command(task, self._engine.pause)
+            elif task.holds_slot and not standing.in_flight:
+                await self._release_slot(task, FOR_RESUME)
+        else:
+            await self._settle_running(task, standing)
+
+    async def _settle_unknown(self, task: Task) -> None:
+        """Of a task whose crawl the engine does not have."""
+        if task.deadline_at is not None and task.deadline_at <= self._clock():
+            await self._end(task, *finish_without(task, FinishReason.DEADLINE))
+        elif task.state is TaskState.PAUSED and task.holds_slot:
+            await self._release_slot(task, FOR_RESUME)
+        elif task.holds_slot and await self._is_still(task):
+            await self._open(task)
+
+    async def _settle_running(self, task: Task, standing: Standing) -> None:
+        is_stopped = standing.state is State.PAUSED or standing.is_held
+        until = standing.waiting_until
+        if task.waiting_for and not is_stopped:
+            await self._command(task, self._engine.hold)
+        elif task.waiting_until is not None and task.waiting_until <= self._clock():
+            await self._release_slot(task, FOR_SLOT)
+        elif task.holds_slot and is_stopped:
+            await self._command(task, self._engine.resume)
+        elif task.holds_slot and standing.waiting_for and until is not None and until > self._clock() + LONG_WAIT_S:
+            held = await self._command(task, self._engine.hold)
+            if held is not None and not held.in_flight:  # else it had something to do after all, and is resumed
+                await self._release_slot(task, standing.waiting_for, until)
+
+    async def _command(self, task: Task, verb: Callable[[str], Awaitable[Standing]]) -> Standing | None:
+        """Has the engine follow the store; None if the task has changed, has ended, or no engine answers.
+
+        A caller's wish is written to the store before the engine is told, so the store is read last.
+        """
+        if not await self._is_still(task):
+            return None
+        try:
+            return await verb(task.id)
+        except (BadInput, Gone) as error:
+            log.info("not told", task=task.id, error=error)
+            return None
+
+    async def _release_slot(self, task: Task, waiting_for: str, until: float | None = None) -> None:
+        released = await asyncio.to_thread(
+            self._store.release_slot, task.id, waiting_for, until, version=task.version, fence=self._fence()
+        )
+        if released is not None:
+            log.info("task waits without a slot", task=task.id, waiting_for=waiting_for, until=until)
 
     async def _is_still(self, task: Task) -> bool:
         now = await asyncio.to_thread(self._store.get, task.id)
-        return now is not None and now.state is task.state
+        return now is not None and now.version == task.version
 
     async def _end_overdue(self, task: Task) -> None:
         """Ends a task whose deadline the engine has not kept, with what is on the disk."""

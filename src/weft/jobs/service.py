@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+from zlib import crc32
 
 from msgspec import Struct
 
-from weft.jobs.model import ErrorClass, Progress, Task, TaskSpec, TaskState
+from weft.jobs.model import ErrorClass, Progress, Task, TaskSpec, TaskState, waiting_text
 from weft.jobs.store.contract import Idempotency, Listing, Submitted, Totals
 from weft.jobs.webhooks.service import WebhookService
 
@@ -39,7 +40,9 @@ class Status(Struct, frozen=True, kw_only=True):
     errors_by_class: dict[str, int]
     duration_s: float
     remaining_s: float | None
-    waiting_before: int | None = None  # tasks that get a slot first, while it is PENDING
+    waiting_before: int | None = None  # tasks of its owner that get a slot first, while it is PENDING
+    waiting_for: str = ""  # what it can do nothing without: `slot`, `resume`, or what the engine says
+    waiting_until: float | None = None  # wall clock: when that is over, as far as known
     number: int = 0  # of its last event
     pages_per_s: float = 0.0  # lately, while it runs
     memory_bytes: int = 0  # that its crawl takes at most now, where it has a limit
@@ -48,7 +51,13 @@ class Status(Struct, frozen=True, kw_only=True):
     def tag(self) -> str:
         """Equal for two answers that say the same, times that run aside: for an ETag."""
         counts = ".".join(str(getattr(self.progress, name)) for name in self.progress.__struct_fields__)
-        return f"{self.task.version}-{self.number}-{counts}"
+        waiting = crc32(f"{self.waiting_for} {self.waiting_until}".encode())
+        return f"{self.task.version}-{self.number}-{counts}-{waiting:08x}"
+
+    @property
+    def message(self) -> str:
+        """What a person should know: why it ended as it did, or what it waits for."""
+        return self.task.message or waiting_text(self.task, self.waiting_for, self.waiting_until)
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -148,6 +157,8 @@ class LaneHealth(Struct, frozen=True):
     running: int
     paused: int
     pending: int
+    waiting: int = 0  # of those running: they can do nothing for now, and hold no slot
+    is_claimable: bool = False  # a slot is free, and a task may have it now
 
 
 class Health(Struct, frozen=True, kw_only=True):
@@ -236,11 +247,12 @@ class JobService(Protocol):
         """Ends it within 2 s; what was scraped is kept. A task that has ended is returned as it is."""
 
     async def pause(self, task_id: str, owner: str | None = None) -> Task:
-        """RUNNING → PAUSED; what is in flight is finished, the slot and the deadline are kept. A PAUSED task is
-        returned as it is; TaskFinished for any other state."""
+        """RUNNING → PAUSED; what is in flight is finished, then the slot is given up; the deadline runs on. A PAUSED
+        task is returned as it is; TaskFinished for any other state."""
 
     async def resume(self, task_id: str, owner: str | None = None) -> Task:
-        """PAUSED → RUNNING. A RUNNING task is returned as it is; TaskFinished for any other state."""
+        """PAUSED → RUNNING; it continues as soon as a slot is free, before any PENDING task. A RUNNING task is returned
+        as it is; TaskFinished for any other state."""
 
     async def append(
         self,

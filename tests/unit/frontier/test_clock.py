@@ -7,9 +7,8 @@ import fcntl
 import os
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable, Iterator
-from itertools import count, pairwise
+from itertools import count, islice, pairwise
 from pathlib import Path
 from threading import Thread
 
@@ -71,8 +70,9 @@ def test_a_process_is_known_by_its_number(tmp_path: Path, opened: Open, monkeypa
 
 
 def test_no_key_is_kept_where_the_table_tells_of_itself(opened: Open) -> None:
-    first = next(key for key in map(str, range(1 << 22)) if zlib.crc32(key.encode()) & CELLS - 1 == 0)
-    opened().started(first, 10.0, 60.0)
+    clock = opened()
+    first = next(key for key in map(str, range(1 << 22)) if clock.cell_of(key) == 0)
+    clock.started(first, 10.0, 60.0)
     assert ask(opened(), 20.0, key=first) > 20.0, "the table is still good for one who comes later"
 
 
@@ -106,6 +106,79 @@ def test_silence_binds_the_others(opened: Open) -> None:
     mine.started("a", 10.0, 60.0)
     mine.ended([("a", 10.1, 500.0)])
     assert ask(yours, 20.0) == 500.0 and ask(yours, 20.0, delay_s=0.0) == 500.0
+
+
+def test_no_silence_is_kept_for_longer_than_anyone_waits(opened: Open) -> None:
+    mine, yours = opened(), opened()
+    mine.started("a", 10.0, 60.0)
+    mine.ended([("a", 10.0, 9_999_999_999.0)])
+    assert ask(yours, 20.0) == 610.0, "not for 317 years"
+    mine.ended([("a", 11.0, 300.0)])
+    assert ask(yours, 20.0) == 610.0, "a shorter one takes nothing back"
+
+
+def test_a_silence_is_of_its_own_key_alone_and_a_collision_costs_a_delay(opened: Open) -> None:
+    mine, yours = opened(), opened()
+    cell = mine.cell_of("victim")
+    other, third = islice((key for key in map(str, range(1 << 22)) if mine.cell_of(key) == cell), 2)
+    for key, until in ((other, 400.0), (third, 500.0)):
+        mine.started(key, 10.0, 60.0)
+        mine.ended([(key, 10.0, until)])
+    assert ask(yours, 10.5, key="victim") == 11.0, "a delay, and no silence"
+    assert ask(yours, 100.0, key=other) == 400.0 and ask(yours, 100.0, key=third) == 500.0, "both are kept"
+
+
+def test_the_cell_of_a_name_is_another_in_each_table(tmp_path: Path) -> None:
+    """Or a hostile name could be chosen for the cell of its victim."""
+    tables = [MachineClock(tmp_path / name) for name in "ab"]
+    again = MachineClock(tmp_path / "a")
+    cells = [[clock.cell_of(str(key)) for key in range(8)] for clock in (*tables, again)]
+    assert cells[0] != cells[1] and cells[0] == cells[2]
+    for clock in (*tables, again):
+        clock.close()
+
+
+def test_the_times_of_a_wrong_clock_are_not_waited_for(opened: Open) -> None:
+    wrong, right = opened(), opened()
+    wrong.started("a", 9e9, 60.0)
+    assert ask(right, 10.0, alone=False) <= 10.0, "a last request in the future is void"
+    wrong.ended([("a", 9e9, 9e9 + 300.0)])
+    assert ask(right, 10.0) == 610.0, "its silence ends as one of a right clock would"
+    assert ask(right, 300.0) == 610.0, "and is not put off again"
+    assert ask(right, 610.0) <= 610.0
+    right.ended([("a", 611.0, 0.0)])
+    third = opened()
+    assert ask(third, 611.5) == 612.0, "a right time replaces the wrong one"
+
+
+@settings(max_examples=200)
+@given(st.lists(st.binary(min_size=8, max_size=8), min_size=12, max_size=12), st.sampled_from([0.0, 1.0, 30.0]))
+def test_whatever_a_cell_holds_it_holds_nobody_up_for_long(words: list[bytes], delay_s: float) -> None:
+    """Bytes of a stranger, or of another version: pids, times that are no numbers, huge counts."""
+    path = Path(os.environ["WEFT_RUNTIME_DIR"]) / "stranger"
+    clock = MachineClock(path, me=os.getpid() << 32 | 1)
+    size = path.stat().st_size // (CELLS + 1)
+    with path.open("r+b") as file:
+        file.seek((1 + clock.cell_of("a")) * size)
+        file.write(b"".join(words)[:size])
+    now = begun = 1000.0
+    while (due := ask(clock, now, delay_s)) > now:
+        assert due - now <= 600.0 + TURN_S, "no time is put off by more"
+        now = due
+        assert now - begun <= 2 * (600.0 + TURN_S) + 90.0
+    clock.started("a", now, 60.0)
+    clock.ended([("a", now, 0.0)])
+    clock.close()
+
+
+def test_the_turn_of_a_dead_process_is_not_waited_for(tmp_path: Path, opened: Open) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    mine, dead = opened(), MachineClock(tmp_path / "clock", me=gone.pid << 32 | 7)
+    mine.started("a", 10.0, 0.0)
+    assert ask(dead, 10.0, 1.0) == 11.0, "its turn"
+    dead.close()
+    assert ask(mine, 11.0) <= 11.0
 
 
 def test_who_waits_goes_first_when_its_time_comes(opened: Open) -> None:
@@ -260,8 +333,8 @@ def test_only_ones_own_requests_are_counted_down(opened: Open) -> None:
 
 @pytest.mark.parametrize("number", [0, 1, CELLS // 2, CELLS - 1])
 def test_every_cell_can_be_used(opened: Open, number: int) -> None:
-    key = next(key for key in map(str, range(1 << 22)) if zlib.crc32(key.encode()) & CELLS - 1 == number)
     mine, yours = opened(), opened()
+    key = next(key for key in map(str, range(1 << 22)) if mine.cell_of(key) == number)
     mine.started(key, 10.0, 60.0)
     mine.ended([(key, 10.0, 500.0)])
     assert ask(yours, 10.5, key=key) == 500.0
@@ -269,14 +342,14 @@ def test_every_cell_can_be_used(opened: Open, number: int) -> None:
 
 def test_what_one_cell_holds_is_not_taken_for_its_neighbours(opened: Open) -> None:
     """The words of a cell lie between those of two others, of which each may be anything."""
-    cells = {zlib.crc32(key.encode()) & CELLS - 1: key for key in map(str, range(1 << 18))}
-    low = next(cell for cell in sorted(cells) if {cell + 1, cell + 2} <= cells.keys())
     mine, yours, third = opened(), opened(), opened()
+    cells = {mine.cell_of(key): key for key in map(str, range(1 << 12))}
+    low = next(cell for cell in sorted(cells) if {cell + 1, cell + 2} <= cells.keys())
     for key in (cells[low], cells[low + 2]):
         mine.started(key, 1000.0, 600.0)
-        mine.ended([(key, 1000.0, 5000.0)])
+        mine.ended([(key, 1000.0, 1500.0)])
         mine.started(key, 1000.0, 600.0)
-        assert ask(third, 1000.0, key=key) == 5000.0, "it waits for its turn"
+        assert ask(third, 1000.0, key=key) == 1500.0, "it waits for its turn"
     key = cells[low + 1]
     assert ask(yours, 10.0, key=key) == 0.0, "nobody has asked there"
     yours.started(key, 10.0, 60.0)
@@ -285,7 +358,7 @@ def test_what_one_cell_holds_is_not_taken_for_its_neighbours(opened: Open) -> No
     assert ask(mine, 20.5, key=key) == 21.0
     assert ask(third, 21.0, key=key) == 21.0 + LOOK_AGAIN_S, "the turn of another"
     for key in (cells[low], cells[low + 2]):
-        assert ask(yours, 1000.0, key=key) == 1000.0 + LOOK_AGAIN_S or ask(yours, 1000.0, key=key) == 5000.0
+        assert ask(yours, 1000.0, key=key) == 1000.0 + LOOK_AGAIN_S or ask(yours, 1000.0, key=key) == 1500.0
 
 
 @pytest.mark.parametrize("delay_s", [0.5, 2.0])
@@ -351,13 +424,13 @@ def test_a_lock_is_waited_for_as_long_as_a_batch_may_take(opened: Open, monkeypa
 
 def test_the_table_is_where_all_of_a_users_processes_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_RUNTIME_DIR", str(tmp_path / "named"))
-    assert default_path() == tmp_path / "named" / "clock-1"
+    assert default_path() == tmp_path / "named" / "clock-2"
     monkeypatch.delenv("WEFT_RUNTIME_DIR")
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
     for folders, used in (("folder", "other"), "folder"), (("file", "folder"), "folder"), (("none", "other"), "other"):
         monkeypatch.setattr(clock_module, "_FOLDERS", tuple(tmp_path / name for name in folders))
-        assert default_path() == tmp_path / used / f"weft-{os.getuid()}" / "clock-1"
+        assert default_path() == tmp_path / used / f"weft-{os.getuid()}" / "clock-2"
 
 
 def test_the_table_is_its_users_alone_and_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

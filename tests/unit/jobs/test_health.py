@@ -45,7 +45,10 @@ def test_the_time_of_a_page_is_read_from_the_engine(tmp_path: Path) -> None:
 
 def test_tasks_that_wait_for_free_slots_are_a_standstill_and_others_are_none() -> None:
     def lane(pending: int, available: int) -> LaneHealth:
-        return LaneHealth(slots=5, available=available, running=5 - available, paused=0, pending=pending)
+        return LaneHealth(
+            slots=5, available=available, running=5 - available, paused=0, pending=pending,
+            is_claimable=bool(pending and available),
+        )  # fmt: skip
 
     seen = Standstill()
     started = {"task": 3}

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from weft.engine.model import end_name
 from weft.jobs.crawls import counted
 from weft.jobs.model import (
     NEXT,
@@ -15,9 +16,9 @@ from weft.jobs.model import (
     Outcome,
     Progress,
     TaskState,
-    cause_class,
     ending,
     error_class,
+    error_text,
     new_task_id,
     outcome,
 )
@@ -71,8 +72,17 @@ def test_success_rate_leaves_outcomes_aside() -> None:
         (200, "parse_crash", ErrorClass.PARSE),
         (200, "noindex", ErrorClass.ROBOTS),
         (0, "robots: line 3", ErrorClass.ROBOTS),
-        (0, "robots-unreachable: dns: the name does not exist", ErrorClass.BLOCKED),
+        (0, "robots-unreachable: dns: the name does not exist", ErrorClass.DNS),
+        (0, "robots-unreachable: connect: refused: by the server", ErrorClass.CONNECTION),
+        (0, "robots-unreachable: timeout", ErrorClass.TIMEOUT),
+        (0, "robots-unreachable: HTTP 503", ErrorClass.HTTP_5XX),
+        (0, "robots-unreachable: HTTP 429", ErrorClass.HTTP_4XX),
+        (0, "robots-unreachable: breaker at http://a.test/robots.txt", ErrorClass.BLOCKED),
+        (0, "robots-unreachable", ErrorClass.BLOCKED),
+        (0, "breaker: HTTP 502", ErrorClass.HTTP_5XX),
+        (0, "breaker: reset", ErrorClass.CONNECTION),
         (0, "breaker", ErrorClass.BLOCKED),
+        (0, "retry-after", ErrorClass.BLOCKED),
         (0, "address: 10.0.0.1", ErrorClass.BLOCKED),
         (0, "who knows", ErrorClass.OTHER),
     ],
@@ -82,27 +92,52 @@ def test_every_error_has_its_class(status: int, error: str, expected: ErrorClass
 
 
 @pytest.mark.parametrize(
-    ("error", "expected"),
+    ("status", "error", "name"),
     [
-        ("robots-unreachable: dns: the name does not exist", ErrorClass.DNS),
-        ("robots-unreachable: connect: refused: by the server", ErrorClass.CONNECTION),
-        ("robots-unreachable: timeout", ErrorClass.TIMEOUT),
-        ("robots-unreachable: HTTP 503", None),
-        ("robots-unreachable", None),
-        ("dns: the name does not exist", None),
+        (200, "", "200"),
+        (0, "timeout: 15 s", "0 timeout"),
+        (0, "robots: Disallow: / (line 3)", "0 robots"),
+        (0, "robots-unreachable: dns: no such name", "0 robots-unreachable: dns"),
+        (0, "robots-unreachable: breaker at http://a.test/robots.txt", "0 robots-unreachable: breaker"),
+        (0, "breaker: HTTP 502", "0 breaker: HTTP 502"),
+        (0, "breaker", "0 breaker"),
     ],
 )
-def test_the_cause_of_a_robots_txt_that_could_not_be_read_has_a_class(error: str, expected: ErrorClass | None) -> None:
-    assert cause_class(error) is expected
+def test_an_end_is_counted_with_what_its_class_depends_on(status: int, error: str, name: str) -> None:
+    assert end_name(status, error) == name
+    assert error_class(status, name.partition(" ")[2]) is error_class(status, error)
 
 
-def test_a_task_whose_site_cannot_be_reached_has_failed() -> None:
-    progress, _ = counted({"0 robots-unreachable": 1}, queued=0, in_flight=0)
-    assert ending(progress, FinishReason.DONE, True) == (F, FinishReason.REFUSED)
+def test_a_task_whose_site_cannot_be_reached_has_failed_by_the_class_of_the_cause() -> None:
+    progress, classes = counted({"0 robots-unreachable: dns": 1}, queued=0, in_flight=0)
+    assert ending(progress, FinishReason.DONE, True) == (F, FinishReason.TOO_MANY_ERRORS)
+    assert (progress.failed, progress.refused, classes) == (1, 0, {"dns": 1})
 
 
-def test_every_reason_of_a_refusal_is_one() -> None:
-    assert {outcome(0, str(reason)) for reason in Reason} == {Outcome.REFUSED}
+LOST = {Reason.BREAKER, Reason.RETRY_AFTER, Reason.ROBOTS_UNREACHABLE, Reason.DROPPED, Reason.BUDGET}
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_what_was_decided_is_refused_and_what_is_lost_has_failed(reason: Reason) -> None:
+    assert outcome(0, str(reason)) is (Outcome.FAILED if reason in LOST else Outcome.REFUSED)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "0 breaker", "0 breaker: HTTP 502", "0 retry-after", "503 retry-after", "0 robots-unreachable: connect", "502",
+        "404 truncated", "200 decode", "200 wrong_length", "200 too_large", "200 parse_crash", "0 dropped", "0 budget",
+        "301 too_many_redirects", "0 timeout",
+    ],
+)  # fmt: skip
+def test_no_task_is_complete_that_has_lost_a_page(error: str) -> None:
+    progress, classes = counted({"200": 1, error: 12}, queued=0, in_flight=0)
+    assert ending(progress, FinishReason.DONE, True)[0] is P
+    assert (progress.success_rate, sum(classes.values())) == (0.0769, 12)
+
+
+def test_what_gave_no_page_says_why() -> None:
+    assert (error_text(404, ""), error_text(0, "dns: x")) == ("HTTP 404", "dns: x")
 
 
 @pytest.mark.parametrize(
@@ -130,6 +165,7 @@ def test_a_row_has_one_outcome(status: int, error: str, expected: Outcome | None
         (Progress(refused=2), FinishReason.DONE, "FAILED", "refused"),
         (Progress(completed=3, failed=1), FinishReason.DONE, P, "done"),
         (Progress(completed=3, queued=9), FinishReason.MAX_PAGES, "COMPLETED", "max_pages"),
+        (Progress(completed=3, queued=9), FinishReason.DONE, P, "done"),
         (Progress(failed=1, gone=1), FinishReason.DONE, F, "too_many_errors"),
         (Progress(completed=3, queued=1), FinishReason.DEADLINE, P, "deadline"),
         (Progress(), FinishReason.DEADLINE, P, "deadline"),

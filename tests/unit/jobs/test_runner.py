@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from weft.engine.channel import Gone
 from weft.engine.model import EndReason, Standing, State
 from weft.errors import BadInput
 from weft.jobs.model import FinishReason, Lane, Progress, Task, TaskSpec, TaskState, new_task_id
-from weft.jobs.runner import LEASE_S, OVERDUE_S, Runner
+from weft.jobs.runner import LEASE_S, LONG_WAIT_S, OVERDUE_S, Runner
 from weft.jobs.store.contract import Finish
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.records import PastVisit
@@ -89,9 +90,20 @@ class ModelEngine:
         self._check("pause", name)
         return self._change(name, state=State.PAUSED)
 
+    async def hold(self, name: str) -> Standing:
+        self._check("hold", name)
+        return self._change(name, is_held=True)
+
     async def resume(self, name: str) -> Standing:
         self._check("resume", name)
-        return self._change(name, state=State.RUNNING)
+        return self._change(name, state=State.RUNNING, is_held=False)
+
+    def active(self) -> set[str]:
+        """The crawls for which something may be requested now."""
+        return {one.name for one in self.crawls.values() if one.state is State.RUNNING and not one.is_held}
+
+    def waits(self, name: str, cause: str = "", until: float | None = None, **more: Any) -> None:
+        self._change(name, waiting_for=cause, waiting_until=until, **more)
 
     async def cancel(self, name: str) -> Standing:
         self._check("cancel", name)
@@ -197,7 +209,7 @@ def test_slots_are_kept_and_filled_as_they_become_free(stage: Stage) -> None:
         (EndReason.DONE, {"200": 3, "404": 1, "301": 2, "0 robots": 1}, 0, ("COMPLETED", "done")),
         (EndReason.DONE, {"200": 3, "0 timeout": 1}, 0, ("PARTIAL", "done")),
         (EndReason.DONE, {"500": 3, "404": 1}, 0, ("FAILED", "too_many_errors")),
-        (EndReason.BUDGET, {"200": 1}, 4, ("COMPLETED", "done")),
+        (EndReason.BUDGET, {"200": 1}, 4, ("PARTIAL", "done")),
         (EndReason.MAX_PAGES, {"200": 3}, 4, ("COMPLETED", "max_pages")),
         (EndReason.DEADLINE, {"200": 3}, 4, ("PARTIAL", "deadline")),
         (EndReason.CANCELLED, {"200": 3}, 4, ("CANCELLED", "cancelled")),
@@ -258,6 +270,182 @@ def test_a_crawl_whose_task_has_ended_is_cancelled(stage: Stage) -> None:
     stage.engine.crawls["stranger"] = Standing(name="stranger", id=99, state=State.RUNNING)
     stage.turn()
     assert "stranger" not in stage.engine.crawls
+
+
+# ── slots that are given up ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_tasks_that_can_do_nothing_leave_their_slots_to_others_and_come_back_first(stage: Stage) -> None:
+    tasks = [stage.submit() for _ in range(5)]
+    stage.turn()
+    for task in tasks[:2]:
+        stage.engine.waits(task.id, "circuit breaker of a.test", START + 300)
+    stage.turn()
+    assert stage.engine.active() == {tasks[2].id, tasks[3].id}
+    waits = stage.store.get(tasks[0].id)
+    assert waits is not None and waits.state is TaskState.RUNNING and not waits.holds_slot
+    assert (waits.waiting_for, waits.waiting_until) == ("circuit breaker of a.test", START + 300)
+    stage.clock.now += 299
+    stage.turn()
+    assert stage.engine.active() == {tasks[2].id, tasks[3].id}
+    stage.clock.now += 1
+    stage.turn()
+    found = [stage.store.get(task.id) for task in tasks[:2]]
+    assert [task and task.waiting_for for task in found] == ["slot", "slot"]
+    assert stage.engine.active() == {tasks[2].id, tasks[3].id}, "no slot is free"
+    for task in tasks[:2]:
+        stage.engine.waits(task.id)
+    stage.engine.end(tasks[2].id, EndReason.DONE, {"200": 1})
+    stage.turn()
+    assert stage.engine.active() == {tasks[0].id, tasks[3].id}, "before the one that is pending"
+    stage.engine.end(tasks[3].id, EndReason.DONE, {"200": 1})
+    stage.turn()
+    assert stage.engine.active() == {tasks[0].id, tasks[1].id}
+    assert stage.state(tasks[4]) == ("PENDING", None) and stage.store.waiting() == {}
+
+
+@pytest.mark.parametrize(
+    ("cause", "wait_s", "in_flight"),
+    [
+        ("politeness delay of a.test", LONG_WAIT_S, 0),
+        ("another crawl on this machine is asking a.test", None, 0),
+        ("circuit breaker of a.test", 300.0, 1),
+        ("", None, 0),
+    ],
+)
+def test_a_task_keeps_its_slot_that_has_something_to_do_soon(
+    stage: Stage, cause: str, wait_s: float | None, in_flight: int
+) -> None:
+    tasks = [stage.submit() for _ in range(3)]
+    stage.turn()
+    until = None if wait_s is None else START + wait_s
+    stage.engine.waits(tasks[0].id, cause, until, in_flight=in_flight)
+    stage.turn(times=3)
+    assert stage.engine.active() >= {tasks[1].id} and stage.state(tasks[2]) == ("PENDING", None)
+    stage.engine.waits(tasks[0].id)
+    stage.turn()
+    assert stage.engine.active() == {tasks[0].id, tasks[1].id}
+
+
+def test_a_paused_task_leaves_its_slot_when_its_last_request_has_ended(stage: Stage) -> None:
+    tasks = [stage.submit() for _ in range(4)]
+    stage.turn()
+    stage.store.move(tasks[0].id, TaskState.PAUSED, expect={TaskState.RUNNING}, at=START)
+    stage.engine.waits(tasks[0].id, in_flight=1)
+    stage.turn()
+    assert stage.state(tasks[2]) == ("PENDING", None)
+    stage.engine.waits(tasks[0].id, in_flight=0)
+    stage.turn()
+    assert stage.engine.active() == {tasks[1].id, tasks[2].id}
+    stage.store.move(tasks[0].id, TaskState.RUNNING, expect={TaskState.PAUSED}, at=START)
+    stage.turn()
+    assert stage.state(tasks[0]) == ("RUNNING", None) and tasks[0].id not in stage.engine.active()
+    stage.engine.end(tasks[1].id, EndReason.DONE, {"200": 1})
+    stage.turn()
+    assert stage.engine.active() == {tasks[0].id, tasks[2].id}
+
+
+def test_a_task_that_waits_without_a_slot_ends_at_its_deadline(stage: Stage) -> None:
+    known, unknown = stage.submit(), stage.submit()
+    stage.turn()
+    for task in (known, unknown):
+        stage.engine.waits(task.id, "Retry-After of a.test", START + 9000)
+    stage.turn()
+    assert stage.engine.active() == set()
+    stage.engine.end(known.id, EndReason.DEADLINE, {"200": 1}, 3)
+    del stage.engine.crawls[unknown.id]
+    stage.clock.now += 600
+    stage.turn()
+    assert stage.state(known) == stage.state(unknown) == ("PARTIAL", "deadline")
+    assert stage.store.waiting() == {} and not stage.engine.active()
+
+
+def test_a_key_runs_no_more_tasks_than_its_limit(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, max_concurrent_tasks=4, max_tasks_per_key=2)
+    for owner in ("a", "a", "a", "b"):
+        stage.submit(owner)
+    stage.turn()
+    tasks = {name: stage.store.get(name) for name in stage.engine.active()}
+    assert sorted(task.owner for task in tasks.values() if task is not None) == ["a", "a", "b"]
+    stage.store.close()
+
+
+class Killed(Exception):
+    """The process dies here."""
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_kill_loses_a_slot_or_runs_more_tasks_than_there_are_slots(stage: Stage, seed: int) -> None:
+    """Runners die before or after any step of the store and any verb of the engine; the next one takes over."""
+    rng, slots = random.Random(seed), 2
+    left = -1
+
+    def mortal(verb: Any) -> Any:
+        def step() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise Killed
+
+        if asyncio.iscoroutinefunction(verb):
+
+            async def told(*args: Any, **more: Any) -> Any:
+                step()
+                found = await verb(*args, **more)
+                step()
+                assert len(stage.engine.active()) <= slots
+                return found
+
+            return told
+
+        def done(*args: Any, **more: Any) -> Any:
+            step()
+            found = verb(*args, **more)
+            step()
+            return found
+
+        return done
+
+    for name in ("release_slot", "claim", "move"):
+        setattr(stage.store, name, mortal(getattr(stage.store, name)))
+    for name in ("open", "hold", "pause", "resume"):
+        setattr(stage.engine, name, mortal(getattr(stage.engine, name)))
+    tasks, lives = [stage.submit() for _ in range(6)], 0
+    for _ in range(25):
+        name = rng.choice(tasks).id
+        if name in stage.engine.crawls and stage.engine.crawls[name].state is not State.ENDED:
+            what = rng.random()
+            now = stage.store.get(name)
+            if what < 0.5:
+                stage.engine.waits(name, "circuit breaker of a.test", stage.clock() + rng.choice((5, 60)))
+            elif what < 0.6:
+                stage.engine.end(name, EndReason.DONE, {"200": 1})
+            elif now is not None and not now.is_terminal:
+                left = -1
+                to = TaskState.RUNNING if now.state is TaskState.PAUSED else TaskState.PAUSED
+                stage.store.move(name, to, expect={now.state}, at=stage.clock())
+        stage.clock.now += rng.choice((1, 30))
+        for one in stage.engine.crawls.values():
+            if one.waiting_until is not None and one.waiting_until <= stage.clock():
+                stage.engine.waits(one.name)
+        left = rng.randrange(1, 12)
+        try:
+            stage.turn(f"runner {lives}")
+        except Killed:
+            lives += 1
+            stage.clock.now += LEASE_S
+    left = -1
+    for task in tasks:
+        now = stage.store.get(task.id)
+        if now is not None and now.state is TaskState.PAUSED:
+            stage.store.move(task.id, TaskState.RUNNING, expect={TaskState.PAUSED}, at=stage.clock())
+    for _ in range(12):  # all of them come to their end
+        stage.clock.now += 61
+        for name in stage.engine.active():
+            stage.engine.end(name, EndReason.DONE, {"200": 1})
+        stage.turn(f"runner {lives}")
+    assert {stage.state(task)[0] for task in tasks} <= {"COMPLETED", "PARTIAL"}, [stage.state(task) for task in tasks]
+    assert stage.store.waiting() == {}
 
 
 # ── clocks ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from weft.engine.loop.verdict import failure_of, refusal_of
+from weft.engine.model import end_kind
 from weft.frontier.contract import FrontierStats
 from weft.records import Reason, Row
 from weft.store.contract import Stats
@@ -124,7 +125,7 @@ class CrawlProgress:
         self.statuses, self.errors = counts_of(held)
         self.kinds = Counter()
         for (status_, error), rows in held.kinds.items():
-            self.kinds[status_, error.partition(":")[0]] += rows
+            self.kinds[status_, end_kind(error)] += rows
         for reason, count in _refusals(held).items():
             self.refused[reason] = max(self.refused[reason], count)
 
@@ -144,7 +145,7 @@ class CrawlProgress:
     def dropped(self, row: Row) -> None:
         """A row that was counted is not kept after all."""
         self.statuses[str(row.status)] -= 1
-        self.kinds[row.status, row.error.partition(":")[0]] -= 1
+        self.kinds[row.status, end_kind(row.error)] -= 1
         if failure := failure_of(row.status, row.error):
             self.errors[failure] -= 1
         if reason := refusal_of(row.status, row.error):

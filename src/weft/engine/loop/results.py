@@ -26,6 +26,7 @@ from weft.engine.loop.revisits import is_unchanged
 from weft.engine.loop.round import Round
 from weft.engine.loop.rows import Rows
 from weft.engine.loop.verdict import REDIRECTS, Kind, backoff_s, site_health
+from weft.engine.model import end_kind
 from weft.errors import BadUrl
 from weft.frontier.contract import End, Ended, Item, Rejection
 from weft.records import FetchResult, Found, Lease, Purpose, Reason
@@ -249,7 +250,7 @@ class Results:
         progress.refused[reason] += 1
         if item.purpose is Purpose.PAGE:
             progress.statuses["0"] += 1  # its row has none
-            progress.kinds[0, str(reason)] += 1
+            progress.kinds[0, end_kind(f"{reason}: {detail}" if detail else str(reason))] += 1
         if self._debugs:
             log.debug("turned away", url=item.url, purpose=item.purpose, reason=reason, detail=detail)
 

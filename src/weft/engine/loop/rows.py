@@ -11,6 +11,7 @@ from weft.engine.extracted import Extracted
 from weft.engine.loop.answer import Answer
 from weft.engine.loop.round import Round
 from weft.engine.loop.verdict import failure_of, refusal_of
+from weft.engine.model import end_kind
 from weft.extract.kind import Kind as PageKind
 from weft.extract.page import Page
 from weft.frontier.contract import End, Item
@@ -47,7 +48,7 @@ class Rows:
         if is_page:
             progress.page(lease.url, length)
         error = error or result.error or ""
-        progress.kinds[status, error.partition(":")[0]] += 1
+        progress.kinds[status, end_kind(error)] += 1
         if error or status >= 400:
             if reason := refusal_of(status, error):
                 progress.refused[reason] += 1

@@ -14,9 +14,11 @@ from weft.frontier.contract import (
     CrawlStanding,
     FrontierStats,
     Item,
+    Waiting,
 )
 from weft.frontier.embedded.leases import Leases
 from weft.frontier.embedded.sites import Crawl
+from weft.frontier.embedded.waiting import waiting_of
 from weft.frontier.journal import undamaged
 from weft.frontier.seen import SeenSet
 from weft.records import Lease, Reason
@@ -161,6 +163,10 @@ class Crawls(Leases):
         """Where one crawl stands, from what is counted."""
         owner = self._queues.crawls[crawl]
         return CrawlStanding(owner.queued, owner.leased, owner.pages, len(owner.seen), len(self._aside.get(crawl, ())))
+
+    def waiting(self, crawl: int) -> Waiting | None:
+        """What a crawl waits for that has URLs queued; None while it does not."""
+        return waiting_of(self._queues, self._queues.crawls[crawl], self.now())
 
     def has_work(self, crawl: int) -> bool:
         """Whether something that is queued of a crawl may still be claimed; a look at all its sites."""

@@ -233,8 +233,10 @@ class Leases(State):
             return None
         due = self._machine_due(clock, _machine_key(site, clock), lane.crawl, now)
         if due > now:  # another process of this user has asked this site, or is about to
+            site.held = (now if site.held is None else site.held[0], due)
             self._queues.wheel.put(site, due, now)
             return None
+        site.held = None
         if clock.broken(section, trust):
             self._give_up(site, trust)
         item = self._take(site, lane, now)
@@ -389,6 +391,8 @@ class Leases(State):
             if (ended.retry_after_s or 0.0) > section.max_retry_after_s:
                 for lane in state.site.all_lanes():
                     self._reject(lane, Reason.RETRY_AFTER)
+        if ended.ok is False:
+            state.site.failure = f"HTTP {ended.outcome}" if ended.outcome.isdecimal() else ended.outcome
         if ended.ok is not None:
             clock.answered(ended.lease.item, ended.ok, ended.at, section, trust)
         if before != clock.logged_state(trust) or ended.slow_down:
@@ -401,7 +405,7 @@ class Leases(State):
         """What the crawls of one trust have at a site is rejected: its breaker has stayed open for too long."""
         for lane in site.all_lanes():
             if lane.crawl.trust == trust:
-                self._reject(lane, Reason.BREAKER)
+                self._reject(lane, Reason.BREAKER, site.failure)
 
     def _end_lease(self, state: LiveLease, outcome: Outcome, batch: int) -> None:
         lane, item = state.lane, state.item
@@ -451,7 +455,7 @@ class Leases(State):
         lane.crawl.flight -= 1
         self._queues.unblock(lane.crawl)
 
-    def _reject(self, lane: Lane, reason: Reason) -> None:
+    def _reject(self, lane: Lane, reason: Reason, detail: str = "") -> None:
         """Empties a lane; `rejections` returns its items."""
         waiting = list(lane.items())
         self._queues.queued -= lane.queued
@@ -463,7 +467,7 @@ class Leases(State):
                 self._reject_robots(item, lane, reason)
             elif not self._queues.is_void(lane.crawl, item):
                 self._mark_ended(item, lane.crawl)
-                self._rejected.append(Rejection(item, lane.crawl.number, reason))
+                self._rejected.append(Rejection(item, lane.crawl.number, reason, detail))
                 self._rejected_out[item.item] = OpenItem(lane.crawl.number, item)
         if count := len(self._rejected) - before:
             log_change(reason, lane.key, count)

@@ -292,18 +292,20 @@ class Lane:
 class Site:
     """One politeness key with everything that waits for it."""
 
-    __slots__ = ("clock", "gone", "idle", "key", "lanes", "out", "paused", "served", "tick")
+    __slots__ = ("clock", "failure", "gone", "held", "idle", "key", "lanes", "out", "paused", "served", "tick")
 
     def __init__(self, key: str, clock: PolitenessClock) -> None:
         self.key = key
         self.clock = clock
         self.lanes: list[Lane] = []
         self.paused: dict[Lane, None] | None = None  # lanes of paused crawls, which may be many: nobody looks at them
+        self.failure = ""  # how the last request to it failed: `connect`, `HTTP 502`
         self.tick = IDLE
         self.idle = False  # its queues are empty: it will be forgotten
         self.gone = False  # it was forgotten, or is at rest: another object may stand for the key
         self.out = 0  # leases
         self.served = 0  # leases since it was woken
+        self.held: tuple[float, float] | None = None  # another process asks it: since when we wait, and until when
 
     @property
     def rank(self) -> int:

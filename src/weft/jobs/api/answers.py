@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from weft.jobs.api import cursors
-from weft.jobs.model import Progress, Task
+from weft.jobs.model import Progress, Task, waiting_of, waiting_text
 from weft.jobs.service import Failure, Health, Result, Results, Status
 from weft.jobs.store.contract import Listing
 from weft.store.export.facts import iso
@@ -55,7 +55,9 @@ def status_of(status: Status) -> dict[str, Any]:
         "url": task.url,
         "status": task.state,
         "finish_reason": task.finish_reason,
-        "message": task.message,
+        "message": status.message,
+        "waiting_for": status.waiting_for or None,
+        "waiting_until": moment(status.waiting_until),
         "progress": progress_of(status.progress, task.spec.max_pages),
         "success_rate": status.progress.success_rate,
         "duration_seconds": round(status.duration_s, 3),
@@ -97,20 +99,25 @@ def error_of(error: Failure) -> dict[str, Any]:
 
 def listed(found: Listing) -> dict[str, Any]:
     """A list of tasks."""
-    tasks = [
-        {
-            "task_id": task.id,
-            "url": task.url,
-            "status": task.state,
-            "finish_reason": task.finish_reason,
-            "created_at": moment(task.created_at),
-            "started_at": moment(task.started_at),
-            "finished_at": moment(task.finished_at),
-            "links": links(task.id),
-        }
-        for task in found.tasks
-    ]
-    return {"tasks": tasks, "next_cursor": found.next_cursor}
+    return {"tasks": [summary_of(task) for task in found.tasks], "next_cursor": found.next_cursor}
+
+
+def summary_of(task: Task) -> dict[str, Any]:
+    """A task in a list, by its own row."""
+    waiting_for, waiting_until = waiting_of(task)
+    return {
+        "task_id": task.id,
+        "url": task.url,
+        "status": task.state,
+        "finish_reason": task.finish_reason,
+        "message": task.message or waiting_text(task, waiting_for, waiting_until),
+        "waiting_for": waiting_for or None,
+        "waiting_until": moment(waiting_until),
+        "created_at": moment(task.created_at),
+        "started_at": moment(task.started_at),
+        "finished_at": moment(task.finished_at),
+        "links": links(task.id),
+    }
 
 
 def service_of(health: Health, streams: int) -> dict[str, Any]:
@@ -120,6 +127,7 @@ def service_of(health: Health, streams: int) -> dict[str, Any]:
             "slots": lane.slots,
             "available_slots": lane.available,
             "running": lane.running,
+            "waiting": lane.waiting,
             "paused": lane.paused,
             "pending": lane.pending,
         }

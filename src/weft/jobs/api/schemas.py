@@ -154,7 +154,7 @@ class TaskProgress(BaseModel):
     completed: Count
     gone: Annotated[int, Field(ge=0, description="answered 404 or 410")]
     failed: Count
-    refused: Annotated[int, Field(ge=0, description="not asked for: robots.txt, an address, an open breaker, a limit")]
+    refused: Annotated[int, Field(ge=0, description="not asked for: robots.txt, an address, a trap, a pattern")]
     robots_blocked: Annotated[int, Field(ge=0, description="of the refused")]
     queued: Annotated[int, Field(ge=0, description="at the end: what was left")]
     in_flight: Count
@@ -168,7 +168,14 @@ class TaskStatus(BaseModel):
     url: str
     status: TaskState
     finish_reason: FinishReason | None
-    message: Annotated[str, Field(description="what went wrong, for a person; mostly empty")]
+    message: Annotated[str, Field(description="what went wrong or what it waits for, for a person; mostly empty")]
+    waiting_for: Annotated[
+        str | None,
+        Field(
+            description="what it can do nothing without: `slot`, `resume`, or the cause in words; null while it works"
+        ),
+    ]
+    waiting_until: Annotated[datetime | None, Field(description="when that is over, as far as known")]
     progress: TaskProgress
     success_rate: Annotated[float | None, Field(description="completed of those completed or failed")]
     duration_seconds: Annotated[float, Field(ge=0)]
@@ -178,7 +185,9 @@ class TaskStatus(BaseModel):
     deadline_at: Annotated[datetime | None, Field(description=_NULLABLE_TIME)]
     finished_at: Annotated[datetime | None, Field(description=_NULLABLE_TIME)]
     errors_by_class: dict[str, int]
-    waiting_before: Annotated[int | None, Field(description="tasks that get a slot first, while this one is PENDING")]
+    waiting_before: Annotated[
+        int | None, Field(description="tasks of the same API key that get a slot first, while this one is PENDING")
+    ]
     last_event: Annotated[int, Field(ge=0, description="the number of its last event")]
 
 
@@ -224,6 +233,14 @@ class TaskSummary(BaseModel):
     url: str
     status: TaskState
     finish_reason: FinishReason | None
+    message: Annotated[str, Field(description="what went wrong or what it waits for, for a person; mostly empty")]
+    waiting_for: Annotated[
+        str | None,
+        Field(
+            description="what it can do nothing without: `slot`, `resume`, or the cause in words; null while it works"
+        ),
+    ]
+    waiting_until: Annotated[datetime | None, Field(description="when that is over, as far as known")]
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -251,7 +268,8 @@ class LaneStatus(BaseModel):
     slots: Count
     available_slots: Count
     running: Count
-    paused: Count
+    waiting: Annotated[int, Field(ge=0, description="of those running: they can do nothing for now, and hold no slot")]
+    paused: Annotated[int, Field(ge=0, description="they hold no slot")]
     pending: Count
 
 

@@ -219,14 +219,17 @@ class CompatRoutes:
     async def _concurrency(self, request: Request, version: int) -> Response:  # noqa: ARG002
         needs(request, KeyScope.READ)
         lane = (await self._service.health()).lanes["task"]
-        return answers.json_answer({"success": True, "concurrency": lane.running, "maxConcurrency": lane.slots})
+        return answers.json_answer(
+            {"success": True, "concurrency": lane.running - lane.waiting, "maxConcurrency": lane.slots}
+        )
 
     async def _queue(self, request: Request, version: int) -> Response:  # noqa: ARG002
         needs(request, KeyScope.READ)
         lane = (await self._service.health()).lanes["task"]
         found = {
-            "success": True, "jobsInQueue": lane.pending + lane.running, "activeJobsInQueue": lane.running,
-            "waitingJobsInQueue": lane.pending, "maxConcurrency": lane.slots, "mostRecentSuccess": None,
+            "success": True, "jobsInQueue": lane.pending + lane.running,
+            "activeJobsInQueue": lane.running - lane.waiting, "waitingJobsInQueue": lane.pending + lane.waiting,
+            "maxConcurrency": lane.slots, "mostRecentSuccess": None,
         }  # fmt: skip
         return answers.json_answer(found)
 

@@ -16,7 +16,7 @@ from weft.jobs.api.settings import ApiSettings
 from weft.jobs.compat.envelope import body_of
 from weft.jobs.compat.fields import Denied
 from weft.jobs.compat.orders import scrape_order
-from weft.jobs.compat.wire import answered_badly, document, error_code, failure_class, warning_of
+from weft.jobs.compat.wire import answered_badly, document, error_code, warning_of
 from weft.jobs.model import ErrorClass, Task
 from weft.jobs.service import Failure, JobService, Submission
 
@@ -88,8 +88,8 @@ def _denied(task: Task, failure: Failure | None) -> Denied:
         if not task.is_terminal:
             return Denied(404, "this scrape has not ended yet")
         return Denied(408, "the page was not there in time", TIMEOUT)
-    said = f"{failure.url} could not be scraped: {failure.error or failure.status}"
-    kind = failure_class(failure)
+    said = f"{failure.url} could not be scraped: {failure.error}"
+    kind = failure.error_class
     if kind is ErrorClass.TIMEOUT:
         return Denied(408, said, TIMEOUT)
     return Denied(403 if kind in _REFUSED else 500, said, error_code(failure))

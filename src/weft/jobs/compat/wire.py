@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.extract.kind import Kind, kind_of
-from weft.jobs.model import ErrorClass, FinishReason, Task, TaskState, cause_class
+from weft.jobs.model import ErrorClass, FinishReason, Task, TaskState
 from weft.jobs.service import Failure, Result, Status
 from weft.store.export.facts import iso
 
@@ -37,14 +37,9 @@ def state_of(task: Task) -> str:
     return _STATES.get(task.state, "scraping")
 
 
-def failure_class(failure: Failure) -> ErrorClass:
-    """What Firecrawl would say: there a site that cannot be reached is met at its page, not at its robots.txt."""
-    return cause_class(failure.error) or failure.error_class
-
-
 def error_code(failure: Failure) -> str:
     """The code of a page that failed."""
-    return _CODES.get(failure_class(failure), "SCRAPE_ALL_ENGINES_FAILED")
+    return _CODES.get(failure.error_class, "SCRAPE_ALL_ENGINES_FAILED")
 
 
 def document(result: Result, task: Task) -> dict[str, Any]:
@@ -100,7 +95,7 @@ def answered_badly(failure: Failure, task: Task) -> dict[str, Any]:
         "url": failure.url,
         "metadata": {
             "url": failure.url, "sourceURL": task.url, "statusCode": failure.status, "scrapeId": task.id,
-            "error": failure.error or f"HTTP {failure.status}", "proxyUsed": "basic", "cacheState": "miss",
+            "error": failure.error, "proxyUsed": "basic", "cacheState": "miss",
             "creditsUsed": 0,
         },
     }  # fmt: skip
@@ -147,6 +142,7 @@ def warning_of(task: Task) -> str:
 
 def error_line(task: Task, failure: Failure, version: int) -> dict[str, Any]:
     """One page that failed."""
-    said = failure.error or f"HTTP {failure.status}"
-    line = {"id": f"{task.id}-{failure.number}", "timestamp": iso(failure.at), "url": failure.url, "error": said}
+    line = {
+        "id": f"{task.id}-{failure.number}", "timestamp": iso(failure.at), "url": failure.url, "error": failure.error,
+    }  # fmt: skip
     return line | ({"code": error_code(failure)} if version == 2 else {})

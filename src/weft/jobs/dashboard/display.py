@@ -108,6 +108,7 @@ def figures(status: Status, body_bytes: int, now: float) -> dict[str, str]:
         "remaining": text.duration(task.remaining_s(now)),
         "bytes": text.size(body_bytes),
         "waiting": "" if status.waiting_before is None else text.count(status.waiting_before),
+        "message": text.shown(status.message, 500),
     }
 
 

@@ -100,7 +100,7 @@ class Ordering:
             await asyncio.sleep(LOOK_S)
         found = await self._service.results(task.id, limit=5, include_errors=True)
         if not found.results:
-            said = found.errors[0].error or f"HTTP {found.errors[0].status}" if found.errors else status.task.message
+            said = found.errors[0].error if found.errors else status.task.message
             return {"task": task.id, "problem": f"No page was scraped: {text.shown(said or 'nothing was found', 300)}"}
         return {"task": task.id, "problem": ""} | _shown(found.results[-1].document, spec)
 

@@ -77,8 +77,9 @@ class ServicePage:
 def _lanes(health: Health) -> list[dict[str, Any]]:
     return [
         {
-            "title": _LANES.get(name, name), "slots": lane.slots, "running": lane.running, "paused": lane.paused,
-            "pending": lane.pending, "share": round(100 * (lane.running + lane.paused) / max(1, lane.slots), 1),
+            "title": _LANES.get(name, name), "slots": lane.slots, "used": lane.slots - lane.available,
+            "running": lane.running, "paused": lane.paused, "waiting": lane.waiting, "pending": lane.pending,
+            "share": round(100 * (lane.slots - lane.available) / max(1, lane.slots), 1),
         }
         for name, lane in health.lanes.items()
     ]  # fmt: skip

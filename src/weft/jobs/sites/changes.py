@@ -11,12 +11,11 @@ by a run that has followed all links.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
-from weft.jobs.model import Outcome, Task, cause_class, error_class, outcome
+from weft.jobs.model import Outcome, Task, error_class, outcome
 from weft.records import PastVisit, Row
 
 MOST_NAMED = 1000  # URLs of each kind in a report; the counts are of all
@@ -56,7 +55,6 @@ class _Found(Struct, frozen=True, gc=False):
     what: str  # one of NAMES; empty: no page was there before, and none is
     known: PastVisit | None = None  # None: as it was
     to: str = ""  # where a page has moved
-    cause: str = ""  # of one that failed or was refused: its class, or that of why its site cannot be reached
 
 
 class Comparison:
@@ -89,8 +87,7 @@ class Comparison:
             Outcome.FAILED,
             Outcome.REFUSED,
         ):  # as the task counts them, whether a page was there before or not
-            cause = cause_class(row.error) or error_class(row.status, row.error)
-            return _Found(str(became), no_page if before is None else None, cause=str(cause))
+            return _Found(str(became), no_page if before is None else None)
         if not digest:
             return _Found("", no_page if before is None else None)
         if became is Outcome.GONE:
@@ -113,10 +110,6 @@ class Comparison:
             moved=tuple((url, self._seen[url].to) for url in found["moved"][:MOST_NAMED]),
             counts={name: len(some) for name, some in found.items()},
         )  # fmt: skip
-
-    def causes(self) -> dict[str, int]:
-        """How many URLs failed or were refused, by the class of what went wrong."""
-        return dict(Counter(one.cause for one in self._seen.values() if one.cause))
 
     def learnt(self) -> Learnt:
         """What the memory of the site must learn."""

@@ -98,7 +98,6 @@ class LastRun(Struct, frozen=True, kw_only=True):
     failed: int = 0
     success_rate: float | None
     errors_by_class: dict[str, int]
-    causes: dict[str, int] = {}  # the same, where a site that cannot be reached counts by why it cannot
     is_well: bool
     message: str = ""
 
@@ -133,10 +132,10 @@ class Site(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def breaker(self) -> str:
-        """closed: it runs when it is to; open: it is paused; half-open: it is being tried."""
-        if self.paused_until is not None:
-            return "open" if not self.task else "half-open"
-        return "half-open" if self.failures and self.task else "closed"
+        """closed: its last run ended well; open: it did not, and no run tries it now; half-open: it is being tried."""
+        if not self.failures:
+            return "closed"
+        return "half-open" if self.task else "open"
 
     def state(self, now: float) -> State:
         """In a word."""
@@ -249,18 +248,14 @@ def ended_well(file: SiteFile, task: Task) -> bool:
     return not is_cut_off and (rate is None or rate >= file.min_success_rate)
 
 
-def after_run(site: Site, task: Task, now: float, causes: Mapping[str, int]) -> Site:
-    """The site when its run has ended; `causes` as in LastRun.
-
-    One that somebody has stopped says nothing about its health.
-    """
+def after_run(site: Site, task: Task, now: float) -> Site:
+    """The site when its run has ended. One that somebody has stopped says nothing about its health."""
     well = ended_well(site.file, task)
     last = LastRun(
         task=task.id, state=task.state, reason=task.finish_reason, started_at=task.started_at,
         ended_at=task.finished_at or now, pages=task.progress.completed, failed=task.progress.failed,
         success_rate=task.progress.success_rate, errors_by_class=task.errors_by_class,
-        causes=dict(causes), is_well=well,
-        message=task.message,
+        is_well=well, message=task.message,
     )  # fmt: skip
     is_full = not task.spec.revisits
     done: dict[str, Any] = {

@@ -69,5 +69,5 @@ def settle(ledger: SiteLedger, name: str, task: Task, found: Comparison, now: fl
     if site is None or site.task != task.id:
         return False
     ledger.learn(found.report(task, task.finished_at or now), found.learnt())
-    ledger.put(model.after_run(site, task, now, found.causes()))
+    ledger.put(model.after_run(site, task, now))
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from weft.jobs.model import FOR_RESUME, FOR_SLOT
 from weft.jobs.service import Status
 from weft.jobs.sites import model
 from weft.jobs.sites.changes import ChangeReport
@@ -107,10 +108,13 @@ def _health(site: Site, live: Status | None, state: model.State, now: float) -> 
         pages, rate, errors = last.pages, last.success_rate, last.errors_by_class
     else:
         pages, rate, errors = 0, None, {}
+    is_failing = live is not None and rate is not None and rate < site.file.min_success_rate
+    is_waiting = live is not None and live.waiting_for not in ("", FOR_SLOT, FOR_RESUME)
     return SiteHealth(
-        site=site.name, state=state, is_healthy=not site.failures, breaker=site.breaker, pages=pages,
+        site=site.name, state=state, is_healthy=not site.failures and not is_failing,
+        breaker="open" if is_waiting else site.breaker, pages=pages,
         success_rate=rate, errors_by_class=errors, failures=site.failures, last_success_at=site.last_success_at,
-        paused_until=site.paused_until, message=_said(site, now),
+        paused_until=site.paused_until, message=_said(site, now) or (live.message if live is not None else ""),
     )  # fmt: skip
 
 
@@ -119,8 +123,7 @@ def _said(site: Site, now: float) -> str:
     if not site.failures or site.last is None:
         return ""
     last = site.last
-    kinds = last.causes or last.errors_by_class
-    errors = ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items()))
+    errors = ", ".join(f"{kind} {count:,}" for kind, count in sorted(last.errors_by_class.items()))
     why = last.message or errors or str(last.reason)
     said = f"its last run ended {last.state} ({why})"
     if errors:

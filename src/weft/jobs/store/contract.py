@@ -20,6 +20,7 @@ from weft.jobs.sites.model import Site
 from weft.jobs.webhooks.model import Attempt, Delivery, Hook
 from weft.records import PastVisit
 
+MOST_WAITING = 1000  # tasks of one owner and lane that have started and hold no slot: each is a crawl in the engine
 _T = TypeVar("_T")
 ProgressValue = str | int | float | None
 
@@ -227,18 +228,32 @@ class JobStore(Protocol):
         """The task in its new state; None when it was in none of the expected ones, or is gone.
 
         RUNNING sets `started_at` and `deadline_at` the first time; a terminal state sets `finished_at`, and needs
-        `finish`.
+        `finish`. A task without a slot stays without one: PAUSED it waits for FOR_RESUME, resumed for FOR_SLOT.
         """
 
-    def claim(self, lane: Lane, slots: int, *, at: float, fence: int) -> list[Task]:
-        """Moves PENDING tasks of a lane to RUNNING while fewer than `slots` are RUNNING or PAUSED there.
+    def release_slot(
+        self, task_id: str, waiting_for: str, until: float | None, *, version: int, fence: int
+    ) -> Task | None:
+        """A RUNNING or PAUSED task holds no slot from now on, or waits for something else than before; None when it has
+        changed since it had this version. With FOR_SLOT it is given the next one."""
 
-        Fair between owners: next is the owner with the fewest of them, of several the one not served for longest; of
-        one owner's tasks, the oldest.
+    def claim(self, lane: Lane, slots: int, *, at: float, fence: int, per_owner: int | None = None) -> list[Task]:
+        """Gives the free ones of a lane's slots: first to RUNNING tasks that wait for one, then to PENDING tasks, which
+        are moved to RUNNING. No owner gets more than `per_owner`.
+
+        Fair between owners: next is the owner with the fewest slots, of several the one not served for longest; of one
+        owner's tasks, the one that has waited for longest. Nothing is started for an owner of whom MOST_WAITING tasks
+        wait without a slot.
         """
 
-    def started(self) -> list[Task]:
-        """Every task that is RUNNING or PAUSED."""
+    def is_claimable(self, lane: Lane, slots: int, per_owner: int | None = None) -> bool:
+        """Whether `claim` would give a slot now."""
+
+    def started(self, *, with_slot: bool = False) -> list[Task]:
+        """Every task that is RUNNING or PAUSED, or those of them that hold a slot."""
+
+    def waiting(self) -> Mapping[tuple[Lane, TaskState], int]:
+        """How many RUNNING and PAUSED tasks of each lane hold no slot."""
 
     def pending_since(self, before: float, limit: int = 100) -> list[Task]:
         """PENDING tasks that were submitted before a moment, oldest first."""
@@ -256,7 +271,7 @@ class JobStore(Protocol):
         """What became of all that have ended, those that were deleted since among them."""
 
     def waiting_before(self, task: Task) -> int:
-        """How many PENDING tasks of its lane came before this one."""
+        """How many PENDING tasks of its owner and lane came before this one: others are served by turns."""
 
     def lease(self, holder: str, ttl_s: float, *, now: float) -> Lease | None:
         """Takes or renews the runner's lease; None while another holds it. Renewing keeps the epoch."""

@@ -4,11 +4,10 @@
     urls     task, place → a batch of its URLs (msgpack), in their order; deleted with the task
     words    owner, key → task, digest, until: idempotency keys; deleted with their task
     counts   lane, state → how many tasks; kept in the step that changes a state
-    served   lane, owner → the turn in which an owner was last given a slot
     lease    one row: the runner's holder, epoch and end
     meta     layout, and the secret of webhooks
-    hooks, deliveries: see sqlite_hooks.py; sites and what belongs to them: sqlite_sites.py
-    progress: see sqlite_progress.py
+    served, waiting: see sqlite_slots.py; hooks, deliveries: sqlite_hooks.py
+    sites and what belongs to them: see sqlite_sites.py; progress: sqlite_progress.py
 
 WAL with synchronous=FULL: what a call has returned is on the disk. A commit waits for the disk, so the steps that come
 in meanwhile, from all threads of a process, go into the next one together; each is a savepoint of its own. What was
@@ -32,8 +31,8 @@ import msgspec
 
 from weft.errors import BadInput, WeftError, is_damage, writing
 from weft.jobs.errors import KeyReused, LeaseLost, QueueFull, StoreDamaged
-from weft.jobs.model import NEXT, STARTED, TERMINAL, Lane, Task, TaskState
-from weft.jobs.store import sqlite_hooks, sqlite_progress, sqlite_sites
+from weft.jobs.model import FOR_RESUME, FOR_SLOT, NEXT, STARTED, TERMINAL, Lane, Task, TaskState
+from weft.jobs.store import sqlite_hooks, sqlite_progress, sqlite_sites, sqlite_slots
 from weft.jobs.store.contract import Finish, Idempotency, Lease, Listing, Submitted, Totals
 from weft.jobs.store.listing import listing
 
@@ -58,11 +57,10 @@ CREATE TABLE IF NOT EXISTS counts (lane TEXT, state TEXT, tasks INTEGER NOT NULL
   PRIMARY KEY (lane, state)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS totals (kind TEXT, name TEXT, value INTEGER NOT NULL,
   PRIMARY KEY (kind, name)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS served (lane TEXT, owner TEXT, turn INTEGER NOT NULL,
-  PRIMARY KEY (lane, owner)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS lease (only INTEGER PRIMARY KEY CHECK (only = 1), holder TEXT NOT NULL,
   epoch INTEGER NOT NULL, until REAL NOT NULL);
 """
+    + sqlite_slots.TABLES
     + sqlite_hooks.TABLES
     + sqlite_sites.TABLES
     + sqlite_progress.TABLES
@@ -175,19 +173,36 @@ class SqliteJobStore:
 
         return self._do(step)
 
-    def claim(self, lane: Lane, slots: int, *, at: float, fence: int) -> list[Task]:
+    def release_slot(
+        self, task_id: str, waiting_for: str, until: float | None, *, version: int, fence: int
+    ) -> Task | None:
+        """Takes a task's slot back."""
+
+        def step(db: sqlite3.Connection) -> Task | None:
+            _check(db, fence)
+            task = _get(db, task_id)
+            if task is None or task.version != version or task.state not in STARTED or not waiting_for:
+                return None
+            return _put(db, sqlite_slots.waits(db, task, waiting_for, until))
+
+        return self._do(step)
+
+    def claim(self, lane: Lane, slots: int, *, at: float, fence: int, per_owner: int | None = None) -> list[Task]:
         """Gives free slots to tasks that wait."""
 
         def step(db: sqlite3.Connection) -> list[Task]:
             _check(db, fence)
-            free = slots - sum(_count(db, lane, state) for state in STARTED)
-            found = []
-            while free > 0 and (task := _next(db, lane)) is not None:
-                found.append(_moved(db, task, TaskState.RUNNING, at, None))
-                turn = "SELECT coalesce(max(turn), 0) + 1 FROM served WHERE lane = ?"
-                db.execute(f"INSERT OR REPLACE INTO served VALUES (?, ?, ({turn}))", (lane, task.owner, lane))  # noqa: S608
+            given = []
+            free = sqlite_slots.free(db, lane, slots)
+            while free > 0 and (record := sqlite_slots.next_record(db, lane, per_owner)) is not None:
+                task = _task(record)
+                if task.state is TaskState.PENDING:
+                    given.append(_moved(db, task, TaskState.RUNNING, at, None))
+                else:
+                    given.append(_put(db, sqlite_slots.waits_no_more(db, task)))
+                sqlite_slots.served(db, task)
                 free -= 1
-            return found
+            return given
 
         return self._do(step)
 
@@ -254,9 +269,22 @@ class SqliteJobStore:
         """Tasks, newest first."""
         return self._read(lambda db: listing(db, owner, states, cursor, limit, text, host))
 
-    def started(self) -> list[Task]:
+    def is_claimable(self, lane: Lane, slots: int, per_owner: int | None = None) -> bool:
+        """Whether a slot is free, and a task may have it."""
+        return self._read(
+            lambda db: (
+                sqlite_slots.free(db, lane, slots) > 0 and sqlite_slots.next_record(db, lane, per_owner) is not None
+            )
+        )
+
+    def started(self, *, with_slot: bool = False) -> list[Task]:
         """Those that run or are paused."""
-        return self._tasks("state IN (?, ?)", TaskState.RUNNING, TaskState.PAUSED)
+        which = f"state IN (?, ?) AND {sqlite_slots.HOLDS_ONE}" if with_slot else "state IN (?, ?)"
+        return self._tasks(which, TaskState.RUNNING, TaskState.PAUSED)
+
+    def waiting(self) -> Mapping[tuple[Lane, TaskState], int]:
+        """Started tasks without a slot, by lane and state."""
+        return self._read(sqlite_slots.waiting)
 
     def pending_since(self, before: float, limit: int = 100) -> list[Task]:
         """Those that wait for longer than they may."""
@@ -284,9 +312,10 @@ class SqliteJobStore:
 
     def waiting_before(self, task: Task) -> int:
         """How many wait in front of it."""
-        sql = """SELECT count(*) FROM tasks WHERE state = ? AND lane = ? AND
+        sql = """SELECT count(*) FROM tasks WHERE state = ? AND lane = ? AND owner = ? AND
           seq < (SELECT seq FROM tasks WHERE id = ?)"""
-        return int(self._read(lambda db: db.execute(sql, (TaskState.PENDING, task.spec.lane, task.id)).fetchone()[0]))
+        values = (TaskState.PENDING, task.spec.lane, task.owner, task.id)
+        return int(self._read(lambda db: db.execute(sql, values).fetchone()[0]))
 
     def holder(self) -> Lease | None:
         """Who has the lease."""
@@ -439,6 +468,11 @@ def _moved(db: sqlite3.Connection, task: Task, to: TaskState, at: float, finish:
             "errors_by_class": finish.errors_by_class, "last_number": finish.last_number,
         }  # fmt: skip
         _add_up(db, to, finish)
+    if task.waiting_for:
+        if to in TERMINAL:
+            task = sqlite_slots.waits_no_more(db, task)
+        else:
+            task = sqlite_slots.waits(db, task, FOR_RESUME if to is TaskState.PAUSED else FOR_SLOT)
     _shift(db, task.spec.lane, task.state, to)
     if task.state is TaskState.PENDING and task.spec.webhook is not None:
         sqlite_hooks.left_queue(db, task.id, at)
@@ -483,35 +517,6 @@ def _shift(db: sqlite3.Connection, lane: Lane, before: TaskState | None, after: 
 def _count(db: sqlite3.Connection, lane: Lane, state: TaskState) -> int:
     row = db.execute("SELECT tasks FROM counts WHERE lane = ? AND state = ?", (lane, state)).fetchone()
     return int(row[0]) if row else 0
-
-
-def _next(db: sqlite3.Connection, lane: Lane) -> Task | None:
-    """The task that is to have the next slot."""
-    waiting = _owners(db, lane, TaskState.PENDING)
-    if not waiting:
-        return None
-    running = db.execute(
-        "SELECT owner, count(*) FROM tasks WHERE state IN (?, ?) AND lane = ? GROUP BY owner",
-        (TaskState.RUNNING, TaskState.PAUSED, lane),
-    )
-    holding = dict(running.fetchall())
-    turns = dict(db.execute("SELECT owner, turn FROM served WHERE lane = ?", (lane,)).fetchall())
-    owner = min(waiting, key=lambda one: (holding.get(one, 0), turns.get(one, 0), waiting[one]))
-    row = db.execute("SELECT record FROM tasks WHERE seq = ?", (waiting[owner],)).fetchone()
-    return _task(row[0])
-
-
-def _owners(db: sqlite3.Connection, lane: Lane, state: TaskState) -> dict[str, int]:
-    """Owners who have tasks in a state, with the oldest of each: one look into the index for each owner."""
-    found: dict[str, int] = {}
-    owner = None
-    while True:
-        above = "" if owner is None else "AND owner > ?"
-        sql = f"SELECT owner, seq FROM tasks WHERE state = ? AND lane = ? {above} ORDER BY owner, seq LIMIT 1"  # noqa: S608
-        row = db.execute(sql, (state, lane) if owner is None else (state, lane, owner)).fetchone()
-        if row is None:
-            return found
-        owner, found[row[0]] = row
 
 
 def _check(db: sqlite3.Connection, fence: int | None) -> None:

@@ -8,11 +8,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from asgi_client import Answer, Asgi
+from msgspec.structs import replace
 from pyarrow import parquet
 from scripted_service import ScriptedService
 
+from weft.client import model as client
+from weft.client.telling import said
 from weft.errors import BadInput
 from weft.jobs.api.app import create_app
 from weft.jobs.api.settings import ApiSettings
@@ -259,6 +263,37 @@ def test_a_status_is_whole_and_has_a_tag(run: Callable[..., None]) -> None:
             assert (await call("GET", path, if_none_match=equal)).status == 304
         service.page(task_id, SITE + "c")
         assert (await call("GET", path, if_none_match=tag)).status == 200
+
+    run(test)
+
+
+def test_a_task_says_what_it_waits_for_and_until_when(run: Callable[..., None]) -> None:
+    async def test(call: Asgi, service: ScriptedService) -> None:
+        task_id = await submit(call)
+        status, tags = f"/scraping/tasks/{task_id}/status", set[str]()
+        for state, waiting_for, until, expected in (
+            (TaskState.PENDING, "", None, ("slot", None, "")),
+            (TaskState.RUNNING, "", None, (None, None, "")),
+            (TaskState.RUNNING, "Retry-After of a.test", 1_800_000_000.4, (
+                "Retry-After of a.test", "2027-01-15T08:00:01.000Z",
+                "it waits: Retry-After of a.test, until 2027-01-15 08:00:01 UTC; other tasks use its slot until then",
+            )),
+            (TaskState.RUNNING, "slot", None, (
+                "slot", None, "it can continue, and waits for a free slot: it gets the next one")),
+            (TaskState.PAUSED, "resume", None, (
+                "resume", None, "paused: resume it to continue; its deadline runs on")),
+        ):  # fmt: skip
+            task = replace(service.tasks[task_id], state=state, waiting_for=waiting_for, waiting_until=until)
+            service.tasks[task_id] = task
+            answer = await call("GET", status)
+            (listed,) = (await call("GET", "/scraping/tasks")).json["tasks"]
+            for found in (answer.json, listed):
+                assert (found["waiting_for"], found["waiting_until"], found["message"]) == expected
+            typed = msgspec.convert(answer.json, client.Status, strict=False)
+            assert typed.waiting_for == expected[0] and (typed.waiting_until is None) is (expected[1] is None)
+            assert (typed.message in said(typed)) and msgspec.convert(listed, client.Summary).message == expected[2]
+            tags.add(answer.headers["etag"])
+        assert len(tags) == 4, "what it waits for is part of it: two of these wait for a slot"
 
     run(test)
 

@@ -47,7 +47,7 @@ async def start(call: Asgi, path: str = "/v2/crawl", **body: Any) -> str:
     [
         ("robots-unreachable: dns: the name does not exist", "SCRAPE_DNS_RESOLUTION_ERROR"),
         ("robots-unreachable: tls: the certificate has expired", "SCRAPE_SSL_ERROR"),
-        ("robots-unreachable: HTTP 503", "UNSUPPORTED_SITE"),
+        ("robots-unreachable: HTTP 503", "SCRAPE_SITE_ERROR"),
         ("robots: Disallow: / (line 2)", "CRAWL_DENIAL"),
     ],
 )

@@ -1,0 +1,78 @@
+"""What a crawl of an embedded frontier waits for: the cause and the end of it, of the site that is due first.
+
+A bounded number of sites is looked at, because displays ask twice a second and a crawl may have millions of them.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from weft.frontier.contract import Waiting
+from weft.frontier.embedded.queues import Queues
+from weft.frontier.embedded.sites import Crawl, Lane, Site
+from weft.frontier.politeness import PolitenessClock
+
+SHORT_WAIT_S = 2.0  # is not worth a message
+_SCANNED = 2000  # sites of the crawl, most of which may have nothing queued
+_COMPARED = 64
+
+
+def waiting_of(queues: Queues, crawl: Crawl, now: float) -> Waiting | None:
+    """What a crawl waits for that has something queued; None where it does not, or for a moment only."""
+    if crawl.leased or not crawl.queued:
+        return None
+    if crawl.paused:
+        return Waiting("paused")
+    first: Waiting | None = None
+    queued = ((site, lane) for site, lane in islice(crawl.sites.items(), _SCANNED) if lane.queued and lane.has_budget())
+    for site, lane in islice(queued, _COMPARED):
+        one = _waiting_at(site, lane, now)
+        if one is None:
+            return None
+        if first is None or _end(one) < _end(first):
+            first = one
+    at_rest = queues.resting.next_due(crawl.number) if queues.resting.count(crawl.number) else None
+    if at_rest is not None and (first is None or at_rest < _end(first)):
+        return Waiting("politeness delay of its sites", at_rest) if at_rest > now + SHORT_WAIT_S else None
+    return first
+
+
+def _end(waiting: Waiting) -> float:
+    return float("inf") if waiting.until is None else waiting.until
+
+
+def _waiting_at(site: Site, lane: Lane, now: float) -> Waiting | None:
+    """What a lane waits for; None if it may be claimed from soon."""
+    if site.held is not None:
+        since, until = site.held
+        is_current = until > now - SHORT_WAIT_S  # it is looked at again when that time has come
+        if is_current and max(until, now) > since + SHORT_WAIT_S:
+            return Waiting(f"another crawl on this machine is asking {site.key}", max(until, now))
+    crawl = lane.crawl
+    own, cause = _own_time(lane)
+    if own is None:
+        return Waiting(cause)
+    due = site.clock.due_for(crawl.section, crawl.trust)
+    until = max(own, due)
+    if until <= now + SHORT_WAIT_S:
+        return None
+    return Waiting(cause if own >= due else _clock_cause(site.key, site.clock, lane), until)
+
+
+def _own_time(lane: Lane) -> tuple[float | None, str]:
+    """When something of the lane may run apart from the politeness clock, and what it waits for until then."""
+    at = lane.next_time() if lane.stalled_at is None else lane.later(lane.stalled_at)
+    if at is None or (lane.robots and lane.robots[0][0] == at):
+        return at, f"robots.txt of {lane.key}"
+    return at, f"retry of a failed request to {lane.key}"
+
+
+def _clock_cause(key: str, clock: PolitenessClock, lane: Lane) -> str:
+    crawl = lane.crawl
+    polite = clock.due_for_all(crawl.section, crawl.trust)
+    if clock.due_for(crawl.section, crawl.trust) > polite:
+        return f"circuit breaker of {key}"
+    if clock.due < polite or not clock.extra_s:
+        return f"politeness delay of {key}"
+    has_named_time = clock.due > clock.last_end + clock.extra_s + 0.001
+    return f"Retry-After of {key}" if has_named_time else f"{key} asked for fewer requests (429 or 503)"
