@@ -682,7 +682,7 @@ def test_a_kill_leaves_the_evidence_for_what_was_asked_and_what_was_not(make: Ca
     assert frontier.finish([Outcome(leases["http://a/forbidden"], End.OTHER)]) == [True]
     harness.crash()
     view = FrontierView([harness.folder])
-    assert [record for _, record in view.robots_history("http://b")] == [ALLOW]
+    assert [one.record for one in view.robots_history("http://b")] == [ALLOW]
     view.close()
     ends = [event for event in read_events(harness.folder / "requests") if isinstance(event, Finish)]
     assert [(end.item, end.status) for end in ends][:1] == [(leases["http://a/forbidden"].item, "unasked")]

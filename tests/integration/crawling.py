@@ -33,7 +33,7 @@ from warcio.archiveiterator import ArchiveIterator
 
 from weft import urls
 from weft.cli.main import run as run_weft
-from weft.config import ScopeSection, load
+from weft.config import ScopeSection
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.reports.audit import Report, audit
 from weft.engine.loop.suspects import pulse
@@ -510,7 +510,7 @@ def judged_with_kills(
 def audited(data_dir: Path) -> Report:
     """What `weft audit` says."""
     folder = CrawlFolder([data_dir])
-    return audit(folder, load(environment={}, earlier=folder.settings()).config)
+    return audit(folder)
 
 
 # ── refusals ───────────────────────────────────────────────────────────────────────────────────────────────────────

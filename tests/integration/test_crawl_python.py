@@ -99,7 +99,7 @@ def test_settings_may_be_called_as_their_flags_are(web: SyntheticWeb, tmp_path: 
         delay=0, fetcher_workers=4, data_dirs=folders, header={"X-Test": "1"},
     )  # fmt: skip
     assert len(list(crawl)) == 3
-    kept = json.loads((folders[0] / "config.json").read_bytes())
+    kept = json.loads((folders[0] / "config.json").read_bytes())["values"]
     assert kept["politeness_delay_seconds"] == 0 and kept["headers"] == {"X-Test": "1"}
     assert folders[1].is_dir()
 

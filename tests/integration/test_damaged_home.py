@@ -109,7 +109,7 @@ def test_a_crawl_that_is_killed_at_its_start_has_its_settings(site: str, tmp_pat
     with crawler.running(group=True) as running:
         until((crawler.data_dir / "crawl.json").exists, 60, "the crawl's beginning")
         os.killpg(running.pid, signal.SIGKILL)
-    kept = json.loads((crawler.data_dir / "config.json").read_bytes())
+    kept = json.loads((crawler.data_dir / "config.json").read_bytes())["values"]
     assert (kept["politeness_delay_seconds"], kept["exclude"]) == (30.0, ["*/3"])
     assert crawler.run("--delay", 0, resume=True) == 0, crawler.said
     assert not any(row.url.endswith("/3") for row in crawler.rows())

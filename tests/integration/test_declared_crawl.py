@@ -10,7 +10,6 @@ import pytest
 from crawling import until
 from proxying import EchoSite
 
-from weft.config import load
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.reports.audit import audit
 from weft.engine.loop.progress import CrawlStatus, read_status
@@ -66,7 +65,7 @@ def test_a_declared_crawl_survives_a_kill_and_a_stop_and_is_done_when_it_has_fin
         assert second is not None and process.has_ended(second), "nothing is left"
         assert status(tmp_path).state == "interrupted" and len(site.asked) < PAGES
         folder = CrawlFolder([tmp_path / "crawl"])
-        assert not audit(folder, load(environment={}, earlier=folder.settings()).config).violations
+        assert not audit(folder).violations
         declared(tmp_path, site, politeness_delay_seconds=0)
         with supervisor() as running:
             running.start_all()

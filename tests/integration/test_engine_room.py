@@ -119,12 +119,14 @@ def test_a_full_disk_pauses_every_crawl_and_loses_none(
     disk = mount_disk("24m")
     with weft.Engine(disk / "engine", **{**shared(web), "delay": 0.01}) as engine:
         engine.open("waits")
+        engine.open("late", host(web, 4), delay=30, deadline=time.time() + 4)
         ballast = fill(disk, LEFT)
         for number in range(4):
             engine.open(f"crawl {number}", host(web, number))
         names = [f"crawl {number}" for number in range(4)]
         until(lambda: any(standing.note for standing in engine.standings()), 60)
         assert all("no space left on the device" in engine.standing(name).note for name in names)
+        until(lambda: engine.standing("late").reason is EndReason.DEADLINE, 20)
         count = len(web.arrivals())
         time.sleep(1.0)
         assert len(web.arrivals()) - count < 12, "a paused engine asks for nothing more"

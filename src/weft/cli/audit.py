@@ -20,15 +20,13 @@ def audit(crawl_dir: str, as_json: bool, quiet: bool) -> int:
 
     The exit code is 1 if one of them was impolite.
     """
-    from weft.config import load
     from weft.crawl.folder import CrawlFolder
     from weft.crawl.reports.audit import audit as check
     from weft.store.export.facts import iso
 
     folder = CrawlFolder([crawl_dir])
     folder.identity()
-    config = load(environment={}, earlier=folder.settings()).config
-    report = check(folder, config)
+    report = check(folder)
     if as_json:
         print_document(_facts(report))
         return 1 if report.violations else 0

@@ -18,13 +18,12 @@ def explain(crawl_dir: str, urls: tuple[str, ...], more: tuple[str, ...], as_jso
     """Say why a URL was, or was not, crawled: one reason, with its evidence. Works while the crawl runs, too."""
     from msgspec.structs import replace
 
-    from weft.config import load
     from weft.crawl.folder import CrawlFolder
     from weft.crawl.reports.explain import Explainer
 
     folder = CrawlFolder([crawl_dir, *several(more)])
     folder.go_on()
-    explainer = Explainer(folder, load(environment={}, earlier=folder.settings()).config)
+    explainer = Explainer(folder, folder.config())
     try:
         answers = [explainer.explain(url) for url in urls]
     finally:

@@ -24,7 +24,7 @@ from weft.config.pods import PodSpec, PodsSection, RedisSection, numbers
 from weft.config.proxies import ProxySection
 from weft.config.service import JobsSection, ServerSection, ServiceConfig, ServicesSection
 from weft.config.sources import DEBUG_PODS, checks_pod_assignment
-from weft.config.tree import COMPUTED, CRAWL, PATTERNS, SERVICE, Config, Product, product_named
+from weft.config.tree import COMPUTED, CRAWL, PATTERNS, SERVICE, Config, Product, product_named, was_given
 from weft.config.values import place, rules_file, split
 
 __all__ = [
@@ -66,4 +66,5 @@ __all__ = [
     "product_named",
     "rules_file",
     "split",
+    "was_given",
 ]

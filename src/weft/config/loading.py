@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -13,9 +13,12 @@ from weft.config.contradictions import contradictions, service_contradictions
 from weft.config.keys import keys
 from weft.config.service import ServiceConfig
 from weft.config.sources import from_environment, from_file, from_flags
-from weft.config.tree import CRAWL, NOT_KEPT, SERVICE, Config, Product, was_given
+from weft.config.tree import CRAWL, KEPT_IF_GIVEN, NOT_KEPT, SERVICE, Config, Product, was_given
 from weft.config.values import Value, compute, place, typed
 from weft.errors import BadConfig
+
+_RECORDED = "as the crawl was started"
+_RECORDED_DEFAULT = "default, as the crawl was started"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,19 @@ class Loaded:
 
     def given(self) -> dict[str, Any]:
         """The values that are no defaults and that a resumed crawl keeps."""
+        return {name: value for name, value in self.kept().items() if was_given(self.origins, name)}
+
+    def kept(self) -> dict[str, Any]:
+        """The values that are recorded when a crawl starts and kept by each resume: the defaults in force, too."""
         return {
-            name: value for name, value in self.values.items() if name not in NOT_KEPT and was_given(self.origins, name)
+            name: value
+            for name, value in self.values.items()
+            if name not in NOT_KEPT and (name not in KEPT_IF_GIVEN or was_given(self.origins, name))
         }
+
+    def kept_defaults(self) -> list[str]:
+        """Which of those are defaults."""
+        return [name for name in self.kept() if not was_given(self.origins, name)]
 
 
 def load(
@@ -39,16 +52,20 @@ def load(
     flags: Mapping[str, Any] | None = None,
     earlier: Mapping[str, Any] | None = None,
     *,
+    earlier_defaults: Collection[str] = (),
     is_judged: bool = True,
 ) -> Loaded:
     """Merges all sources into one configuration, or raises BadConfig with every problem found.
 
-    `earlier` is what a crawl that is resumed was started with: it counts before the defaults. Whether the values fit
-    together is left open where that is not known yet (`is_judged`).
+    `earlier` is what is recorded of a crawl that is resumed: it counts before the defaults. `earlier_defaults` are
+    those of its keys that nobody named. Whether the values fit together is left open where that is not known yet
+    (`is_judged`).
     """
     known = keys()
     kept = [
-        (name, Value(value, "as the crawl was started")) for name, value in (earlier or {}).items() if name in known
+        (name, Value(value, _RECORDED_DEFAULT if name in earlier_defaults else _RECORDED))
+        for name, value in (earlier or {}).items()
+        if name in known
     ]
     judge = contradictions if is_judged else lambda *_: ()
     values, origins = _merged(CRAWL, kept, path, environment, flags, judge)

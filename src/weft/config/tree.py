@@ -75,10 +75,11 @@ COMPUTED_WORDS = {
     "log_dir": "logs in the first data dir",
 }
 SHORT_FLAGS = {"politeness_delay_seconds": "--delay", "data_dirs": "--data-dir", "headers": "--header"}
-# What a resumed crawl is not held to: how long, from what file and with what intent it was started the last time.
-NOT_KEPT = frozenset(
-    {"max_duration", "seed_file", "resume", "fresh", "retry_failed", "recrawl", "data_dirs", "log_dir"}
-)
+# What is of one run alone, and not recorded with a crawl: how long, from what file and with what intent it is run.
+NOT_KEPT = frozenset({"max_duration", "seed_file", "resume", "fresh", "retry_failed", "recrawl", "data_dirs"})
+# Recorded only where somebody gave them. Their defaults follow from the data dirs, which may have been moved, and from
+# the list of pods, whose length is fixed for a crawl.
+KEPT_IF_GIVEN = frozenset({"log_dir", "num_pods"})
 PATTERNS = frozenset({"include", "exclude"})
 SECRET_KEYS = frozenset({"auth", "headers", "redis_password", "pods", "proxy_sources"})
 

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Unpack
 
-from weft.config import keys, load, own_names
+from weft.config import keys, load, own_names, was_given
 from weft.crawl.keywords import Settings
 from weft.crawl.start import Prepared, prepare
 from weft.engine.loop.progress import CrawlStatus
@@ -55,11 +55,12 @@ def crawl(
 
 def _crawled(seeds: list[str], settings: dict[str, Any], config_file: str | None) -> Iterator[CrawledPage]:
     with ExitStack() as stack:
-        # Where nobody says otherwise: no port, since a program may run many crawls, and nothing stays.
-        origins, flags = load(config_file, flags=settings).origins, dict[str, Any]()
-        if origins["prometheus_port"] == "default":
+        # Where nobody says otherwise: no port, since a program may run many crawls, and nothing stays. A resumed crawl
+        # keeps the port that it was started with.
+        loaded, flags = load(config_file, flags=settings, is_judged=False), dict[str, Any]()
+        if not loaded.config.run.resume and not was_given(loaded.origins, "prometheus_port"):
             flags["prometheus_port"] = 0
-        if origins["data_dirs"] == "default":
+        if not was_given(loaded.origins, "data_dirs"):
             flags["data_dirs"] = [stack.enter_context(tempfile.TemporaryDirectory(prefix="weft-"))]
         prepared = prepare(seeds, settings | flags, config_file)
         stack.callback(prepared.close)

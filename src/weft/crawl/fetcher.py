@@ -21,7 +21,7 @@ from weft.crawl.opening import Opening
 from weft.crawl.order import Control, ProcessOrder
 from weft.crawl.pods.backend import backend_of
 from weft.engine.assembly import Fetching
-from weft.engine.loop.stop import Stop
+from weft.engine.loop.stop import BLOCKING, UNWRITTEN, Stop
 from weft.telemetry import Log
 
 log = Log("weft.crawl.fetcher")
@@ -62,8 +62,13 @@ class Fetcher:
         """Crawls; gives the exit code."""
         self.progress.write("running")
         reason = self.loop.run()
-        self._backend.close()
-        self._parts.close()
+        try:
+            self._backend.close()
+            self._parts.close()
+        except BLOCKING as why:
+            if reason not in UNWRITTEN:
+                raise
+            log.warning("what could not be written is fetched again on resume", why=why)
         code = EXIT_CODES[reason]
         self.progress.write(STATES[code], str(reason))
         status = self.progress.status

@@ -1,7 +1,7 @@
 """A crawl on disk: what lies where in its data dirs, and who may use them.
 
     DATA/crawl.json     what the crawl is: layout, id, when, the public suffix list it was sharded with
-    DATA/config.json    the settings that it was started with, for when it is resumed
+    DATA/config.json    the settings in force, and every change of them (see record.py)
     DATA/seeds.txt      its seeds, canonical, one a line; large seed files by name
     DATA/seeds-N.pack   large seed files (see seed_streams.py)
     DATA/status.json    how it stands; read by displays
@@ -28,7 +28,7 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,9 @@ from typing import Any
 import msgspec
 
 from weft import __version__, urls
-from weft.config import numbers
+from weft.config import Config, load, numbers
 from weft.crawl.files import open_json, open_lines, read_sealed, replace_file, sealed_json, sealed_lines
+from weft.crawl.record import SettingsRecord
 from weft.crawl.seed_streams import Piece, Stream, check_stream, read_pieces, streams_in, write_stream
 from weft.crawl.seeds import SeedFile, all_seeds
 from weft.errors import BadInput, Busy, Damaged, NoCrawl
@@ -232,6 +233,7 @@ class CrawlFolder:
         pods: int = 1,
         *,
         settings: Mapping[str, Any] | None = None,
+        defaults: Collection[str] = (),
         on_redis: bool = False,
         crawl_id: str | None = None,
         large: SeedFile | None = None,
@@ -239,7 +241,8 @@ class CrawlFolder:
     ) -> Identity:
         """Makes a new crawl, or this node's part of the one that has that id: all of it, or none.
 
-        `large`: a seed file that is read while the crawl runs; `tell` hears how far its copy is.
+        `defaults`: the keys of `settings` that nobody named. `large`: a seed file that is read while the crawl runs;
+        `tell` hears how far its copy is.
         """
         identity = Identity(
             LAYOUT,
@@ -254,7 +257,7 @@ class CrawlFolder:
             sealed=True,
         )
         self._pods = pods, on_redis
-        self.keep_settings(settings or {})
+        self._write_settings(SettingsRecord(dict(settings or {}), sorted(defaults)))
         self._write_seeds(seeds, [self._copy(large, tell, [])] if large is not None else [])
         replace_file(self._identity, sealed_json(msgspec.to_builtins(identity)))
         return identity
@@ -282,12 +285,34 @@ class CrawlFolder:
                 path.unlink()
 
     def settings(self) -> dict[str, Any]:
-        """The settings that the crawl was started with; Damaged where they are not what was written."""
-        return open_json(self.home / "config.json", _SETTINGS_REMEDY, must_be_sealed=self.identity().sealed)
+        """The crawl's settings; Damaged where they are not what was written."""
+        return self.settings_record().values
 
-    def keep_settings(self, settings: Mapping[str, Any]) -> None:
-        """Keeps them for a resume."""
-        replace_file(self.home / "config.json", sealed_json(settings))
+    def settings_record(self) -> SettingsRecord:
+        """The crawl's settings and their changes; Damaged where they are not what was written."""
+        path = self.home / "config.json"
+        content = open_json(path, _SETTINGS_REMEDY, must_be_sealed=self.identity().sealed)
+        try:
+            return SettingsRecord.read(content)
+        except msgspec.ValidationError as error:
+            raise Damaged(path, f"cannot be read: {error}", _SETTINGS_REMEDY) from None
+
+    def config(self) -> Config:
+        """The crawl's settings, as a report applies them."""
+        record = self.settings_record()
+        return load(environment={}, earlier=record.values, earlier_defaults=record.defaults).config
+
+    def keep_settings(self, settings: Mapping[str, Any], defaults: Collection[str] = ()) -> SettingsRecord:
+        """Records what a resume runs with, and what of it is a change."""
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(settings)))  # as it will be read
+        before = self.settings_record()
+        record = before.changed(plain, defaults, time.time(), __version__)
+        if record != before:
+            self._write_settings(record)
+        return record
+
+    def _write_settings(self, record: SettingsRecord) -> None:
+        replace_file(self.home / "config.json", sealed_json(msgspec.to_builtins(record)))
 
     def recrawl(self) -> dict[int, RecrawlStart]:
         """Where the last recrawl of each pod began; empty if there was none."""

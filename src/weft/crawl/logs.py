@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from weft import __version__
-from weft.config import Loaded, masked
+from weft.config import Loaded, PodSpec, masked
 from weft.crawl.folder import CrawlFolder, Identity
 from weft.telemetry import Log, LogFile, Slot, log_to_file
 
@@ -43,6 +44,19 @@ def open_log(loaded: Loaded, folder: CrawlFolder, identity: Identity) -> LogFile
     for name, value in sorted(loaded.values.items()):
         log.info("setting", key=name, value=_shown(masked(name, value)), origin=_origin(loaded.origins[name]))
     return opened
+
+
+def report_changes(loaded: Loaded, changed: Mapping[str, tuple[Any, Any]], announce: Callable[[str], None]) -> None:
+    """Logs and announces the settings that a resume changes, each with its old and new value."""
+    for name, (old, new) in changed.items():
+        before, now = (_shown(_masked(name, value)) for value in (old, new))
+        log.always("setting changed", key=name, old=before, new=now, origin=_origin(loaded.origins[name]))
+        announce(f"{name} is {now} from now on; it was {before}")
+
+
+def _masked(name: str, value: Any) -> Any:
+    """As `masked`, of a value as it is recorded."""
+    return masked(name, msgspec.convert(value, tuple[PodSpec, ...]) if name == "pods" else value)
 
 
 def _origin(origin: str) -> str:

@@ -29,7 +29,7 @@ from weft.crawl.pods.termination import Termination
 from weft.crawl.process import Process
 from weft.crawl.reports.standing import Standing, begin_alone, end_alone
 from weft.engine.loop.progress import CrawlStatus, ProgressLines, read_status
-from weft.engine.loop.stop import Stop
+from weft.engine.loop.stop import UNWRITTEN, Stop
 from weft.errors import WeftError
 from weft.supervise.process import Exit, named
 from weft.telemetry import Log
@@ -205,7 +205,7 @@ class Orchestrator:
         message = "the parser died" if process.slot.role == "parser" else "the fetcher died"
         log.error(message, process=process.slot.name, how=str(how), failures=process.child.failures)
         if self._reason is not None:
-            self._again = self._reason is not Stop.INTERRUPTED
+            self._again = self._reason not in UNWRITTEN
             return None
         if process.child.looping:
             times = f"{message} {process.child.failures} times in a row"

@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft import urls
-from weft.config import Config, Loaded, load
+from weft.config import Config, Loaded, load, was_given
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.frontier_settings import settings_of
-from weft.crawl.logs import open_log, orchestrator_slot
+from weft.crawl.logs import open_log, orchestrator_slot, report_changes
 from weft.crawl.orchestrator import Orchestrator
 from weft.crawl.pods.distribution import announce_pods
 from weft.crawl.pods.nodes import Shared, check_nodes, is_part, join
 from weft.crawl.pods.places import check_cores
 from weft.crawl.pods.servers import forget_pods
+from weft.crawl.record import SettingsRecord
 from weft.crawl.reports.outcome import Outcome, outcome_of
 from weft.crawl.seeds import SeedFile
 from weft.engine.extraction import extraction_of
@@ -83,10 +84,15 @@ def prepare(
     # What fits together depends on what a resumed crawl was started with, which lies in its data dir.
     asked = load(config_file, environment, flags, is_judged=False)
     folder = CrawlFolder(asked.config.store.data_dirs)
-    resume = asked.config.run.resume
-    loaded = load(config_file, environment, flags, _kept(folder, asked) if resume and folder.exists() else None)
-    if resume:
+    if asked.config.run.resume:
         folder.identity()
+        record = folder.settings_record()
+        kept = _kept(record, asked)
+        loaded = load(config_file, environment, flags, kept, earlier_defaults=record.defaults)
+        if not record.is_complete and not was_given(loaded.origins, "scope", "politeness_delay_seconds"):
+            complain(_unrecorded(folder, loaded))
+    else:
+        loaded = load(config_file, environment, flags)
     config = loaded.config
     seeds = [urls.seed(text) for text in typed]
     given = SeedFile(config.scope.seed_file) if config.scope.seed_file else None
@@ -149,7 +155,8 @@ def _prepare(
             identity = folder.start(
                 seeds,
                 config.pods.num_pods,
-                settings=loaded.given(),
+                settings=loaded.kept(),
+                defaults=loaded.kept_defaults(),
                 on_redis=config.pods.on_redis,
                 crawl_id=crawl_id,
                 large=large,
@@ -160,7 +167,7 @@ def _prepare(
         announce_pods(config.pods.num_pods, seeds, environment, announce)
         pods = _open_pods(folder, loaded, identity.crawl_id, seeds, complain)
         if resume:
-            folder.keep_settings(loaded.given())
+            report_changes(loaded, _keep(folder, loaded), announce)
             folder.add_seeds(seeds, large, complain)
         if endpoint is not None and pods is not None:
             endpoint.add(pods.metrics())
@@ -235,7 +242,7 @@ def _check_seen_filter(folder: CrawlFolder, loaded: Loaded) -> None:
     """What the pods have seen is in the filter that they were made with, and cannot be taken out of it."""
     if not folder.on_redis:
         return
-    before, now = load(environment={}, earlier=folder.settings()).config.pods, loaded.config.pods
+    before, now = folder.config().pods, loaded.config.pods
     is_bloom = before.seen_filter == "bloom"
     shape = f" ({before.bloom_capacity:,} URLs, error rate {before.bloom_error_rate:g})" if is_bloom else ""
     if before.seen_filter != now.seen_filter or (
@@ -270,19 +277,31 @@ def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], Non
         node = NodeMetrics(folder.data_dirs)
         return Endpoint(folder.metrics, port, own=orchestrator_slot(loaded.config.pods.here), collectors=[node])
     except Busy as busy:
-        if loaded.origins["prometheus_port"] != "default":
+        if was_given(loaded.origins, "prometheus_port"):
             raise
         complain(f"no metrics endpoint: {busy}")
         return None
 
 
-def _kept(folder: CrawlFolder, loaded: Loaded) -> dict[str, Any]:
-    """What the crawl was started with; a recrawl is not held to the number of pages, which are all there already."""
-    folder.identity()
-    kept = folder.settings()
-    if loaded.config.run.recrawl:
-        kept.pop("max_pages", None)
-    return kept
+def _kept(record: SettingsRecord, asked: Loaded) -> dict[str, Any]:
+    """What the crawl was run with; a recrawl is not held to the number of pages, which are all there already."""
+    return {key: value for key, value in record.values.items() if key != "max_pages" or not asked.config.run.recrawl}
+
+
+def _keep(folder: CrawlFolder, loaded: Loaded) -> Mapping[str, tuple[Any, Any]]:
+    """Records the settings of a resume; returns what it changes."""
+    before = folder.settings_record().revision
+    record = folder.keep_settings(loaded.kept(), loaded.kept_defaults())
+    return record.changes[-1].changed if record.revision > before else {}
+
+
+def _unrecorded(folder: CrawlFolder, loaded: Loaded) -> str:
+    scope, delay_s = loaded.config.scope.scope, loaded.config.politeness.delay_s
+    return (
+        f"{folder.home}: was started by an older Weft, which recorded neither its scope nor its delay: it continues "
+        f"with scope {scope} and a delay of {delay_s:g} s. If it had others, stop it and resume it with "
+        "`scope=SCOPE` and `delay=SECONDS`"
+    )
 
 
 def _make_room(folder: CrawlFolder, loaded: Loaded) -> None:

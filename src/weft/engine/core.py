@@ -222,9 +222,9 @@ class Core:
             self._must_commit = self._server.turn() or self._must_commit
         if self._server is not None and (self._loop.blocked is not None or not self._is_ahead):
             self._server.answer()
+        self._end_by_clock()  # also while a full disk holds everything up: it is written when there is room
         if self._loop.blocked is not None:
             return
-        self._end_by_clock()
         self._end_what_is_done()
         if now >= self._next_look:
             self._next_look = now + LOOK_EVERY_S

@@ -5,7 +5,9 @@ request ended waits from that end, one whose request was in flight waits from no
 
     S item monotonic wall key delay places url     a request is about to start
     E item monotonic status                        it has ended (`unasked`: it was not made after all)
-    B boot-id monotonic wall                       a process opened the log; monotonic times are of this boot
+    B boot-id monotonic wall [revision]            a process opened the log; monotonic times are of this boot, and
+                                                   requests follow that revision of the crawl's settings
+    R monotonic digest origin                      from here on this robots.txt is in force for an origin
 
 Behind each of them stands its CRC-32, eight digits; an older Weft wrote none, and where no line of a file before it has
 one a line without is read as it is.
@@ -29,9 +31,11 @@ from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
-from msgspec import Struct
+from msgspec import Struct, msgpack
+from xxhash import xxh3_64_hexdigest
 
 from weft.errors import DiskFull, writing
+from weft.frontier.contract import RobotsRecord
 from weft.telemetry import Log
 
 ROTATE_BYTES = 256 * 1024 * 1024
@@ -58,17 +62,24 @@ def summed(line: str) -> bytes:
     return b"%b\t%08x\n" % (data, crc32(data))
 
 
+def robots_digest(record: bytes) -> str:
+    """What names a robots.txt in the log: the digest of its record as a frontier's history has it."""
+    return xxh3_64_hexdigest(record)
+
+
 class RequestLog:
     """The log of one pod; one writer."""
 
-    def __init__(self, folder: Path, clock: float) -> None:
+    def __init__(self, folder: Path, clock: float, revision: int = 0) -> None:
+        """`revision`: of the crawl's settings; 0 where nobody counts them."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._buffer: list[bytes] = []
         self._serial = max((_serial(path) for path in folder.glob("requests-*.log")), default=0)
         self._open()
         self._end_torn_line()
-        self._buffer.append(summed(f"B\t{boot_id()}\t{clock:.6f}\t{time.time():.3f}"))
+        settings = f"\t{revision}" if revision else ""
+        self._buffer.append(summed(f"B\t{boot_id()}\t{clock:.6f}\t{time.time():.3f}{settings}"))
         self.flush()
 
     @property
@@ -83,6 +94,10 @@ class RequestLog:
     def end(self, item: int, at: float, status: str) -> None:
         """A request that is over."""
         self._buffer.append(summed(f"E\t{item}\t{at:.6f}\t{status}"))
+
+    def robots(self, now: float, origin: str, record: RobotsRecord) -> None:
+        """A robots.txt that the requests after this follow; its text is in the frontier's history."""
+        self._buffer.append(summed(f"R\t{now:.6f}\t{robots_digest(msgpack.encode(record))}\t{origin}"))
 
     def flush(self) -> None:
         """Hands everything to the operating system: a kill cannot undo it."""
@@ -174,7 +189,7 @@ def last_requests(folder: Path, not_before: float, now: float) -> Recent:
             elif hidden:
                 recent.unsure_at = min(event.at, now)  # the process that opened it then waited from there as well
             hidden = False
-        elif not is_of_this_boot:
+        elif isinstance(event, RobotsKnown) or not is_of_this_boot:
             continue  # its times are of another clock: they would be taken for waits, or for damage
         elif isinstance(event, Start):
             started[event.item] = event.key, event.at
@@ -215,11 +230,24 @@ class Finish(Struct, frozen=True, gc=False):
     status: str
 
 
+class RobotsKnown(Struct, frozen=True, gc=False):
+    """A robots.txt from which requests are judged by it."""
+
+    at: float
+    digest: str
+    origin: str
+    slot: str = ""
+
+
 class Opening(Struct, frozen=True, gc=False):
     """A process opened the log: requests in flight before have no end; in a new boot the clock restarted."""
 
     new_boot: bool
     slot: str = ""
+    revision: int = 0  # of the crawl's settings; 0: not recorded
+
+
+Event = Start | Finish | RobotsKnown | Opening
 
 
 class _Boot(Struct, frozen=True, gc=False):
@@ -228,6 +256,10 @@ class _Boot(Struct, frozen=True, gc=False):
     boot: str
     at: float
     wall: float
+    revision: int = 0
+
+
+_Line = Start | Finish | RobotsKnown | _Boot
 
 
 def missing_bytes(folder: Path, place: tuple[str, int] | None) -> int:
@@ -238,7 +270,7 @@ def missing_bytes(folder: Path, place: tuple[str, int] | None) -> int:
     return max(0, place[1] - (path.stat().st_size if path.exists() else 0))
 
 
-def read_events(folder: Path, gaps: Gaps | None = None) -> Iterator[Start | Finish | Opening]:
+def read_events(folder: Path, gaps: Gaps | None = None) -> Iterator[Event]:
     """The whole log, in the order in which things happened; the logs of several slots lie in folders of their own.
 
     `gaps` counts the lines that could not be read.
@@ -251,28 +283,38 @@ def read_events(folder: Path, gaps: Gaps | None = None) -> Iterator[Start | Fini
         if not isinstance(event, Opening):
             yield event
             continue
-        yield Opening(at != boot, event.slot)
+        yield Opening(at != boot, event.slot, event.revision)
         boot = at
 
 
 def _boots(folders: Iterable[Path]) -> dict[str, int]:
-    """The boots that occur in the logs, numbered in their order."""
-    first: dict[str, float] = {}
+    """The boots that occur in the logs, numbered in their order.
+
+    Each log has its boots in order. The wall clock, which may have been wrong, decides only between boots that no log
+    has both of.
+    """
+    orders, first = list[list[str]](), dict[str, float]()
     for folder in folders:
-        for path in folder.glob("requests-*.log"):
+        order = dict[str, None]()
+        for path in _files(folder):
             for event in _lines(path):
                 if isinstance(event, _Boot):
+                    order[event.boot] = None
                     first[event.boot] = min(event.wall, first.get(event.boot, math.inf))
-    return {boot: number for number, boot in enumerate(sorted(first, key=first.__getitem__))}
+        orders.append(list(order))
+    numbers = dict[str, int]()
+    while orders := [rest for order in orders if (rest := [boot for boot in order if boot not in numbers])]:
+        heads = {order[0] for order in orders}
+        behind = {boot for order in orders for boot in order[1:]}
+        numbers[min(heads - behind or heads, key=first.__getitem__)] = len(numbers)
+    return numbers
 
 
-def _moment(event: tuple[tuple[int, float], Start | Finish | Opening]) -> tuple[int, float]:
+def _moment(event: tuple[tuple[int, float], Event]) -> tuple[int, float]:
     return event[0]
 
 
-def _events(
-    folder: Path, slot: str, boots: dict[str, int], gaps: Gaps
-) -> Iterator[tuple[tuple[int, float], Start | Finish | Opening]]:
+def _events(folder: Path, slot: str, boots: dict[str, int], gaps: Gaps) -> Iterator[tuple[tuple[int, float], Event]]:
     """One log's events, each with its boot and a time that never decreases: that of the latest event so far."""
     boot, latest = 0, 0.0
     for path in _files(folder):
@@ -285,13 +327,13 @@ def _events(
             if isinstance(event, _Boot):
                 latest = event.at if boots[event.boot] != boot else max(latest, event.at)
                 boot = boots[event.boot]
-                yield (boot, latest), Opening(False, slot)
+                yield (boot, latest), Opening(False, slot, event.revision)
                 continue
             latest = max(latest, event.at)
             yield (boot, latest), event
 
 
-def _lines(path: Path, slot: str = "") -> Iterator[Start | Finish | _Boot | None]:
+def _lines(path: Path, slot: str = "") -> Iterator[_Line | None]:
     """What the lines of one file say; None for one that is not what was written, or only half of it."""
     has_sums = False
     with path.open("rb") as file:
@@ -312,7 +354,7 @@ def _unsummed(line: bytes) -> bytes | None:
     return text if line[-_SUM_BYTES:] == b"\t%08x\n" % crc32(text) else None
 
 
-def _parsed(line: bytes, slot: str) -> Start | Finish | _Boot | None:
+def _parsed(line: bytes, slot: str) -> _Line | None:
     if b"\0" in line:
         return None
     try:
@@ -325,9 +367,12 @@ def _parsed(line: bytes, slot: str) -> Start | Finish | _Boot | None:
         if kind == "E":
             item, at, status = fields
             return Finish(int(item), _time(at), status)
+        if kind == "R":
+            at, digest, origin = fields
+            return RobotsKnown(_time(at), digest, origin, slot)
         if kind == "B":
-            boot, at, wall = fields
-            return _Boot(boot, _time(at), _time(wall))
+            boot, at, wall, *revision = fields
+            return _Boot(boot, _time(at), _time(wall), *map(int, revision)) if len(revision) < 2 else None
     except ValueError:  # too few fields or too many, a text that is not a number or not UTF-8
         pass
     return None
@@ -340,7 +385,7 @@ def _time(text: str) -> float:
     return value
 
 
-def _recent_lines(folder: Path, not_before: float) -> Iterator[Start | Finish | _Boot | None]:
+def _recent_lines(folder: Path, not_before: float) -> Iterator[_Line | None]:
     """The lines of the newest files, from a little before the given time on."""
     files = _files(folder)
     newest_first = range(len(files) - 1, -1, -1)

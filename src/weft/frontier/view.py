@@ -18,7 +18,7 @@ from weft.errors import BadInput, Damaged
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.embedded.spill import spill_name
 from weft.frontier.journal import REMEDY, undamaged, unpacked_items, unpacked_text, unsealed_row
-from weft.frontier.requests import Finish, Gaps, Opening, Start, read_events
+from weft.frontier.requests import Event, Gaps, read_events, robots_digest
 
 
 class Entry(Struct, frozen=True):
@@ -44,6 +44,14 @@ class SitePace(Struct, frozen=True):
     usual: float = 0.0
     open: bool = False
     held_wall: float = 0.0
+
+
+class RobotsEvidence(Struct, frozen=True):
+    """A robots.txt that was in force once: since when by the wall clock, and what the request log calls it."""
+
+    wall: float
+    digest: str
+    record: RobotsRecord
 
 
 class FrontierView:
@@ -95,11 +103,11 @@ class FrontierView:
         return next((record for pod in self._pods if (record := pod.robots(origin)) is not None), None)
 
     @lru_cache(maxsize=4096)  # noqa: B019 (a view lives as long as one command)
-    def robots_history(self, origin: str) -> list[tuple[float, RobotsRecord]]:
-        """Every robots.txt of an origin, with the time from which it was in force."""
+    def robots_history(self, origin: str) -> list[RobotsEvidence]:
+        """Every robots.txt of an origin, in the order of the wall clock, which may have been wrong."""
         return [entry for pod in self._pods for entry in pod.robots_history(origin)]
 
-    def requests(self, gaps: Gaps) -> Iterator[tuple[int, Start | Finish | Opening]]:
+    def requests(self, gaps: Gaps) -> Iterator[tuple[int, Event]]:
         """The request logs, pod after pod, each in order of time; `gaps` counts the unreadable lines."""
         for pod, folder in enumerate(self._folders):
             if (folder / "requests").is_dir():
@@ -245,7 +253,10 @@ class _PodDatabase:
         with undamaged(self._path):
             return msgspec.msgpack.decode(row[0], type=RobotsRecord) if row else None
 
-    def robots_history(self, origin: str) -> list[tuple[float, RobotsRecord]]:
+    def robots_history(self, origin: str) -> list[RobotsEvidence]:
         rows = self._all("SELECT wall, record FROM robots_history WHERE origin = ? ORDER BY wall", origin)
         with undamaged(self._path):
-            return [(wall, msgspec.msgpack.decode(record, type=RobotsRecord)) for wall, record in rows]
+            return [
+                RobotsEvidence(wall, robots_digest(data), msgspec.msgpack.decode(data, type=RobotsRecord))
+                for wall, data in rows
+            ]

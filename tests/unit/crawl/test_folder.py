@@ -42,6 +42,23 @@ def test_what_was_kept_is_given_back(tmp_path: Path) -> None:
     assert made.settings()["politeness_delay_seconds"] == 60
 
 
+def test_every_change_of_a_setting_is_kept_with_what_was_in_force_before(tmp_path: Path) -> None:
+    made = begun(tmp_path / "data")
+    assert made.settings_record().revision == 1
+    made.keep_settings(SETTINGS)
+    assert made.settings_record().revision == 1, "nothing has changed"
+    made.keep_settings(SETTINGS | {"politeness_delay_seconds": 60.0})
+    made.keep_settings(SETTINGS | {"politeness_delay_seconds": 1.0, "exclude": []}, ["exclude"])
+    record = CrawlFolder([tmp_path / "data"]).settings_record()
+    assert (record.revision, record.defaults) == (3, ["exclude"])
+    assert [one.changed for one in record.changes] == [
+        {"politeness_delay_seconds": (30.0, 60.0)},
+        {"exclude": (["*/private/*"], []), "politeness_delay_seconds": (60.0, 1.0)},
+    ]
+    assert [record.values_of(number)["politeness_delay_seconds"] for number in (1, 2, 3)] == [30.0, 60.0, 1.0]
+    assert record.values_of(1) == SETTINGS
+
+
 @pytest.mark.parametrize("writes", range(4))
 def test_a_kill_between_any_two_writes_leaves_no_crawl_without_its_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int

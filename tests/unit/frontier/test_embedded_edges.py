@@ -296,7 +296,7 @@ def test_what_can_be_read_of_a_damaged_frontier_is_taken_over(tmp_path: Path) ->
     assert db.execute("SELECT count(*) FROM journal").fetchone() == (0,)
     db.close()
     view = FrontierView([tmp_path])
-    assert [wall for wall, _ in view.robots_history("http://a")] == [5.0, 6.0]
+    assert [one.wall for one in view.robots_history("http://a")] == [5.0, 6.0]
     assert view.refusal("http://x/") == "scope"
     view.close()
     again = Journal(tmp_path / "frontier.db")
@@ -622,6 +622,7 @@ def test_the_request_log_is_read_as_far_back_as_the_longest_delay_of_any_site(tm
     folder = tmp_path / "requests"
     (folder / "requests-00000.log").write_text(
         f"B\t{boot_id()}\t5.0\t1.0\nS\t1\t1000.0\t1.0\tslow.test\t3600\t1\thttp://slow.test/1\nE\t1\t1001.0\t200\n"
+        f"S\t3\t1002.0\t1.0\tc.test\t1\t1\thttp://c.test/\nE\t3\t1003.0\t200\n"  # no shorter than it was
     )
     (folder / "requests-00001.log").write_text("S\t2\t1500.0\t1.0\tb.test\t1\t1\thttp://b.test/\nE\t2\t1501.0\t200\n")
     frontier = polite(tmp_path, 3000.0, delay_s=1.0)

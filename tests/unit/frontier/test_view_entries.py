@@ -124,7 +124,7 @@ def test_what_each_pod_remembers_is_reported_together(pods: Pods) -> None:
     record = view.robots("http://b")
     assert record is not None and record.body == b"new"
     assert view.robots("http://a") is None
-    assert [(wall, known.body) for wall, known in view.robots_history("http://b")] == [
+    assert [(one.wall, one.record.body) for one in view.robots_history("http://b")] == [
         (1000.0, b"old"),
         (1050.0, b"new"),
     ]

@@ -34,12 +34,14 @@ class EmbeddedBackend:
         self.owner = order.slot.name
         home, section = folder.of_pod(order.pod), order.config.politeness
         machine = open_clock(section)
-        pod = {"pod": order.pod, "pods": order.pods}
+        pod, revision = {"pod": order.pod, "pods": order.pods}, folder.settings_record().revision
         self._routed = (
-            when_free(partial(RoutedFrontier, home, section, machine=machine, **pod)) if order.pods > 1 else None
+            when_free(partial(RoutedFrontier, home, section, machine=machine, revision=revision, **pod))
+            if order.pods > 1
+            else None
         )
         self.frontier: EmbeddedFrontier = self._routed or when_free(
-            partial(EmbeddedFrontier, home, section, machine=machine)
+            partial(EmbeddedFrontier, home, section, machine=machine, revision=revision)
         )
 
     def owns(self, url: str) -> bool:

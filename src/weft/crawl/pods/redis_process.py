@@ -121,15 +121,15 @@ def open_frontier(order: ProcessOrder, folder: CrawlFolder, progress: CrawlProgr
     config, settings = order.config, settings_of(order.config)
     connection, where = connect(order.servers[order.pod], settings), address(order.servers[order.pod], settings.db)
     others = {pod: other_pod(order, folder, pod) for pod in range(order.pods) if pod != order.pod}
-    home = folder.of_pod(order.pod)
+    home, revision = folder.of_pod(order.pod), folder.settings_record().revision
     while True:
         try:
             with asking(where):
                 connection.ping()
             frontier = RoutedRedisFrontier(
                 connection, home, config.politeness, slot=order.slot.name, incarnation=order.incarnation,
-                pod=order.pod, pods=order.pods, where=where, bloom_filter=bloom_of(config), others=others,
-                outbox=home / "outbox" / f"{order.slot.name}.db",
+                revision=revision, pod=order.pod, pods=order.pods, where=where, bloom_filter=bloom_of(config),
+                others=others, outbox=home / "outbox" / f"{order.slot.name}.db",
             )  # fmt: skip
             if order.slot.role == "fetcher" and order.index == 0:
                 for left in _outboxes_left(order, home / "outbox"):

@@ -1,4 +1,4 @@
-"""Proof of politeness: every request in the log against the robots.txt and the delay as they stood then.
+"""Proof of politeness: every request in the log against the robots.txt and the settings in force when it was sent.
 
 What is checked, for each site: the delay since its last request ended (with several places: between starts, and never
 more open than places); a page asked for only when its origin's robots.txt was known and allowed it. The log is written
@@ -7,6 +7,11 @@ before a request is made, so nothing that was sent can be missing from it.
 A claim is logged before robots.txt is looked at, and what that forbids is logged as not asked right after. A forbidden
 one that has neither that word nor an end was cut off by a kill between the two: it is no request, and is counted for
 itself (`cut_off`).
+
+Each process names in its log the revision of the crawl's settings that it runs with, and each robots.txt from which on
+it applies. A request is judged by what its own log named last before it: by the order of the log, not by the wall
+clock. An older Weft logged neither: then the delay of the request's own line counts, and the wall clock decides between
+versions of a robots.txt.
 
 A log that was damaged proves less: lines that cannot be read, and bytes that are missing at its end, are counted, and
 so are requests of which the robots.txt was lost with a frontier that was made anew.
@@ -17,15 +22,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from heapq import heappush, heapreplace
+from math import inf
 
 from msgspec import Struct
 
-from weft.config import Config
+from weft.config import Config, load
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.record import SettingsRecord
 from weft.engine.loop.robots import rules_of
 from weft.fetch.robots import Robots, product_token
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.requests import Finish, Gaps, Opening, Start, missing_bytes
+from weft.frontier.requests import Finish, Gaps, Opening, RobotsKnown, Start, missing_bytes
 from weft.frontier.view import FrontierView
 
 WORST = 10
@@ -60,6 +67,10 @@ class Report(Struct):
 _Key = int | tuple[int, int]
 
 
+def _origin(request: Start) -> str:
+    return request.url[: request.url.index("/", 8)]
+
+
 def _key(item: int, pod: int) -> _Key:
     """What an open request is known by: a robots.txt is numbered by its pod, for as long as that runs."""
     return item if item > 0 else (pod, item)
@@ -75,19 +86,34 @@ class _Site:
         self.open: dict[_Key, Start] = {}
 
 
-def audit(folder: CrawlFolder, config: Config) -> Report:
+class _InForce:
+    """What the settings of one revision require of a request."""
+
+    __slots__ = ("agent", "delay_s", "places")
+
+    def __init__(self, config: Config, *, is_recorded: bool = True) -> None:
+        self.agent = product_token(config.fetch.user_agent())
+        self.delay_s = config.politeness.delay_s if is_recorded else 0.0
+        self.places = config.politeness.places if is_recorded else inf
+
+
+def audit(folder: CrawlFolder) -> Report:
     """Reads the whole request log."""
+    record = folder.settings_record()
     view = FrontierView(folder.frontiers())
     try:
-        return _Audit(view, config).run()
+        return _Audit(view, record).run()
     finally:
         view.close()
 
 
 class _Audit:
-    def __init__(self, view: FrontierView, config: Config) -> None:
+    def __init__(self, view: FrontierView, record: SettingsRecord) -> None:
         self._view = view
-        self._agent = product_token(config.fetch.user_agent())
+        self._record = record
+        self._settings: dict[int, _InForce] = {}  # by revision
+        self._revisions: dict[tuple[int, str], int] = {}  # of each pod's slots, as the log has it so far
+        self._known: dict[tuple[int, str], str] = {}  # by pod and origin: the robots.txt that the log named last
         self._report = Report(unreadable_in=[], violations=[], closest=[])
         self._rebuilt_at = view.rebuilt_at()
         self._sites: dict[str, _Site] = {}
@@ -106,6 +132,8 @@ class _Audit:
                 self._start(event, pod)
             elif isinstance(event, Finish):
                 self._finish(event, pod)
+            elif isinstance(event, RobotsKnown):
+                self._known[pod, event.origin] = event.digest
             else:
                 self._opening(event, pod)
         for key, (request, _, _) in list(self._open.items()):
@@ -119,9 +147,13 @@ class _Audit:
 
     def _start(self, request: Start, pod: int) -> None:
         site = self._sites.setdefault(request.key, _Site())
-        robots = self._robots_then(request)
-        waited, needed = self._wait(site, request, robots)
-        found = [*self._clock(site, request, waited, needed), *self._allowed(request, robots)]
+        settings = self._in_force(pod, request.slot)
+        robots = self._robots_then(request, pod)
+        waited, needed = self._wait(site, request, robots, settings)
+        found = [
+            *self._clock(site, request, waited, needed, settings),
+            *self._allowed(request, robots, settings, is_lost=self._is_lost(request, pod)),
+        ]
         key = _key(request.item, pod)
         self._waits[key] = (waited, needed)
         self._open[key] = (request, site.last_start, found)
@@ -141,6 +173,7 @@ class _Audit:
             self._count(key, end.at)
 
     def _opening(self, opening: Opening, pod: int) -> None:
+        self._revisions[pod, opening.slot] = opening.revision
         for key, (request, _, _) in list(self._open.items()):
             if opening.new_boot or (self._pod_of[key], request.slot) == (pod, opening.slot):
                 self._cut_off(key, request.at)
@@ -179,39 +212,63 @@ class _Audit:
         elif entry > self._margins[0]:
             heapreplace(self._margins, entry)
 
-    def _wait(self, site: _Site, request: Start, robots: Robots | None) -> tuple[float, float]:
-        """The seconds that a request has waited, and those that it had to."""
-        crawl_delay_s = robots.crawl_delay(self._agent) if robots is not None else None
-        since = site.last_end if request.places == 1 else site.last_start
-        return request.at - since, max(request.delay_s, crawl_delay_s or 0.0)
+    def _in_force(self, pod: int, slot: str) -> _InForce:
+        """The settings that a process ran with."""
+        revision = self._revisions.get((pod, slot), 0)
+        if revision not in self._settings:
+            values, defaults = self._record.values_of(revision or self._record.revision), self._record.defaults
+            config = load(environment={}, earlier=values, earlier_defaults=defaults).config
+            self._settings[revision] = _InForce(config, is_recorded=revision > 0)
+        return self._settings[revision]
 
-    def _clock(self, site: _Site, request: Start, waited: float, needed: float) -> Iterator[Violation]:
+    def _wait(self, site: _Site, request: Start, robots: Robots | None, settings: _InForce) -> tuple[float, float]:
+        """The seconds that a request has waited, and those that it had to."""
+        crawl_delay_s = robots.crawl_delay(settings.agent) if robots is not None else None
+        since = site.last_end if min(request.places, settings.places) == 1 else site.last_start
+        return request.at - since, max(request.delay_s, settings.delay_s, crawl_delay_s or 0.0)
+
+    def _clock(
+        self, site: _Site, request: Start, waited: float, needed: float, settings: _InForce
+    ) -> Iterator[Violation]:
         if waited + ROUNDING_S < needed:
             detail = f"{waited:.3f} s after the last request, {needed:g} s required"
             yield Violation("delay", request.url, request.key, request.wall, detail)
-        if len(site.open) >= request.places:
-            detail = f"{len(site.open) + 1} requests open, {request.places} allowed"
+        places = min(request.places, settings.places)
+        if len(site.open) >= places:
+            detail = f"{len(site.open) + 1} requests open, {places} allowed"
             yield Violation("places", request.url, request.key, request.wall, detail)
 
-    def _allowed(self, request: Start, robots: Robots | None) -> Iterator[Violation]:
+    def _allowed(
+        self, request: Start, robots: Robots | None, settings: _InForce, *, is_lost: bool
+    ) -> Iterator[Violation]:
         if request.item < 0:  # a robots.txt itself
             return
-        if robots is None and request.wall < self._rebuilt_at:
+        if robots is None and is_lost:
             self._report.unproven += 1
             return
         if robots is None:
             yield Violation("no-robots", request.url, request.key, request.wall, "robots.txt had not been asked for")
             return
-        verdict = robots.verdict(self._agent, request.url)
+        verdict = robots.verdict(settings.agent, request.url)
         if not verdict.allowed:
             detail = f"{verdict.rule} (line {verdict.line})"
             yield Violation("robots", request.url, request.key, request.wall, detail)
 
-    def _robots_then(self, request: Start) -> Robots | None:
+    def _robots_then(self, request: Start, pod: int) -> Robots | None:
         """The robots.txt that was in force when the request was made."""
-        history = self._view.robots_history(request.url[: request.url.index("/", 8)])
-        at = bisect_right(history, request.wall + ROUNDING_S, key=lambda known: known[0]) - 1
-        return None if at < 0 else self._parsed(history[at][1])
+        origin = _origin(request)
+        history = self._view.robots_history(origin)
+        by_wall = bisect_right(history, request.wall + ROUNDING_S, key=lambda known: known.wall) - 1
+        named = self._known.get((pod, origin))
+        by_log = next((at for at, known in enumerate(history) if known.digest == named), -1)
+        # A process of an embedded pod logs every robots.txt that it uses. On Redis a process of another pod may have
+        # left a newer one, which that pod's log names: there the wall clock counts as well.
+        at = by_log if named is not None and not request.slot else max(by_wall, by_log)
+        return None if at < 0 else self._parsed(history[at].record)
+
+    def _is_lost(self, request: Start, pod: int) -> bool:
+        """Whether a robots.txt that nobody has now may have been in the damaged frontier."""
+        return request.wall < self._rebuilt_at or (pod, _origin(request)) in self._known
 
     def _parsed(self, record: RobotsRecord) -> Robots:
         if id(record) not in self._rules:

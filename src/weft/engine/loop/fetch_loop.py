@@ -24,7 +24,7 @@ from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.results import Results
 from weft.engine.loop.revisits import foresee
 from weft.engine.loop.robots import REFUSALS, ROBOTS_BYTES
-from weft.engine.loop.stop import BLOCKING, Stop
+from weft.engine.loop.stop import BLOCKING, UNWRITTEN, Stop
 from weft.engine.loop.suspects import Suspects
 from weft.engine.ways import Ways
 from weft.errors import DiskFull, ServerAway, ServerFull
@@ -151,7 +151,7 @@ class Loop:
         while True:
             now = self._clock()
             self._suspects.beat()
-            if self._until is not None and now >= self._until:
+            if self._is_time_over:
                 self.drain(Stop.MAX_DURATION)
             if self._reason is None and self._blocked is None:
                 self._claim()
@@ -166,7 +166,8 @@ class Loop:
             self._work(now)
         self._flush()
         self.record_rejections()
-        self._committed(wait=True)
+        if not self._committed(wait=True) and self._is_time_over:
+            ended = Stop.MAX_DURATION
         if ended in _LIMITS:
             log.info("limit reached", reason=ended)
         return ended
@@ -431,15 +432,22 @@ class Loop:
             idle = Stop.DONE if why is Stop.MAX_PAGES and not self._frontier.stats().queued else why
             self._report("running", idle=idle)
 
+    @property
+    def _is_time_over(self) -> bool:
+        return self._until is not None and self._clock() >= self._until
+
     def _committed(self, *, wait: bool = False) -> bool:
-        """Commits; a full disk pauses the crawl until there is room again, a server that is away until it is back."""
+        """Commits; a full disk pauses the crawl until there is room again, a server that is away until it is back.
+
+        With `wait` it returns when that is over, or when the crawl must end all the same.
+        """
         while True:
             try:
                 self._round.flush()
                 self._committer.commit()
             except BLOCKING as why:
                 self._pause(why)
-                if not wait or self._reason is Stop.INTERRUPTED:
+                if not wait or self._reason in UNWRITTEN or self._is_time_over:
                     return False
                 self._suspects.beat()
                 time.sleep(0.5)

@@ -126,6 +126,7 @@ class Leases(State):
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
         """Remembers an origin's robots.txt; its Crawl-delay raises the site's delay."""
         self._robots.learn(origin, record)
+        self._requests.robots(self.now(), origin, record)
         site = self._queues.site(self._queues.key_about(origin))
         if crawl_delay_s and crawl_delay_s > site.clock.crawl_delay_s:
             site.clock.crawl_delay_s = crawl_delay_s

@@ -56,13 +56,17 @@ class State:
         section: PolitenessSection,
         *,
         pod: int = 0,
+        revision: int = 0,
         checkpoint_every: int = CHECKPOINT_EVERY,
         most_awake: int = MOST_AWAKE,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         machine: MachineClock | None = None,
     ) -> None:
-        """`machine`: the clock that all processes of a user share; it goes by the machine's monotonic time."""
+        """`machine`: the clock that all processes of a user share; it goes by the machine's monotonic time.
+
+        `revision`: of the crawl's settings, for the request log.
+        """
         self._folder = folder
         self._machine = machine or NoMachineClock()
         self._section = section
@@ -108,7 +112,7 @@ class State:
         self._longest_saved_s = 0.0  # the journal's longest delay is this one at least
         self.unreadable_requests = 0  # lines of the request log; known after `recover`
         self.missing_log_bytes = missing_bytes(folder / "requests", self._journal.meta("request_log"))
-        self._requests = RequestLog(folder / "requests", self.now())
+        self._requests = RequestLog(folder / "requests", self.now(), revision)
         self._log_place = ("", 0)
         # Set by the engine, which can read robots.txt: of an origin's URLs those that it forbids, with the rules.
         self.forbids: Callable[[int, RobotsRecord, str, Sequence[str]], Mapping[str, str]] = lambda *_: {}

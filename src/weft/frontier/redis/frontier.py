@@ -59,6 +59,7 @@ class RedisFrontier(RedisLeases):
         *,
         slot: str,
         incarnation: int = 1,
+        revision: int = 0,
         pod: int = 0,
         pods: int = 1,
         where: str = "redis",
@@ -96,7 +97,7 @@ class RedisFrontier(RedisLeases):
         self._cookies_wanted = {}
         self._shelf = Shelf(folder / "robots.db")
         self._marks = Marks(folder / "marks", slot)
-        self._requests = RequestLog(folder / "requests" / slot, self.now())
+        self._requests = RequestLog(folder / "requests" / slot, self.now(), revision)
         self._lead = Lead(folder / "spill", self._call, self._ask, self._scan, self._limits.cap, clock)
         self.lost_ends: list[int] = []  # stored items whose links may have been lost with the server's data
         self._run = ""  # of the server that was opened

@@ -310,6 +310,7 @@ class RedisLeases(RedisCrawls):
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
         """Remembers an origin's robots.txt; its Crawl-delay raises the site's delay."""
         version = self._shelf.keep(origin, record, self._wall())
+        self._requests.robots(self.now(), origin, record)
         self._remember_robots(origin, version, record)
         key, code = self._keys.of(origin)
         delay = int((crawl_delay_s or 0.0) * 1e6)
