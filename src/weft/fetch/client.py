@@ -31,6 +31,7 @@ import pycurl
 
 from weft.bodies import Body, Spool, first_of
 from weft.config import FetchSection
+from weft.credentials import harmless
 from weft.fetch.accepting import accepting
 from weft.fetch.contract import Done
 from weft.fetch.dns import Answer, NameCounts, Resolver
@@ -213,7 +214,7 @@ class Client:
     def _usual_headers(self) -> list[tuple[str, str]]:
         agent = ("User-Agent", self._section.user_agent())
         usual = [agent, ("Accept", ACCEPT), ("Accept-Encoding", ACCEPT_ENCODING)]
-        return merged(usual, tuple(self._section.headers.items()))
+        return merged(usual, tuple(harmless(self._section.headers).items()))  # others: by request
 
     def _make_transfer(self) -> Transfer:
         self._unmade -= 1

@@ -22,6 +22,9 @@ class Meaning(NamedTuple):
 
 
 _AGAIN = "Later: `resume=True` with `retry_failed=True`"
+# Where credentials go: a page behind a redirect to another host has none.
+_NAMED = "`headers={'HOST:NAME': 'VALUE'}`; without HOST it goes to the seeds' origins alone, never to another host"
+_CHECK = "Check host, user and password; over http a login goes to a seed's origin alone, unless it names http://HOST"
 _RULES = "See `scope`, `include`, `exclude` and `exclude_file`"
 # error or reason -> what it means, what helps
 _MEANINGS: dict[str, tuple[str, str]] = {
@@ -65,10 +68,10 @@ _HELPS = {
     "no-text": "`store='warc'`",
 }
 _STATUSES: dict[int, tuple[str, str]] = {
-    401: ("it asks for a login", "Give one: `auth={'HOST': 'USER:PASSWORD'}`"),
+    401: ("it asks for a login", f"Give one: `auth={{'HOST': 'USER:PASSWORD'}}`, or {_NAMED}"),
     403: (
         "the site refuses to show it to this crawler",
-        "Its owner can say why; see `user_agent_template` and `headers`",
+        f"Its owner can say why; see `user_agent_template`. If it wants a session or a key: {_NAMED}",
     ),
     404: ("there is no such page", "Check the URL"),
     410: ("the page is gone", "Check the URL"),
@@ -79,7 +82,7 @@ _STATUSES: dict[int, tuple[str, str]] = {
 _LACKS = {
     "javascript": ("the page is a shell that JavaScript fills in a browser, which this Weft does not run",
                    "Look for the site's sitemap, feed or API"),
-    "login": ("the page is a login form", "`headers={'NAME': 'VALUE'}` can send the cookie of a session"),
+    "login": ("the page is a login form", f"The cookie of a session can be sent: {_NAMED}"),
     "blank": ("the page is empty", ""),
     "no-text": ("it holds no text, and `store='text'` keeps texts alone", "`store='warc'` keeps pages as they came"),
 }  # fmt: skip
@@ -126,7 +129,7 @@ def _of_kind(kind: str, detail: str, *, may_pass: bool = True) -> Meaning:
 def _of_status(status: int, config: Config) -> Meaning:
     message, hint = _STATUSES.get(status, ("the site has a fault", _AGAIN) if status >= 500 else ("it is refused", ""))
     if status == 401 and config.fetch.auth:
-        message, hint = "it asks for a login, and `auth` has none that it accepts", "Check host, user and password"
+        message, hint = "it asks for a login, and `auth` has none that it accepts", _CHECK
     cause = f"http_{status}"
     may_pass = status >= 500 or status in (408, 429)
     return Meaning(cause, f"HTTP {status}, {message}", hint, may_pass, _HELPS.get(cause, ""))
