@@ -150,7 +150,7 @@ class ProxyClient(Client):
 
     def _seek(self, transfer: ProxiedTransfer, proxy: Proxy) -> None:
         name = f"[{proxy.host}]" if ":" in proxy.host else proxy.host
-        answer = self._resolver.find(name)
+        answer = self._resolver.find_proxy(name)
         if answer is not None:
             self._connect(transfer, answer)
             return
