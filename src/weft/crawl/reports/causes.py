@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from weft.config import Config
+from weft.fetch.contract import NOT_TLS
 from weft.records import Reason
 
 
@@ -123,6 +124,10 @@ def _of_robots(detail: str) -> Meaning:
 
 def _of_kind(kind: str, detail: str, *, may_pass: bool = True) -> Meaning:
     message, hint = _MEANINGS[kind]
+    if kind == "tls" and detail and "certificate" not in detail:
+        is_plain = detail == NOT_TLS
+        message = "no TLS connection could be made"
+        return Meaning(kind, f"{message} ({detail})", "Write http:// if the site has no https" if is_plain else "")
     return Meaning(kind, f"{message} ({detail})" if detail else message, hint, may_pass, _HELPS.get(kind, ""))
 
 
