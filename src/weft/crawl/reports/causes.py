@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from weft.config import Config
 from weft.fetch.contract import NOT_TLS
-from weft.records import Reason
+from weft.records import TOO_MANY_REDIRECTS, Reason
 
 
 class Meaning(NamedTuple):
@@ -49,7 +49,7 @@ _MEANINGS: dict[str, tuple[str, str]] = {
     "protocol": ("what it sends is no proper HTTP", ""),
     "too_large": ("it is larger than `max_body_bytes`", "A higher one lets it in"),
     "headers_too_large": ("the head of its answer has no end", ""),
-    "too_many_redirects": ("its redirects go in a circle, or on for too long", "`max_redirects` follows longer chains"),
+    TOO_MANY_REDIRECTS: ("its redirects go in a circle, or on for too long", "`max_redirects` follows longer chains"),
     "noindex": ("it asks not to be kept (noindex)", ""),
     "parse_crash": ("parsing it crashed", ""),
 }
@@ -64,7 +64,7 @@ _HELPS = {
     Reason.CONTENT_TYPE: "`accept='*/*'`",
     "tls": "`tls_verify=False`",
     "too_large": "`max_body_bytes=100000000`",
-    "too_many_redirects": "`max_redirects=20`",
+    TOO_MANY_REDIRECTS: "`max_redirects=20`",
     "http_401": "`auth={'HOST': 'USER:PASSWORD'}`",
     "no-text": "`store='warc'`",
 }

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 
 from weft.jobs.model import Outcome, Task, cause_class, error_class, outcome
-from weft.records import PastVisit, Row
+from weft.records import TOO_MANY_REDIRECTS, PastVisit, Row
 
 MOST_NAMED = 1000  # URLs of each kind in a report; the counts are of all
 NAMES = ("new", "changed", "gone", "moved", "unchanged", "failed", "refused")
@@ -55,7 +55,8 @@ class _Found(Struct, frozen=True, gc=False):
 
     what: str  # one of NAMES; empty: no page was there before, and none is
     known: PastVisit | None = None  # None: as it was
-    to: str = ""  # where a page has moved
+    to: str = ""  # where it redirects
+    is_lost: bool = False  # its redirects went in a circle, or on for too long
     cause: str = ""  # of one that failed or was refused: its class, or that of why its site cannot be reached
 
 
@@ -90,17 +91,36 @@ class Comparison:
             Outcome.REFUSED,
         ):  # as the task counts them, whether a page was there before or not
             cause = cause_class(row.error) or error_class(row.status, row.error)
-            return _Found(str(became), no_page if before is None else None, cause=str(cause))
+            is_lost = row.error == TOO_MANY_REDIRECTS
+            return _Found(str(became), no_page if before is None else None, cause=str(cause), is_lost=is_lost)
         if not digest:
-            return _Found("", no_page if before is None else None)
+            return _Found("", no_page if before is None else None, row.final_url)
         if became is Outcome.GONE:
             return _Found("gone", no_page)
         if 300 <= row.status < 400 and row.status != 304 and not row.error:
             return _Found("moved", no_page, row.final_url)
         return _Found("failed")
 
+    def _settle(self) -> None:
+        """Of redirects that go in a circle one row alone has the error: the others have moved nowhere, and failed."""
+        lost = str(error_class(302, TOO_MANY_REDIRECTS))
+        for url, one in self._seen.items():
+            if one.what == "moved" and self._leads_to_no_page(url):
+                self._seen[url] = _Found("failed", cause=lost, to=one.to)
+
+    def _leads_to_no_page(self, url: str) -> bool:
+        passed = set[str]()
+        while url not in passed:
+            passed.add(url)
+            one = self._seen.get(url)
+            if one is None or not one.to or one.to == url:
+                return one is not None and one.is_lost
+            url = one.to
+        return True
+
     def report(self, task: Task, at: float) -> ChangeReport:
         """All of it, in the order of the URLs."""
+        self._settle()
         found: dict[str, list[str]] = {name: [] for name in NAMES}
         for url, one in sorted(self._seen.items()):
             if one.what:
@@ -116,10 +136,12 @@ class Comparison:
 
     def causes(self) -> dict[str, int]:
         """How many URLs failed or were refused, by the class of what went wrong."""
+        self._settle()
         return dict(Counter(one.cause for one in self._seen.values() if one.cause))
 
     def learnt(self) -> Learnt:
         """What the memory of the site must learn."""
+        self._settle()
         known = tuple(one.known for one in self._seen.values() if one.known is not None)
         if not self._has_walked:
             return Learnt(known)
