@@ -17,6 +17,9 @@ from weft.bodies import Body
 POD_SHIFT = 48  # an item's number holds its pod above this bit
 
 
+TOO_MANY_REDIRECTS = "too_many_redirects"  # the error of a row whose redirects go in a circle, or on for too long
+
+
 class Purpose(StrEnum):
     """What a request is for."""
 

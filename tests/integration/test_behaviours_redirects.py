@@ -6,6 +6,7 @@ Each behaviour has its own sites, written above its test; those that need no set
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from base64 import b64encode
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from hashlib import md5
 from itertools import pairwise
 
 import pytest
+from crawling import weft_here
 from scripted import NOT_FOUND, Ask, Page, Plan, Visit, Web, crawled, linking, page, redirect, robots
 
 METADATA = "169.254.169.254"
@@ -63,6 +65,9 @@ def test_25_a_redirect_loop_stops_at_the_limit_and_is_one_error() -> None:
     errors = [row.error for row in OPEN.rows if "//loop.test" in row.url]
     assert sorted(errors) == [""] * 5 + ["too_many_redirects"]
     assert OPEN.status["errors"]["too_many_redirects"] == 2  # this one, and the wall of 29
+    said = weft_here("explain", OPEN.data_dir, *(loop.url(path) for path in ("/a", "/b", "/c")), "--json").stdout
+    ends = {(one["crawled"], one["reason"]) for one in json.loads(said)["urls"]}
+    assert ends == {(False, "too_many_redirects")}, "no URL of a loop is called a redirect that was followed"
 
 
 refreshed = OPEN.site("refreshed.test", "/")

@@ -7,6 +7,7 @@ an unknown key is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ _METAVARS = {
     "log_dir": "DIR",
     "email": "ADDRESS",
     "auth": "HOST=USER:PASSWORD",
+    "headers": "[HOST:]NAME=VALUE",
     "resolve": "HOST=ADDRESS",
     "dns_servers": "ADDRESS",
     "data_dirs": "DIR",
@@ -54,6 +56,8 @@ _METAVARS = {
     "pods": "URL",
 }
 _ALL = "weft.help_all"
+HEADER_FLAG = "--header"
+_AS_SENT = re.compile(r"([^\s=]+):\s+(.*\S)\s*", re.DOTALL).fullmatch
 
 
 class SettingsCommand(click.Command):
@@ -225,6 +229,8 @@ def _metavar(schema: dict[str, Any]) -> str:
 
 def _pair(flag: str, text: str) -> tuple[str, str]:
     name, mark, value = text.partition("=")
+    if flag == HEADER_FLAG and (as_sent := _AS_SENT(text)):
+        return as_sent[1], as_sent[2]  # `Cookie: a=b`, as other tools take it
     if not mark:
         # The text may be a secret, all of it.
         raise click.UsageError(f"{flag}: {name.partition(':')[0]!r} has no value: write {flag} NAME=VALUE")

@@ -34,6 +34,7 @@ def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Ite
 def service_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:  # noqa: ARG001
     """The same for the scrape service."""
     yield from _header_contradictions(values)
+    yield from _open_credentials(values)
     yield from _host_contradictions(values)
     for name in ("data_dir", "host"):
         if not values[name].strip():
@@ -52,9 +53,6 @@ def _host_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]
             yield "accept", f"{pattern!r} is no content type: write {known}, a glob as image/*, or */* for everything"
     yield from _name_server_contradictions(values["dns_servers"])
     yield from _proxy_contradictions(values)
-    for host, login in values["auth"].items():
-        if ":" not in login:
-            yield "auth", f"{host}: write user:password"
 
 
 def _proxy_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -132,9 +130,31 @@ def _header_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str
     for name in ("user_agent_template", "email"):
         if re.search(r"[\r\n\0]", values[name] or ""):
             yield name, f"{values[name]!r} cannot be sent in a header: it has a line break in it"
-    for name, value in values["headers"].items():
-        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or re.search(r"[\r\n\0]", value):
-            yield "headers", f"{name!r} is not a header that can be sent"
+    if values["headers"] or values["auth"]:
+        yield from _credential_contradictions(values["headers"], values["auth"])
+
+
+def _credential_contradictions(headers: Mapping[str, str], logins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    from weft.credentials import wrong_header, wrong_host  # most crawls have none
+
+    for key, value in headers.items():
+        if why := wrong_header(key, value):
+            yield "headers", why
+    for host, login in logins.items():
+        if ":" not in login:
+            yield "auth", f"{host}: write user:password"
+        elif why := wrong_host(host):
+            yield "auth", why
+
+
+def _open_credentials(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The service's own credentials must name a host: the seeds are its callers', who could have them sent anywhere."""
+    if not values["headers"]:
+        return
+    from weft.credentials import without_host
+
+    for name in without_host(values["headers"]):
+        yield "headers", f"{name!r} may be a credential, and tasks choose their own URLs: name its host, 'HOST:{name}'"
 
 
 def _pod_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:

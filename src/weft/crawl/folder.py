@@ -4,6 +4,7 @@
     DATA/config.json    the settings in force, and every change of them (see record.py)
     DATA/seeds.txt      its seeds, canonical, one a line; large seed files by name
     DATA/seeds-N.pack   large seed files (see seed_streams.py)
+    DATA/origins.txt    the origins that its credentials go to, one a line; where it has some that depend on its seeds
     DATA/status.json    how it stands; read by displays
     DATA/status/        how each process stands, where there are several
     DATA/recrawl.json   where the last recrawl began
@@ -36,11 +37,12 @@ from typing import Any
 import msgspec
 
 from weft import __version__, urls
-from weft.config import Config, load, numbers
+from weft.config import Config, FetchSection, load, numbers
 from weft.crawl.files import open_json, open_lines, read_sealed, replace_file, sealed_json, sealed_lines
 from weft.crawl.record import SettingsRecord
 from weft.crawl.seed_streams import Piece, Stream, check_stream, read_pieces, streams_in, write_stream
 from weft.crawl.seeds import SeedFile, all_seeds
+from weft.credentials import seed_origins
 from weft.errors import BadInput, Busy, Damaged, NoCrawl
 from weft.store.pages import PageStore
 from weft.telemetry import Slot
@@ -53,15 +55,21 @@ _SETTINGS_REMEDY = (
 _SEEDS_REMEDY = (
     "without its seeds the crawl would end too early: restore it from a backup, or start over with `fresh=True`"
 )
+_ORIGINS_REMEDY = (
+    "it says which sites may be sent the crawl's logins: restore it from a backup, or delete it, and they go to the "
+    "origins of all its seeds"
+)
 _OWN = (
     "crawl.json",
     "config.json",
     "recrawl.json",
     "seeds.txt",
+    "origins.txt",
     "crawl.tmp",
     "config.tmp",
     "recrawl.tmp",
     "seeds.tmp",
+    "origins.tmp",
     "status.json",
     "status",
     "frontier",
@@ -117,6 +125,7 @@ class CrawlFolder:
         self._pods: tuple[int, bool] | None = None
         self._identity = self.home / "crawl.json"
         self._seeds = self.home / "seeds.txt"
+        self._origins = self.home / "origins.txt"
         self._lock: int | None = None
 
     def exists(self) -> bool:
@@ -382,6 +391,17 @@ class CrawlFolder:
             added = None
         if together != known or added is not None:
             self._write_seeds(together, [*streams, *([added] if added is not None else [])])
+
+    def origins(self) -> list[str]:
+        """The origins that the crawl's credentials go to, as they were recorded; none where nothing was."""
+        return open_lines(self._origins, _ORIGINS_REMEDY, must_be_sealed=True) if self._origins.exists() else []
+
+    def record_origins(self, fetch: FetchSection) -> None:
+        """Records the origins of all seeds there are that credentials of these settings go to; BadInput if they are too
+        many. To be called when credentials are given, and not again: seeds that come later do not count."""
+        origins = seed_origins(self.all_seeds(), fetch.headers, fetch.auth)
+        if origins or self._origins.exists():
+            replace_file(self._origins, sealed_lines(origins))
 
     def _seed_lines(self) -> list[str]:
         begun = self.exists()

@@ -46,7 +46,9 @@ class Opening:
         """The crawl, ready to run; what its pod as a whole must do is done by the pod's first fetcher."""
         frontier, seeds = self._frontier, self._folder.seeds()
         restore = partial(self._backend.restore_links, self._parts)
-        crawl = take_up(self._parts, frontier, CRAWL, seeds, restore, self._parts.ways, self.learn_scope)
+        crawl = take_up(
+            self._parts, frontier, CRAWL, seeds, restore, self._parts.ways, self.learn_scope, self._folder.origins()
+        )
         if self._order.index == 0:
             self._admit_seeds(crawl, seeds)
             self._visit_again(crawl.number)

@@ -24,6 +24,7 @@ from weft.crawl.pods.servers import forget_pods
 from weft.crawl.record import SettingsRecord
 from weft.crawl.reports.outcome import Outcome, outcome_of
 from weft.crawl.seeds import SeedFile
+from weft.credentials import seed_origins
 from weft.engine.extraction import extraction_of
 from weft.engine.limits import check_email
 from weft.engine.machine import check_clock
@@ -162,13 +163,15 @@ def _prepare(
                 large=large,
                 tell=complain,
             )
+            folder.record_origins(config.fetch)
         log_file = open_log(loaded, folder, identity)
         endpoint = _endpoint(folder, loaded, complain)
         announce_pods(config.pods.num_pods, seeds, environment, announce)
         pods = _open_pods(folder, loaded, identity.crawl_id, seeds, complain)
         if resume:
-            report_changes(loaded, _keep(folder, loaded), announce)
             folder.add_seeds(seeds, large, complain)
+            _keep_origins(folder, loaded, seeds, complain)
+            report_changes(loaded, _keep(folder, loaded), announce)
         if endpoint is not None and pods is not None:
             endpoint.add(pods.metrics())
             endpoint.talks_to(peers(pods.urls))
@@ -186,6 +189,21 @@ def _prepare(
     return Prepared(
         loaded, folder, Orchestrator(config, folder, identity.crawl_id, pods=pods), endpoint, pods, log_file
     )
+
+
+def _keep_origins(folder: CrawlFolder, loaded: Loaded, seeds: Sequence[str], complain: Callable[[str], None]) -> None:
+    """New credentials go to the seeds there are now; those that the crawl had go where they went before."""
+    kept, given, fetch = folder.settings(), loaded.given(), loaded.config.fetch
+    if any((kept.get(name) or {}) != (given.get(name) or {}) for name in ("headers", "auth")):
+        folder.record_origins(fetch)
+        return
+    known = folder.origins()
+    new = [origin for origin in seed_origins(seeds, fetch.headers, fetch.auth) if origin not in known]
+    if new:
+        complain(
+            f"{new[0]}: is sent no credentials, because its seed came later than they did; name its host: "
+            "`headers={'HOST:NAME': 'VALUE'}`"
+        )
 
 
 def _check_proxies(config: Config, complain: Callable[[str], None]) -> None:

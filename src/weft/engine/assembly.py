@@ -80,7 +80,6 @@ class Parts:
             software=f"Weft/{__version__}",
             user_agent=config.fetch.user_agent(),
             keep=config.store.store,
-            secret_headers=config.fetch.headers,
             acknowledged=frontier.acknowledged,
             is_done=frontier.knows_finished(),
             is_divided=is_divided,

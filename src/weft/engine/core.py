@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from weft.config import Config
+from weft.credentials import seed_origins
 from weft.engine import settings as crawl_settings
 from weft.engine.arguments import canonical_seeds, check_in_flight, opened_with, past_visits, seeds_hash
 from weft.engine.assembly import Fetching
@@ -413,9 +414,10 @@ class Core:
         check_email(canonical, config.fetch)
         record = Record(
             settings=crawl_settings.plain(own), weight=weight, deadline=at, in_flight=in_flight, opened_at=time.time(),
-            opened_with=opened_with(own, weight, in_flight, memory), memory_bytes=memory,
+            opened_with=opened_with(own, weight, in_flight, memory), memory_bytes=memory, origins=[], has_opened=False,
             seeds_hash=seeds_hash(canonical),
         )  # fmt: skip
+        seed_origins(canonical, config.fetch.headers, config.fetch.auth)
         limits = limits_of(config, flight_within(memory, in_flight))
         number = self._frontier.open_crawl(name, limits, config.politeness, weight)
         self._step("crawl-opened")
@@ -457,6 +459,7 @@ class Core:
         self, tenant: Tenant, canonical: Sequence[str], refused: dict[str, str], more: bool, visits: object
     ) -> Seeded:
         check_email(canonical, tenant.fetch)
+        self._seeding.origins_with(tenant, canonical)  # refused before anything is written
         self._seeding.revisit(tenant, past_visits(visits))
         return self._seeding.admit(tenant, canonical, refused, more)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from weft import urls
 from weft.config import FetchSection, PolitenessSection, ScopeSection
+from weft.credentials import Credentials, without_host
 from weft.engine.extraction import Extraction
 from weft.engine.loop.cookies import CookieShare, SharedCookies
 from weft.engine.loop.familiar import Familiar
@@ -15,7 +16,7 @@ from weft.engine.loop.robots import RobotsBook
 from weft.errors import ServerAway
 from weft.fetch.auth import authorization
 from weft.fetch.contract import Way
-from weft.fetch.cookies import CookieJar
+from weft.fetch.cookies import CookieJar, with_cookies
 from weft.fetch.robots import product_token
 from weft.frontier.admission import Rules
 from weft.frontier.contract import Admission, Frontier, PageLinks
@@ -50,8 +51,10 @@ class RunningCrawl:
         book: RobotsBook | None = None,
         way: Way | None = None,
         extraction: Extraction | None = None,
+        origins: Iterable[str] = (),
     ) -> None:
-        """`book` and `way` are for processes that fetch; `extraction` is what is read from pages beyond their links."""
+        """`book`, `way` and `origins` are for processes that fetch; `origins`: those that its credentials go to (see
+        `credentials.seed_origins`). `extraction` is what is read from pages beyond their links."""
         self.number = number
         self.fetch = fetch
         self.politeness = politeness
@@ -67,7 +70,8 @@ class RunningCrawl:
         self._share: CookieShare | None = None
         if self.jar is not None and isinstance(frontier, SharedCookies):
             self._share = CookieShare(number, self.jar, frontier)
-        self._logins = fetch.auth
+        self.credentials = Credentials(fetch.headers, fetch.auth, origins)
+        self._has_headers = any(":" in key for key in fetch.headers) or bool(without_host(fetch.headers))
         self._frontier = frontier
         self._challenged: dict[str, _Challenge] = {}  # by origin: 401 challenges for which a login is configured
         self.known_origins = NameSet()
@@ -98,22 +102,22 @@ class RunningCrawl:
         """What this crawl sends beyond the usual; nothing, for most."""
         if self._share is not None:
             self._share.catch_up(lease)
-        if not self._challenged and not self.jar and self.revisits is None:
+        if not self._challenged and not self.jar and self.revisits is None and not self._has_headers:
             return ()
         url, headers = lease.url, list[tuple[str, str]]()
         if self.revisits is not None and lease.purpose is Purpose.PAGE:
             headers += self.revisits.conditions(lease)
         split = url.index("/", 8)
-        if self.jar:
-            host, secure = urls.host_of(url), url.startswith("https:")
-            cookie = self.jar.header(host, url[split:].partition("?")[0], secure, now)
-            if cookie:
-                headers.append(("Cookie", cookie))
-        if (challenge := self._challenged.get(url[:split])) and (
-            authorisation := self._authorisation(url[:split], url, challenge)
+        origin, path = url[:split], url[split:].partition("?")[0]
+        own = {name.lower(): (name, value) for name, value in self.credentials.headers_for(origin)}
+        if self.jar and (cookie := self.jar.header(urls.host_of(url), path, url.startswith("https:"), now)):
+            given = own["cookie"][1] if "cookie" in own else ""
+            own["cookie"] = ("Cookie", with_cookies(given, cookie))
+        if (challenge := self._challenged.get(origin)) and (
+            authorisation := self._authorisation(origin, url, challenge)
         ):
-            headers.append(("Authorization", authorisation))
-        return headers
+            own["authorization"] = ("Authorization", authorisation)
+        return [*headers, *own.values()]
 
     def keep_cookies(self, url: str, values: Sequence[str], now: float) -> None:
         """Stores what a response set."""
@@ -138,8 +142,8 @@ class RunningCrawl:
         return True
 
     def _authorisation(self, origin: str, url: str, challenge: _Challenge) -> str | None:
-        """The Authorization for a URL; the settings name the host, so no other gets it."""
-        login = self._logins.get(urls.host_of(origin + "/"))
+        """The Authorization for a URL, where there is a login for its origin."""
+        login = self.credentials.login_for(origin)
         if login is None:
             return None
         user, _, password = login.partition(":")

@@ -38,7 +38,7 @@ def export_crawl(
     with Parsers(as_many_as_cores()) as parsers:
         job = Export(
             order, [data_dir], PageReader(parsers), crawl_id=name, info=info_of(name), crawl=number,
-            secret_headers=settings.get("headers") or (), rules=tuple(settings.get("extract") or ()),
+            rules=tuple(settings.get("extract") or ()),
         )  # fmt: skip
         if out == "-":
             return job.to_stream(sys.stdout.buffer)

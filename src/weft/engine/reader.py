@@ -20,7 +20,6 @@ from weft.fetch.headers import Head
 from weft.records import PastVisit, Row
 from weft.store.export.warc import Places
 from weft.store.heads import Heads
-from weft.store.masking import Private
 from weft.store.pages import PageStore
 
 READ_AT_ONCE = 500
@@ -137,7 +136,7 @@ class Reader:
 
     def records(self, rows: Iterable[Row]) -> Iterator[bytes]:
         """The WARC records of rows that have any, request and response, as gzip members; credentials are masked."""
-        places = Places(self._store.warc_path, Private())
+        places = Places(self._store.warc_path)
         try:
             for row in rows:
                 if row.warc_file:

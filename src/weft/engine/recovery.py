@@ -85,8 +85,10 @@ def take_up(
     restore_links: Callable[[RunningCrawl], None],
     ways: Ways | None = None,
     learn_scope: Callable[[Rules], None] = lambda _: None,
+    origins: Iterable[str] = (),
 ) -> RunningCrawl:
-    """A process's part of a crawl, where it was left; `ways` are for one that fetches.
+    """A process's part of a crawl, where it was left; `ways` and `origins` (see `RunningCrawl`) are for one that
+    fetches.
 
     `learn_scope` extends the rules by seeds that are not among `seeds`; `restore_links` brings back what the frontier
     may have lost of the links of stored pages.
@@ -114,6 +116,7 @@ def take_up(
         book=None if ways is None else RobotsBook(frontier, config.fetch.user_agent()),
         way=None if ways is None else ways.open(config.fetch),
         extraction=extraction_of(config.extract),
+        origins=origins,
     )
     lost, read_back = queue_lost(frontier, store, number, parts.slot, parts.step), store.read_back
     progress.repaired("lost_pages", lost)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from weft import urls
+from weft.credentials import seed_origins
 from weft.engine.deadlines import Deadlines
 from weft.engine.loop.revisits import GivenVisits, Revisits
 from weft.engine.model import Seeded, State
@@ -67,8 +68,16 @@ class Seeding:
             tenant.expects_until = time.monotonic() + EXPECT_S
             self._deadlines.expect_seeds(tenant)
 
+    def origins_with(self, tenant: Tenant, seeds: Sequence[str]) -> list[str]:
+        """The origins that the crawl's credentials go to, once it has these seeds; BadInput if they are too many."""
+        known = tenant.record.origins or []
+        if tenant.record.has_opened:
+            return known
+        return seed_origins(seeds, tenant.fetch.headers, tenant.fetch.auth, known)
+
     def admit(self, tenant: Tenant, seeds: Sequence[str], refused: dict[str, str], more: bool) -> Seeded:
         """Adds canonical seeds to a crawl; `refused`: those that were no URLs, to which others are added."""
+        self._open(tenant, seeds, more)
         roots = dict.fromkeys(tenant.record.roots)
         found = self._within_rules(tenant, seeds, roots, refused)
         tenant.ask_robots_again(found, time.time())
@@ -85,6 +94,17 @@ class Seeding:
             self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
         few = dict(list(refused.items())[:LISTED_REFUSALS])
         return Seeded(admission.new, admission.duplicates, few)
+
+    def _open(self, tenant: Tenant, seeds: Sequence[str], more: bool) -> None:
+        """Credentials go to the origins of the seeds that a crawl begins with. A program may find later ones on pages,
+        which must not decide where a login goes."""
+        record = tenant.record
+        if record.has_opened:
+            return
+        record.origins = self.origins_with(tenant, seeds)
+        for origin in record.origins:
+            tenant.credentials.trust(origin)
+        record.has_opened = not more and bool(seeds or record.roots)
 
     @staticmethod
     def _within_rules(

@@ -38,6 +38,8 @@ class Record(Struct, kw_only=True):
     is_held: bool = False  # see `Standing.is_held`
     reason: EndReason | None = None
     roots: list[str] = []  # where its seeds are, as far as scope and sitemaps depend on it
+    origins: list[str] | None = None  # of its first seeds, where its credentials go; None: of an older Weft
+    has_opened: bool = True  # its first seeds have come, all that were announced: later ones get no credentials
     weight: float = 1.0
     deadline: float | None = None
     in_flight: int | None = None
@@ -74,6 +76,7 @@ class Tenant(RunningCrawl):
         super().__init__(
             number, rules, config.scope, config.fetch, frontier, CrawlProgress(None, 0), record.roots,
             politeness=config.politeness, book=book, way=way, extraction=extraction_of(config.extract),
+            origins=map(urls.origin_of, record.roots) if record.origins is None else record.origins,
         )  # fmt: skip
         self.name = name
         self.record = record

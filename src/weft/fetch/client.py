@@ -31,10 +31,22 @@ import pycurl
 
 from weft.bodies import Body, Spool, first_of
 from weft.config import FetchSection
+from weft.credentials import harmless
 from weft.fetch.accepting import accepting
 from weft.fetch.contract import Done
 from weft.fetch.dns import Answer, NameCounts, Resolver
-from weft.fetch.handles import LEFT_OUT, OVERDUE, STALE, Transfer, ca_bundle, is_sloppy, kind, session_caches, set_up
+from weft.fetch.handles import (
+    LEFT_OUT,
+    OVERDUE,
+    STALE,
+    Transfer,
+    ca_bundle,
+    detail_of,
+    is_sloppy,
+    kind,
+    session_caches,
+    set_up,
+)
 from weft.fetch.headers import final_head, merged, wire
 from weft.fetch.lenient import RawReads
 from weft.fetch.pools import Pools
@@ -213,7 +225,7 @@ class Client:
     def _usual_headers(self) -> list[tuple[str, str]]:
         agent = ("User-Agent", self._section.user_agent())
         usual = [agent, ("Accept", ACCEPT), ("Accept-Encoding", ACCEPT_ENCODING)]
-        return merged(usual, tuple(self._section.headers.items()))
+        return merged(usual, tuple(harmless(self._section.headers).items()))  # others: by request
 
     def _make_transfer(self) -> Transfer:
         self._unmade -= 1
@@ -341,7 +353,7 @@ class Client:
                 self._raw.remember(transfer.origin)
             if code == pycurl.E_COULDNT_CONNECT:
                 self._resolver.put_last(transfer.host, transfer.pinned)
-            self._end(transfer, kind(code, message), message)
+            self._end(transfer, kind(code, message), detail_of(message))
 
     def _try_next(self, transfer: Transfer) -> None:
         self._pools.remove(transfer.curl, transfer.pool)

@@ -15,6 +15,7 @@ from weft.fetch.dns import NameCounts
 from weft.records import FetchResult
 
 Done = list[tuple[object, FetchResult]]
+NOT_TLS = "the port does not speak TLS, it may be plain HTTP"  # the detail of such a `tls` error
 
 
 class Way(Protocol):

@@ -206,6 +206,14 @@ class CookieJar:
         return domain == base or domain.endswith("." + base)
 
 
+def with_cookies(given: str, stored: str) -> str:
+    """One Cookie header of the one in a crawl's settings and the one of its jar: what the site has set replaces what
+    was given by the same name."""
+    names = {pair.partition("=")[0].strip() for pair in stored.split(";")}
+    kept = [pair.strip() for pair in given.split(";") if pair.strip() and pair.partition("=")[0].strip() not in names]
+    return "; ".join([*kept, stored])
+
+
 def _staleness(cookie: Cookie, now: float) -> tuple[bool, float]:
     """Sort key for eviction: the expired first, then the oldest."""
     return cookie.expires is None or cookie.expires > now, cookie.created

@@ -35,6 +35,7 @@ ABSENT_TTL_S = 300.0  # a name that does not exist
 FAILED_TTL_S = 30.0  # one that nobody could tell anything about
 MAX_NAMES = 100_000
 FOREVER = float("inf")
+_PROXY = "proxy "  # before a name in the cache: its address as a proxy
 SYSTEM = "system"  # in the place of a name server: the C library's resolver
 log = Log("weft.fetch.dns")
 
@@ -118,15 +119,14 @@ class Resolver:
 
     def find(self, host: str) -> Answer | None:
         """The cached answer for a name; None if it must be looked up."""
-        answer = self._cache.get(host)
-        if answer is None:
-            return self._certain(host)
-        if answer.expires <= self._clock():
-            del self._cache[host]
-            return None
-        self._cache.move_to_end(host)
-        self.counts.known += 1
-        return answer
+        return self._cached(host) if host in self._cache else self._certain(host)
+
+    def find_proxy(self, host: str) -> Answer | None:
+        """The same for the name of a proxy: a pin of exactly this name counts, and no wildcard, which is for sites."""
+        if not self._is_redirected(host):
+            return self.find(host)
+        address = literal(host)
+        return self._cached(_PROXY + host) if address is None else Answer((address,))
 
     def ask(self, host: str) -> None:
         """Starts a lookup, unless one for this name is running."""
@@ -150,7 +150,7 @@ class Resolver:
         for found in self._lookups.take():
             answer = Answer(found.addresses, found.error, now + _kept_s(found))
             self._count(found.kind, now - self._running.pop(found.host, now))
-            self._keep(found.host, answer)
+            self._keep(_PROXY * self._is_redirected(found.host) + found.host, answer)
             ended.append((found.host, answer))
         self.counts.running = len(self._running)
         self._next_tick = now + self._tick_s if self._tick_s is not None and self._running else FOREVER
@@ -177,6 +177,19 @@ class Resolver:
         answer = Answer((address,))
         self._keep(host, answer)
         return answer
+
+    def _cached(self, key: str) -> Answer | None:
+        answer = self._cache.get(key)
+        if answer is None or answer.expires <= self._clock():
+            self._cache.pop(key, None)
+            return None
+        self._cache.move_to_end(key)
+        self.counts.known += 1
+        return answer
+
+    def _is_redirected(self, host: str) -> bool:
+        """Whether a wildcard pins it: such a name is looked up for a proxy alone, and sites keep their pin."""
+        return host not in self._pins and self._pinned(host) is not None
 
     def _pinned(self, host: str) -> str | None:
         if not self._pins:

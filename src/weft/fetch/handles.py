@@ -19,6 +19,7 @@ import pycurl
 from weft.bodies import Arriving, Spool
 from weft.config import FetchSection
 from weft.fetch.accepting import Accepting
+from weft.fetch.contract import NOT_TLS
 from weft.fetch.headers import Head, final_head
 
 RECEIVE_BYTES = 128 * 1024
@@ -48,6 +49,8 @@ _KINDS = {
     _E_TOO_LARGE: "headers_too_large",
 }
 _TLS_CODES = frozenset({35, 53, 54, 58, 59, 60, 64, 66, 77, 80, 82, 83, 90, 91, 98})
+# What OpenSSL says of an answer that is no TLS record, as plain HTTP is not.
+_NO_TLS_RECORD = ("wrong version number", "packet length too long")
 _SLOPPY = ("header without colon", "nul byte in header", "carriage return found in header")
 
 
@@ -306,6 +309,11 @@ def kind(code: int, message: str) -> str:
     if code == pycurl.E_RECV_ERROR and "chunk" in message.lower():
         return "protocol"
     return "tls" if code in _TLS_CODES else _KINDS.get(code, "other")
+
+
+def detail_of(message: str) -> str:
+    """An error message of libcurl; one that means something else than it says, in other words."""
+    return NOT_TLS if any(sign in message for sign in _NO_TLS_RECORD) else message
 
 
 def is_sloppy(code: int, message: str) -> bool:

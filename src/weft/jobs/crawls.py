@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.config import FetchSection, JobsSection, ProxySection, ServiceConfig
+from weft.credentials import exact_host, exact_name
 from weft.engine.model import EndReason, Standing, State
 from weft.errors import BadInput
 from weft.fetch.proxies import live
@@ -61,6 +62,8 @@ def engine_settings(config: ServiceConfig) -> dict[str, Any]:
         | proxy
         | {
             "proxies": None,  # a task asks for them
+            "headers": {exact_name(key): value for key, value in config.fetch.headers.items()},
+            "auth": {exact_host(host): login for host, login in config.fetch.auth.items()},
             "proxy_sources": sources_of(config.fetch.proxies, config.proxy) if config.proxy.test_url else (),
             "breaker_failures": config.jobs.breaker_failures,
             "breaker_reset_seconds": config.jobs.breaker_reset_s,

@@ -26,7 +26,6 @@ from weft.store.corpus import Corpus
 from weft.store.errors import remedy
 from weft.store.index import Change, Index, Numbers
 from weft.store.known import KnownPages
-from weft.store.masking import Private
 from weft.store.query import EVERY, Where
 from weft.store.repair import Tail
 from weft.store.row_field import field
@@ -64,7 +63,6 @@ class PageStore:
         user_agent: str = "",
         robots: str = "obey",
         keep: Collection[str] = ("warc",),
-        secret_headers: Collection[str] = (),
         acknowledged: int = 0,
         is_done: Callable[[int], bool] | None = None,
         read_only: bool = False,
@@ -75,17 +73,16 @@ class PageStore:
     ) -> PageStore:
         """Opens the store, for reading or as the one writer of a slot, and repairs what a crash left.
 
-        `keep` is what is stored of pages: `warc`, `text`, or both. `secret_headers` are the names of request headers
-        whose values are masked, as credentials always are. `acknowledged` is the last batch acknowledged to the
-        frontier: an index that ends before it has lost rows. They are restored from the WARC files if `is_done` can
-        tell which items the frontier has finished; else the store does not open. `is_checked`: a reader need
+        `keep` is what is stored of pages: `warc`, `text`, or both. `acknowledged` is the last batch acknowledged to
+        the frontier: an index that ends before it has lost rows. They are restored from the WARC files if `is_done`
+        can tell which items the frontier has finished; else the store does not open. `is_checked`: a reader need
         not compare the WARC files with the indexes, since a writer that runs has. `step` is called with the name of
         each step between two durable writes, for tests that kill the process there.
         """
         folders = [Path(folder) for folder in data_dirs]
         if not folders:
             raise BadInput("a page store needs at least one data dir")
-        maker = RecordMaker(Private(secret_headers))
+        maker = RecordMaker()
         if read_only:
             return cls._reading(folders, maker, is_checked)
         warc_file.check_slot(slot)

@@ -19,7 +19,7 @@ from hashlib import sha1
 
 from weft.bodies import Body, chunks_of
 from weft.records import FetchResult
-from weft.store.masking import Private
+from weft.store.masking import masked
 from weft.store.members import LargeMember, member
 
 CONFORMS_TO = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
@@ -64,9 +64,7 @@ class Page:
 class RecordMaker:
     """Makes records for one writer; their ids share a random prefix, so that no entropy is drawn for each."""
 
-    def __init__(self, private: Private | None = None) -> None:
-        """`private` masks request headers; by default those that carry credentials."""
-        self._masked = (private or Private()).masked
+    def __init__(self) -> None:
         seed = os.urandom(10).hex()
         # A valid random UUID (version 4, RFC 9562 variant), whose last twelve digits are a counter.
         self._prefix = f"{seed[:8]}-{seed[8:12]}-4{seed[12:15]}-8{seed[15:18]}-"
@@ -135,7 +133,7 @@ class RecordMaker:
         if not result.request_head:
             return b""
         more = _where(result) + f"WARC-Concurrent-To: <urn:uuid:{response_id}>\r\n"
-        block = self._masked(_ended(result.request_head))
+        block = masked(_ended(result.request_head))
         return _record("request", self._id(), date, more, _REQUEST, block)
 
     def _id(self) -> str:

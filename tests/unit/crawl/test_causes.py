@@ -7,6 +7,7 @@ import pytest
 from weft.config import load
 from weft.crawl.reports.causes import meaning_of
 from weft.engine.loop.verdict import RETRYABLE
+from weft.fetch.contract import NOT_TLS
 from weft.records import Reason
 
 PLAIN = load(environment={}).config
@@ -48,3 +49,19 @@ def test_a_login_that_was_given_is_not_asked_for_again() -> None:
     given = load(environment={}, flags={"auth": {"a.test": "me:wrong"}}).config
     meaning = meaning_of(401, "", given)
     assert meaning is not None and "`auth` has none that it accepts" in meaning.message
+
+
+@pytest.mark.parametrize(
+    ("detail", "message", "hint"),
+    [
+        (": SSL certificate problem: expired", "its TLS certificate was not accepted", "`tls_verify=False`"),
+        ("", "its TLS certificate was not accepted", "`tls_verify=False`"),
+        (": " + NOT_TLS, "no TLS connection could be made (the port does not speak TLS", "Write http://"),
+        (": TLS connect error: handshake failure", "no TLS connection could be made (TLS connect error", ""),
+    ],
+)
+def test_only_a_certificate_is_called_one(detail: str, message: str, hint: str) -> None:
+    for error in (f"tls{detail}", f"robots-unreachable: tls{detail}"):
+        meaning = meaning_of(0, error, PLAIN)
+        assert meaning is not None and meaning.cause == "tls" and meaning.message.startswith(message)
+        assert meaning.hint.startswith(hint) and bool(meaning.settings) == hint.startswith("`")

@@ -172,13 +172,16 @@ def test_whatever_is_requested_the_request_head_is_reported(
     assert server.heads[-1] == result.request_head
 
 
-def test_configured_headers_are_sent_and_host_cannot_be_forged(server: Server) -> None:
-    section = FetchSection(headers={"X-Mine": "yes", "Host": "evil.test", "User-Agent": "me"})
+def test_harmless_headers_are_sent_others_by_request_alone_and_host_cannot_be_forged(server: Server) -> None:
+    section = FetchSection(
+        headers={"DNT": "1", "X-Me": "no", "Cookie": "no", "a.test:DNT": "no", "Host": "evil.test", "User-Agent": "me"}
+    )
     made = Client(section, refusal=fine, handles=1)
     result = fetch(made, server.on("/mine", page(b"")))
     made.close()
     assert server.heads[-1] == result.request_head
-    assert b"X-Mine: yes\r\n" in result.request_head and b"evil" not in result.request_head
+    assert b"DNT: 1\r\n" in result.request_head and b"evil" not in result.request_head
+    assert b": no\r\n" not in result.request_head, "whether a credential goes with a request, its caller decides"
     assert result.request_head.count(b"User-Agent: me\r\n") == 1 and b"Weft" not in result.request_head
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from pace import patience
@@ -97,10 +99,20 @@ def test_a_bundle_that_does_not_exist_refuses_everything(good: Server) -> None:
     assert result.error == "tls" and "nothing.pem" in result.detail
 
 
+class _Quiet(BaseHTTPRequestHandler):
+    """Answers a TLS hello with a plain 400."""
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
 def test_plain_http_on_a_tls_port_and_the_other_way_round(client: Client, good: Server) -> None:
     assert fetch(client, f"http://127.0.0.1:{good.port}/").error in ("reset", "protocol")
-    with Server() as plain:
-        assert fetch(client, f"https://127.0.0.1:{plain.port}/").error in ("tls", "timeout")
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Quiet) as plain:
+        threading.Thread(target=plain.serve_forever, args=(0.05,), daemon=True).start()
+        result = fetch(client, f"https://127.0.0.1:{plain.server_port}/")
+        plain.shutdown()
+        assert (result.error, result.detail) == ("tls", "the port does not speak TLS, it may be plain HTTP")
 
 
 def test_a_connection_is_used_again(client: Client) -> None:

@@ -136,6 +136,21 @@ def test_pins_come_first_the_closest_wins() -> None:
     assert "".join(found.values()) == "1233444"
 
 
+def test_a_wildcard_is_not_meant_for_proxies_and_sites_keep_their_pin(names: Names, clock: Clock) -> None:
+    names.known["gate.example"] = ("203.0.113.5",)
+    resolver = Resolver({"*": "192.0.2.4", "own.example": "192.0.2.5"}, lookup=names, clock=clock)
+    assert resolver.find_proxy("198.51.100.1") == Answer(("198.51.100.1",))
+    assert resolver.find_proxy("own.example") == Answer(("192.0.2.5",))
+    assert resolver.find_proxy("gate.example") is None
+    assert ask(resolver, "gate.example")["gate.example"].addresses == ("203.0.113.5",)
+    as_proxy, as_site = resolver.find_proxy("gate.example"), resolver.find("gate.example")
+    assert as_proxy is not None and as_proxy.addresses == ("203.0.113.5",)
+    assert as_site == Answer(("192.0.2.4",))
+    clock.now += 86400
+    assert resolver.find_proxy("gate.example") is None and resolver.find("gate.example") == as_site
+    resolver.close()
+
+
 def test_without_a_star_other_names_are_not_pinned(resolver: Resolver) -> None:
     assert resolver.find("pin.example") == Answer(("192.0.2.9",))
     assert resolver.find("sub.pin.example") is None and resolver.find("pin.example.org") is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from pace import patience
 from ports import free_port
@@ -18,8 +19,8 @@ from weft.records import FetchResult
 
 pytestmark = pytest.mark.usefixtures("proxies_here")
 SECTION = FetchSection(
-    email="a@b.test", resolve={"*.test": "127.0.0.1", "inside.test": "127.0.0.9"}, connect_timeout_s=2,
-    read_timeout_s=2, total_timeout_s=6,
+    email="a@b.test", resolve={"*.test": "127.0.0.1", "inside.test": "127.0.0.9", "gate.test": "127.0.0.1"},
+    connect_timeout_s=2, read_timeout_s=2, total_timeout_s=6,
 )  # fmt: skip
 
 
@@ -261,4 +262,16 @@ def test_the_name_of_a_proxy_is_resolved_and_a_request_that_waits_for_it_can_be_
     client.submit(site.url, (), "tag")
     client.abort("tag")
     assert ended(client).error == "aborted"
+    client.close()
+
+
+def test_a_wildcard_pin_is_for_sites_and_does_not_redirect_a_proxy_and_its_login(
+    chosen: Chosen, proxies: Proxies
+) -> None:
+    proxy = proxies.tinyproxy("127.0.0.3", "user secret77")
+    section = msgspec.structs.replace(SECTION, resolve={"*": "127.0.0.2"})
+    client = ProxyClient(section, refusal=refusal, handles=2, chooser=chosen)
+    chosen.proxy = parse(f"http://user:secret77@127.0.0.1:{proxy.port}")
+    with EchoSite(("127.0.0.2",)) as site:
+        assert fetch(client, f"http://127.0.0.2:{site.port}/").status == 200
     client.close()

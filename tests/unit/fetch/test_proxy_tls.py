@@ -20,7 +20,9 @@ from weft.records import FetchResult
 from .wire_server import AUTHORITY, CERTS, Server, page
 
 pytestmark = pytest.mark.usefixtures("proxies_here")
-SECTION = FetchSection(resolve={"*.test": "127.0.0.1"}, connect_timeout_s=4, read_timeout_s=4, total_timeout_s=8)
+SECTION = FetchSection(
+    resolve={"*.test": "127.0.0.1", "site.test": "127.0.0.1"}, connect_timeout_s=4, read_timeout_s=4, total_timeout_s=8
+)
 
 
 class Chosen:

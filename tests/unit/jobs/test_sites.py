@@ -384,6 +384,25 @@ def test_a_comparison_names_what_changed_and_invents_nothing() -> None:
     assert learnt.forgotten == ("unlinked",), "a run that has followed all links has not met it"
 
 
+def test_pages_whose_redirects_go_in_a_circle_have_failed_and_not_moved() -> None:
+    names = ("into", "a", "b", "moved", "twice", "long", "gone-there")
+    found = Comparison({name: PastVisit(name, "d", START, "old") for name in names})
+    found.add(
+        [
+            row("a", 302, to="b"), row("b", 302, to="a", error="too_many_redirects"), row("into", 301, to="a"),
+            row("moved", 301, to="there"), row("there"), row("twice", 301, to="new-hop"),
+            row("new-hop", 302, to="there"), row("long", 301, to="new-long"),
+            row("new-long", 302, to="next", error="too_many_redirects"), row("gone-there", 301, to="nothing"),
+            row("nothing", 404),
+        ],
+        lambda one: PastVisit(one.url, one.digest, one.fetched_at, "new"),
+    )  # fmt: skip
+    report = found.report(RUN, START)
+    assert report.moved == (("gone-there", "nothing"), ("moved", "there"), ("twice", "new-hop"))
+    assert report.counts["failed"] == 5
+    assert not {"a", "b", "into", "long"} & {one.url for one in found.learnt().known}, "they stay known as they were"
+
+
 def test_the_last_visit_of_a_url_tells() -> None:
     found = Comparison({"a": PastVisit("a", "d", START)})
     found.add([row("a", 503, error="http_5xx"), row("a", digest="e")], lambda one: PastVisit("a", one.digest, START))

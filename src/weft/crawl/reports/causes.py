@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from weft.config import Config
-from weft.records import Reason
+from weft.fetch.contract import NOT_TLS
+from weft.records import TOO_MANY_REDIRECTS, Reason
 
 
 class Meaning(NamedTuple):
@@ -22,6 +23,9 @@ class Meaning(NamedTuple):
 
 
 _AGAIN = "Later: `resume=True` with `retry_failed=True`"
+# Where credentials go: a page behind a redirect to another host has none.
+_NAMED = "`headers={'HOST:NAME': 'VALUE'}`; without HOST it goes to the seeds' origins alone, never to another host"
+_CHECK = "Check host, user and password; over http a login goes to a seed's origin alone, unless it names http://HOST"
 _RULES = "See `scope`, `include`, `exclude` and `exclude_file`"
 # error or reason -> what it means, what helps
 _MEANINGS: dict[str, tuple[str, str]] = {
@@ -45,7 +49,7 @@ _MEANINGS: dict[str, tuple[str, str]] = {
     "protocol": ("what it sends is no proper HTTP", ""),
     "too_large": ("it is larger than `max_body_bytes`", "A higher one lets it in"),
     "headers_too_large": ("the head of its answer has no end", ""),
-    "too_many_redirects": ("its redirects go in a circle, or on for too long", "`max_redirects` follows longer chains"),
+    TOO_MANY_REDIRECTS: ("its redirects go in a circle, or on for too long", "`max_redirects` follows longer chains"),
     "noindex": ("it asks not to be kept (noindex)", ""),
     "parse_crash": ("parsing it crashed", ""),
 }
@@ -60,15 +64,15 @@ _HELPS = {
     Reason.CONTENT_TYPE: "`accept='*/*'`",
     "tls": "`tls_verify=False`",
     "too_large": "`max_body_bytes=100000000`",
-    "too_many_redirects": "`max_redirects=20`",
+    TOO_MANY_REDIRECTS: "`max_redirects=20`",
     "http_401": "`auth={'HOST': 'USER:PASSWORD'}`",
     "no-text": "`store='warc'`",
 }
 _STATUSES: dict[int, tuple[str, str]] = {
-    401: ("it asks for a login", "Give one: `auth={'HOST': 'USER:PASSWORD'}`"),
+    401: ("it asks for a login", f"Give one: `auth={{'HOST': 'USER:PASSWORD'}}`, or {_NAMED}"),
     403: (
         "the site refuses to show it to this crawler",
-        "Its owner can say why; see `user_agent_template` and `headers`",
+        f"Its owner can say why; see `user_agent_template`. If it wants a session or a key: {_NAMED}",
     ),
     404: ("there is no such page", "Check the URL"),
     410: ("the page is gone", "Check the URL"),
@@ -79,7 +83,7 @@ _STATUSES: dict[int, tuple[str, str]] = {
 _LACKS = {
     "javascript": ("the page is a shell that JavaScript fills in a browser, which this Weft does not run",
                    "Look for the site's sitemap, feed or API"),
-    "login": ("the page is a login form", "`headers={'NAME': 'VALUE'}` can send the cookie of a session"),
+    "login": ("the page is a login form", f"The cookie of a session can be sent: {_NAMED}"),
     "blank": ("the page is empty", ""),
     "no-text": ("it holds no text, and `store='text'` keeps texts alone", "`store='warc'` keeps pages as they came"),
 }  # fmt: skip
@@ -120,13 +124,17 @@ def _of_robots(detail: str) -> Meaning:
 
 def _of_kind(kind: str, detail: str, *, may_pass: bool = True) -> Meaning:
     message, hint = _MEANINGS[kind]
+    if kind == "tls" and detail and "certificate" not in detail:
+        is_plain = detail == NOT_TLS
+        message = "no TLS connection could be made"
+        return Meaning(kind, f"{message} ({detail})", "Write http:// if the site has no https" if is_plain else "")
     return Meaning(kind, f"{message} ({detail})" if detail else message, hint, may_pass, _HELPS.get(kind, ""))
 
 
 def _of_status(status: int, config: Config) -> Meaning:
     message, hint = _STATUSES.get(status, ("the site has a fault", _AGAIN) if status >= 500 else ("it is refused", ""))
     if status == 401 and config.fetch.auth:
-        message, hint = "it asks for a login, and `auth` has none that it accepts", "Check host, user and password"
+        message, hint = "it asks for a login, and `auth` has none that it accepts", _CHECK
     cause = f"http_{status}"
     may_pass = status >= 500 or status in (408, 429)
     return Meaning(cause, f"HTTP {status}, {message}", hint, may_pass, _HELPS.get(cause, ""))

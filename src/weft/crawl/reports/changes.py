@@ -9,6 +9,7 @@ from math import inf
 from msgspec import Struct
 
 from weft.crawl.folder import CrawlFolder, RecrawlStart
+from weft.crawl.reports.redirects import leads_to_no_page
 from weft.records import POD_SHIFT, Reason, Row
 from weft.store.pages import PageStore
 from weft.store.query import Where
@@ -44,7 +45,7 @@ def changes(folder: CrawlFolder) -> Changes | None:
     found = Changes([], [], [], [])
     try:
         for row, before in _visits(store, began):
-            _sort(found, row, before)
+            _sort(found, row, before, store)
     finally:
         store.abandon()
     return found
@@ -72,7 +73,7 @@ def _visits(store: PageStore, began: dict[int, RecrawlStart]) -> Iterator[tuple[
         yield row, good[-1] if good else None
 
 
-def _sort(found: Changes, row: Row, before: Row | None) -> None:
+def _sort(found: Changes, row: Row, before: Row | None, store: PageStore) -> None:
     if row.status == 304:
         found.unchanged += 1
     elif 200 <= row.status < 300:
@@ -84,7 +85,7 @@ def _sort(found: Changes, row: Row, before: Row | None) -> None:
         return  # never was a page: nothing of it has changed
     elif row.status in (404, 410):
         found.gone.append(row.url)
-    elif 300 <= row.status < 400:
+    elif 300 <= row.status < 400 and not leads_to_no_page(store, row):
         found.moved.append(row.url)
     else:
         found.failed += 1

@@ -16,6 +16,7 @@ from weft import urls
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.distribution import redis_urls, server_at
+from weft.crawl.reports.redirects import chain_of, leads_to_no_page
 from weft.engine.loop.progress import read_status
 from weft.engine.loop.robots import REFUSALS, rules_of
 from weft.engine.loop.verdict import refusal_of
@@ -26,7 +27,7 @@ from weft.fetch.robots import product_token
 from weft.frontier.admission import Rules
 from weft.frontier.requests import Finish, Gaps, Start
 from weft.frontier.view import Entry, FrontierView, SitePace
-from weft.records import Reason, Row
+from weft.records import TOO_MANY_REDIRECTS, Reason, Row
 from weft.store.errors import Unreadable
 from weft.store.export.facts import iso
 from weft.store.pages import PageStore
@@ -188,14 +189,11 @@ class Explainer:
         return Explanation(url, is_crawled, row.error if row.error in notes else "page", summary, evidence)
 
     def _of_redirect(self, url: str, row: Row, evidence: list[str]) -> Explanation:
-        chain, seen = row, {url}
-        while 300 <= chain.status < 400 and chain.final_url not in seen:
-            evidence.append(f"{chain.status} → {chain.final_url}")
-            seen.add(chain.final_url)
-            following = self._store.for_url(chain.final_url)
-            if not following:
-                break
-            chain = following[-1]
+        chain = chain_of(self._store, row)
+        evidence += [f"{one.status} → {one.final_url}" for one in chain if 300 <= one.status < 400]
+        if leads_to_no_page(self._store, row):
+            summary = "its redirects go in a circle, or on for too long"
+            return Explanation(url, False, TOO_MANY_REDIRECTS, summary, evidence)
         if row.error:
             return Explanation(url, False, row.error, f"it redirects, and that ended there: {row.error}", evidence)
         return Explanation(url, True, "redirect", f"it redirects to {row.final_url}", evidence)

@@ -25,13 +25,11 @@ def export(
     """Writes a crawl's pages to a path, to `-` (standard output) or to an open file."""
     folder = CrawlFolder(data_dirs)
     identity = folder.go_on()
-    settings = folder.settings()
-    headers, rules = settings.get("headers"), settings.get("extract")
+    rules = folder.settings().get("extract")
     with Parsers(as_many_as_cores()) as parsers:
         job = Export(
             order, folder.data_dirs, PageReader(parsers), crawl_id=identity.crawl_id,
-            info=info_of(identity.crawl_id), watch=watch, secret_headers=headers if isinstance(headers, dict) else (),
-            rules=tuple(rules) if isinstance(rules, dict) else (),
+            info=info_of(identity.crawl_id), watch=watch, rules=tuple(rules) if isinstance(rules, dict) else (),
         )  # fmt: skip
         if out == "-":
             return job.to_stream(sys.stdout.buffer)

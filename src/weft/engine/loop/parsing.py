@@ -34,7 +34,7 @@ from weft.fetch import sitemaps
 from weft.fetch.decode import Decoded, decode
 from weft.fetch.decode_large import decode_file
 from weft.frontier.contract import End
-from weft.records import Lease, Purpose, Reason
+from weft.records import TOO_MANY_REDIRECTS, Lease, Purpose, Reason
 
 SITEMAP_NESTING = 3  # sitemaps.org has one index above the files; one more, and a redirect, are put up with
 AT_ONCE = 8  # answers that `take` should be given at a time, at least
@@ -269,7 +269,7 @@ class Parsing:
             self._rows.record(answer, error=f"redirect to {bad.reason}")
             return
         if lease.hops >= crawl.fetch.max_redirects:
-            self._rows.record(answer, error="too_many_redirects", final_url=target)
+            self._rows.record(answer, error=TOO_MANY_REDIRECTS, final_url=target)
             return
         near = self._leads.near(lease, [], target) if crawl.finds_depth else lease
         found = crawl.redirect(near, target)

@@ -19,7 +19,7 @@ import pycurl
 
 from weft.fetch.client import Client
 from weft.fetch.dns import Answer
-from weft.fetch.handles import Transfer, kind, set_up
+from weft.fetch.handles import Transfer, detail_of, kind, set_up
 from weft.fetch.proxies.entry import Proxy
 from weft.fetch.proxies.rotation import Outcome
 from weft.fetch.proxies.verdict import BAD_PROXY, PROXY, Facts, judge
@@ -150,7 +150,7 @@ class ProxyClient(Client):
 
     def _seek(self, transfer: ProxiedTransfer, proxy: Proxy) -> None:
         name = f"[{proxy.host}]" if ":" in proxy.host else proxy.host
-        answer = self._resolver.find(name)
+        answer = self._resolver.find_proxy(name)
         if answer is not None:
             self._connect(transfer, answer)
             return
@@ -227,7 +227,7 @@ class ProxyClient(Client):
         elif transfer.proxy is not None and transfer.proxy.is_socks and message.startswith("User was rejected"):
             message = "it refuses the login"
         if transfer.not_sent is None and not transfer.is_full:
-            self._end(transfer, kind(code, message), message)
+            self._end(transfer, kind(code, message), detail_of(message))
         else:
             super()._fail(transfer, code, message)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 
 from weft.jobs.model import Outcome, Task, error_class, outcome
-from weft.records import PastVisit, Row
+from weft.records import TOO_MANY_REDIRECTS, PastVisit, Row
 
 MOST_NAMED = 1000  # URLs of each kind in a report; the counts are of all
 NAMES = ("new", "changed", "gone", "moved", "unchanged", "failed", "refused")
@@ -54,7 +54,8 @@ class _Found(Struct, frozen=True, gc=False):
 
     what: str  # one of NAMES; empty: no page was there before, and none is
     known: PastVisit | None = None  # None: as it was
-    to: str = ""  # where a page has moved
+    to: str = ""  # where it redirects
+    is_lost: bool = False  # its redirects went in a circle, or on for too long
 
 
 class Comparison:
@@ -87,17 +88,35 @@ class Comparison:
             Outcome.FAILED,
             Outcome.REFUSED,
         ):  # as the task counts them, whether a page was there before or not
-            return _Found(str(became), no_page if before is None else None)
+            is_lost = row.error == TOO_MANY_REDIRECTS
+            return _Found(str(became), no_page if before is None else None, is_lost=is_lost)
         if not digest:
-            return _Found("", no_page if before is None else None)
+            return _Found("", no_page if before is None else None, row.final_url)
         if became is Outcome.GONE:
             return _Found("gone", no_page)
         if 300 <= row.status < 400 and row.status != 304 and not row.error:
             return _Found("moved", no_page, row.final_url)
         return _Found("failed")
 
+    def _settle(self) -> None:
+        """Of redirects that go in a circle one row alone has the error: the others have moved nowhere, and failed."""
+        for url, one in self._seen.items():
+            if one.what == "moved" and self._leads_to_no_page(url):
+                self._seen[url] = _Found("failed", to=one.to)
+
+    def _leads_to_no_page(self, url: str) -> bool:
+        passed = set[str]()
+        while url not in passed:
+            passed.add(url)
+            one = self._seen.get(url)
+            if one is None or not one.to or one.to == url:
+                return one is not None and one.is_lost
+            url = one.to
+        return True
+
     def report(self, task: Task, at: float) -> ChangeReport:
         """All of it, in the order of the URLs."""
+        self._settle()
         found: dict[str, list[str]] = {name: [] for name in NAMES}
         for url, one in sorted(self._seen.items()):
             if one.what:
@@ -113,6 +132,7 @@ class Comparison:
 
     def learnt(self) -> Learnt:
         """What the memory of the site must learn."""
+        self._settle()
         known = tuple(one.known for one in self._seen.values() if one.known is not None)
         if not self._has_walked:
             return Learnt(known)

@@ -8,7 +8,7 @@ without the interruption.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
@@ -31,7 +31,6 @@ from weft.store.export.pieces import PieceFolder
 from weft.store.export.request import CONTENTS, FIELD_PREFIX, FIELDS, RULE_COLUMNS, ExportRequest, Selection, moment
 from weft.store.export.source import CrawlSource, Source
 from weft.store.export.warc import Places, WarcFiles, WarcStream
-from weft.store.masking import Private
 
 CHECKPOINT_ROWS = 5000
 CHECKPOINT_S = 1.0
@@ -72,10 +71,7 @@ class RowSink(Sink, Protocol):
 
 
 class Export:
-    """One export. `crawl_id` and `info` name the crawl in the output; `watch` gets the rows read and their total.
-
-    `secret_headers` are names of request headers whose values are exported masked, as credentials always are.
-    """
+    """One export. `crawl_id` and `info` name the crawl in the output; `watch` gets the rows read and their total."""
 
     def __init__(
         self,
@@ -85,7 +81,6 @@ class Export:
         *,
         crawl_id: str = "",
         info: Mapping[str, str] | None = None,
-        secret_headers: Iterable[str] = (),
         watch: Watch = lambda _read, _all: None,
         checkpoint_rows: int = CHECKPOINT_ROWS,
         crawl: int = 0,
@@ -100,7 +95,6 @@ class Export:
         self._reader = reader
         self._crawl_id = crawl_id
         self._info = info or {}
-        self._private = Private(secret_headers)
         self._watch = watch
         self._checkpoint_rows = checkpoint_rows
         self._crawl = crawl
@@ -161,7 +155,7 @@ class Export:
         resumed = state.rows
         kept = part if out is None else None
         pages, every = Pages(source, self._reader, _wanted(self._order)), self._order.all_visits
-        run = _Run(source, pages, selection, state, kept, self._private, self._watch, self._checkpoint_rows, every)
+        run = _Run(source, pages, selection, state, kept, self._watch, self._checkpoint_rows, every)
         sink: Sink
         if self._order.format == "warc":
             sink = warc = self._warc(state, part, out)
@@ -212,7 +206,6 @@ class _Run:
         selection: Selection,
         state: State,
         part: Part | None,
-        private: Private,
         watch: Watch,
         checkpoint_rows: int,
         every_visit: bool,
@@ -220,7 +213,6 @@ class _Run:
         self._every_visit = every_visit
         self._pages = pages
         self._source, self._selection, self._state, self._part = source, selection, state, part
-        self._private = private
         self._watch = watch
         self._checkpoint_rows = checkpoint_rows
         self._unread = Unread(state)
@@ -257,7 +249,7 @@ class _Run:
         for name in sorted(self._source.snapshot):
             if name < name_reached:
                 continue
-            places = Places(self._source.warc_path, self._private, (file, end) if name == name_reached else ("", 0))
+            places = Places(self._source.warc_path, (file, end) if name == name_reached else ("", 0))
             try:
                 for rows, reached in self._source.by_place(name, batch if name == name_reached else 0):
                     current = self._current(rows)

@@ -19,7 +19,7 @@ from weft.records import Row
 from weft.store.damage import BROKEN, GZIP
 from weft.store.errors import Unreadable, writing
 from weft.store.export.part import Part, State, StreamOutput
-from weft.store.masking import Private
+from weft.store.masking import masked
 from weft.store.members import member
 from weft.store.warc import RecordMaker, payload_digest
 from weft.store.warc_read import parse
@@ -37,9 +37,8 @@ class Places:
     that row's request, and records without a row.
     """
 
-    def __init__(self, warc_path: Callable[[Row], Path], private: Private, at: tuple[str, int] = ("", 0)) -> None:
+    def __init__(self, warc_path: Callable[[Row], Path], at: tuple[str, int] = ("", 0)) -> None:
         self._warc_path = warc_path
-        self._private = private
         self.at = at
         self._path: Path | None = None
         self._fd = -1
@@ -61,7 +60,7 @@ class Places:
             path = self._warc_path(row)
             raise Unreadable(path, f"no WARC record at {row.warc_offset}: {error}") from error
         before = self._read(row, begin, row.warc_offset - begin)
-        return _last_request(before, self._private) + page
+        return _last_request(before) + page
 
     def close(self) -> None:
         """Closes the file that is open."""
@@ -162,7 +161,7 @@ class WarcStream(StreamOutput):
         self._out.write(members)
 
 
-def _last_request(before: bytes, private: Private) -> bytes:
+def _last_request(before: bytes) -> bytes:
     """The last member of the bytes before a response, if it is a request; masked, if it is not yet.
 
     It is searched from the end: what is before it may be damaged.
@@ -173,7 +172,7 @@ def _last_request(before: bytes, private: Private) -> bytes:
         try:
             content = inflate.decompress(before[at:])
             if inflate.eof and not inflate.unused_data and parse(content).kind == "request":
-                return _masked(before[at:], content, private)
+                return _masked(before[at:], content)
         except BROKEN:
             pass
         if len(before) - at > MOST_REQUEST:
@@ -182,14 +181,14 @@ def _last_request(before: bytes, private: Private) -> bytes:
     return b""
 
 
-def _masked(member_: bytes, content: bytes, private: Private) -> bytes:
+def _masked(member_: bytes, content: bytes) -> bytes:
     """A request's member; made again where something in it is to be masked."""
     warc, end, rest = content.partition(b"\r\n\r\n")
     size = len(parse(content).block)
     block, tail = rest[:size], rest[size:]
-    masked = private.masked(block)
-    if masked == block:
+    kept = masked(block)
+    if kept == block:
         return member_
-    warc = _LENGTH(b"Content-Length: %d" % len(masked), warc)
-    warc = _BLOCK_DIGEST(b"WARC-Block-Digest: " + payload_digest(masked).encode(), warc)
-    return member(warc + end + masked, b"", tail)
+    warc = _LENGTH(b"Content-Length: %d" % len(kept), warc)
+    warc = _BLOCK_DIGEST(b"WARC-Block-Digest: " + payload_digest(kept).encode(), warc)
+    return member(warc + end + kept, b"", tail)
