@@ -123,7 +123,7 @@ stages:
         (["run", "words.yaml", "--workers", "-1"], "workers must be greater than 0"),
         (["run", "words.yaml", "--workers", "0"], "workers must be greater than 0"),
         (["run", "words.yaml", "--batch-size", "0"], "batch_size must be greater than 0"),
-        (["run", "words.yaml", "--engine", "lokal"], "there is no engine 'lokal'; there are: local"),
+        (["run", "words.yaml", "--engine", "celery"], "there is no engine 'celery': choose 'local'"),
         (["run", "words.yaml", "--items", "none.jsonl"], "the items file none.jsonl cannot be read"),
         (["run", "words.yaml", "--items", "words.yaml"], "must be .jsonl, .json or .csv"),
         (["run", "words.yaml", "--set", "nobody.a=1"], "there is no stage 'nobody'"),

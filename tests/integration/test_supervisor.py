@@ -29,8 +29,8 @@ SLEEPS = [sys.executable, "-Sc", "import time; time.sleep(600)"]
 
 
 @pytest.fixture
-def system(tmp_path: Path) -> Iterator[System]:
-    system = System(tmp_path / "data")
+def system(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[System]:
+    system = System(tmp_path / "data", *getattr(request, "param", ()))
     yield system
     system.down()
     system.is_gone()
@@ -51,7 +51,7 @@ def test_two_at_once_double_nothing_and_down_leaves_nothing(system: System) -> N
     assert sorted([first["started"], second["started"]]) == [False, True]
     assert first["urls"] == second["urls"]
     pids = system.pids()
-    assert set(pids) == {"redis", "engine", "api"} and all(row["healthy"] for row in system.status().values())
+    assert set(pids) == {"engine", "api"} and all(row["healthy"] for row in system.status().values())
     assert system.up()["started"] is False and system.pids() == pids
     found = set(system.processes())
     of_engine = set(process.children(pids["engine"]))  # its parsers
@@ -62,20 +62,22 @@ def test_two_at_once_double_nothing_and_down_leaves_nothing(system: System) -> N
     done = weft("restart", "api", "--data-dir", system.folder)
     assert done.returncode == 0 and "healthy again" in done.stderr
     after = system.pids()
-    assert after["api"] != pids["api"] and (after["redis"], after["engine"]) == (pids["redis"], pids["engine"])
-    other = weft("up", "--data-dir", system.folder, "--port", "0", "--max-concurrent-tasks", "3")
+    assert after["api"] != pids["api"] and after["engine"] == pids["engine"]
+    other = weft("up", "--data-dir", system.folder, "--port", "0", "--redis-url", "redis://127.0.0.1:1")
     assert other.returncode == 0 and "other settings than these" in other.stderr and system.pids() == after
+    assert "redis_url is not used: add `redis` to `services`" in other.stderr
     wrong = weft("restart", "enginee", "--data-dir", system.folder)
     assert wrong.returncode == 2 and "did you mean 'engine'?" in wrong.stderr
 
-    for name in ("redis", "engine", "api", "supervisor"):
+    for name in ("engine", "api", "supervisor"):
         said = weft("logs", name, "-n", "1", "--data-dir", system.folder)
         assert said.returncode == 0 and len(said.stdout.splitlines()) == 1
-    assert {"redis_0.log", "api.log"} <= {path.name for path in (system.folder / "logs").iterdir()}
+    logs = {path.name for path in (system.folder / "logs").iterdir()}
+    assert "api.log" in logs and "redis_0.log" not in logs
     found = json.loads(weft("logs", "api", "--json", "--data-dir", system.folder).stdout)
     assert found["service"] == "api" and "process started" in found["files"][0]["lines"][0]
 
-    assert system.down()["stopped"] == ["api", "engine", "redis"]
+    assert system.down()["stopped"] == ["api", "engine"]
     assert system.processes() == []
     assert {row["state"] for row in system.status().values()} == {"stopped"}
     assert system.down()["stopped"] == []
@@ -83,6 +85,7 @@ def test_two_at_once_double_nothing_and_down_leaves_nothing(system: System) -> N
     assert late.returncode == 2 and "weft up" in late.stderr
 
 
+@pytest.mark.parametrize("system", [("--services", "redis,engine,api")], indirect=True)
 def test_what_a_killed_supervisor_leaves_is_found_and_no_stranger_is(
     system: System, stranger: subprocess.Popen[bytes]
 ) -> None:

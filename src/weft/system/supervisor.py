@@ -53,6 +53,10 @@ class Stopping(WeftError):
     """It was asked to end while something was waited for."""
 
 
+class GivenUp(WeftError):
+    """A service has failed so often that it is not started again."""
+
+
 class Supervisor(SiteScrapers):
     """All services of one data dir. Its methods may be called from any thread."""
 
@@ -170,17 +174,19 @@ class Supervisor(SiteScrapers):
 
     # ── services ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def start(self, name: str, timeout_s: float | None = None) -> None:
-        """Has a service run, and what it needs; returns when it is healthy. One that is healthy is left as it is."""
+    def start(self, name: str, timeout_s: float | None = None) -> bool:
+        """Has a service run, and what it needs. True when it is healthy, otherwise an error says why it is not; one
+        that is healthy is left as it is."""
         with self._mutex:
             self._make([name])
             needed = self._graph.with_needs(self._graph.named(name))
             self._begin_again([service for service in needed if service.has_ended and not service.healthy])
         self._wait_for([name], timeout_s)
+        return True
 
-    def start_redis(self) -> None:
+    def start_redis(self) -> bool:
         """The same for Redis."""
-        self.start("redis")
+        return self.start("redis")
 
     def start_all(self, names: Sequence[str] | None = None) -> None:
         """All of the configuration's, at the same time; or of these."""
@@ -203,14 +209,18 @@ class Supervisor(SiteScrapers):
         self._wait_for([name], timeout_s)
 
     def restart_if_dead(self, name: str) -> bool:
-        """Whether it was not healthy; it is when this returns."""
+        """Whether the service is healthy when this returns: it was, or it was restarted. False: it was given up, and
+        `status()` has the reason."""
         if self.is_alive(name):
-            return False
+            return True
         with self._mutex:
             found = self._graph.named(name)
             self._begin_again([one for one in found if one.pid is None or one.report.health is Health.FAILING])
-        self.start(name)
-        return True
+        try:
+            return self.start(name)
+        except GivenUp as given_up:
+            log.warning("a restart failed", service=name, error=given_up)
+            return False
 
     def stop_all(self) -> None:
         """Stops every service, those that depend on others first; returns when nothing of them is left. Sites keep what
@@ -431,4 +441,4 @@ def _failure(service: Kept) -> WeftError:
     kind, _, message = (said[-1] if said else "").partition(": ")
     if kind in ("BadInput", "BadConfig", "Busy", "Damaged", "Missing") and message:
         return BadInput(f"{service.name}: {message}")
-    return WeftError(service.failure)
+    return GivenUp(service.failure)
