@@ -22,6 +22,7 @@ from supervised import System
 
 from weft.supervise import process
 from weft.supervise.held import Identity
+from weft.system import control
 from weft.system import state as kept
 from weft.system.supervisor import Stopping, Supervisor
 
@@ -126,12 +127,28 @@ def test_a_supervisor_that_hangs_is_named_and_stopped(tmp_path: Path) -> None:
     system = System(tmp_path, "--services", "redis")
     system.up()
     try:
-        os.kill(system.supervisor, signal.SIGSTOP)
+        pid = system.supervisor
+        os.kill(pid, signal.SIGSTOP)
         row = system.status()["redis"]
+        second = weft("up", "--services", "redis", "--data-dir", system.folder)
     finally:
         system.down()
     assert (row["state"], row["healthy"]) == ("unwatched", False) and "has not answered" in row["last_error"]
+    assert second.returncode == 2 and f"the supervisor (process {pid}) is stopped" in second.stderr
+    assert f"`kill -CONT {pid}` continues it; `weft down --data-dir {system.folder}` ends it" in second.stderr
     system.is_gone()
+
+
+def test_down_ends_a_start_that_cannot_be_asked_yet(tmp_path: Path) -> None:
+    popen = subprocess.Popen(
+        [sys.executable, "-m", "weft", "up", "--port", "0", "--data-dir", str(tmp_path)], stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, env=environment(), text=True,
+    )  # fmt: skip
+    until(lambda: bool(process.lock_holders(tmp_path / kept.LOCK)), 20, "the start")
+    assert control.down(tmp_path)
+    _, said = popen.communicate(timeout=patience(20))
+    assert popen.returncode == 1 and "stopped while they were starting, by `weft down` or a signal" in said
+    System(tmp_path).is_gone()
 
 
 def test_what_is_in_the_way_is_told_before_anything_is_started(tmp_path: Path) -> None:
@@ -141,7 +158,7 @@ def test_what_is_in_the_way_is_told_before_anything_is_started(tmp_path: Path) -
         (["--services", "redis,foo"], "no service 'foo'"),
         (["--data-dir", str(tmp_path / "file")], "there is a file of that name"),
         (["--host", "0.0.0.0"], "API keys"),
-        (["--redis-url", "http://127.0.0.1"], "redis_url: must begin with redis://"),
+        (["--services", "redis", "--redis-url", "http://127.0.0.1"], "redis_url: must begin with redis://"),
         (["--port", str(taken.getsockname()[1])], "Address already in use; choose another --port"),
     ):
         done = weft("up", "--port", "0", "--data-dir", tmp_path / "data", *flags)

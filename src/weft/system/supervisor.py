@@ -60,8 +60,15 @@ class GivenUp(WeftError):
 class Supervisor(SiteScrapers):
     """All services of one data dir. Its methods may be called from any thread."""
 
-    def __init__(self, config: ServiceConfig | None = None, *, in_background: bool = False, **settings: Any) -> None:
-        """`config`, or settings by the names of the service's keys."""
+    def __init__(
+        self,
+        config: ServiceConfig | None = None,
+        *,
+        in_background: bool = False,
+        lock: int | None = None,
+        **settings: Any,
+    ) -> None:
+        """`config`, or settings by the names of the service's keys. `lock`: the folder's, which this process has."""
         if config is not None and settings:
             raise BadInput("give a configuration, or settings, not both")
         super().__init__()
@@ -77,7 +84,7 @@ class Supervisor(SiteScrapers):
         self._is_closing = self._hurry = self._is_waiting = self._is_up = False
         self._handlers: dict[int, Any] = {}
         self._recorder = Recorder(self.data_dir, self.config, in_background=in_background)
-        self._lock = -1
+        self._lock, self._handed_lock = -1, lock
         self._mark = ""
         self._declared: dict[str, Declaration] = {}
         self._wanted = wanted(self.config)
@@ -97,7 +104,8 @@ class Supervisor(SiteScrapers):
 
     def open(self) -> None:
         """Takes the folder, and ends what an earlier supervisor has left; Busy where one is at work."""
-        self._lock = kept.take_lock(self.data_dir)
+        handed, self._handed_lock = self._handed_lock, None
+        self._lock = kept.take_lock(self.data_dir) if handed is None else handed
         self._pid = os.getpid()
         self._asked.clear()
         self._over.clear()
