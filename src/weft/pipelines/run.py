@@ -53,7 +53,8 @@ class RunOptions(msgspec.Struct, frozen=True):
     batch_size: int | None = None
     engine: str | None = None
     cache: Path | None = None
-    item_logs: bool = True
+    item_logs: bool | str | None = None
+    """One of the pool's ITEM_LOGS; None: what the pipeline says."""
     only: list[str] = []
     fresh: bool = False
     from_stage: str | None = None
@@ -229,7 +230,7 @@ class PipelineRun:
             settings["batch_size"] = options.batch_size
         return WorkerPool(
             RUNNER, workers=workers, run_dir=self.directory.path, resume=self._resumed,
-            logs=options.item_logs and self._pipeline.spec.item_logs,
+            logs=self._pipeline.spec.item_logs if options.item_logs is None else options.item_logs,
             config=self._plan.plain(), engine=engine, items_folder=self._pipeline.spec.item_name, **settings,
         )  # fmt: skip
 

@@ -53,7 +53,7 @@ The file, `pipelines/words.yaml` (those that ship: `weft/pipelines/builtin/NAME.
 
     description: Counts words.
     items: {source: "mypackage.work:items", settings: {list: names.txt}, keep: [url]}   # or {file: items.jsonl}
-    item_name: items              # the folder of the items' logs; item_logs: false for none
+    item_name: items              # the folder of the items' logs; item_logs: auto, each, worker or off
     config: {registry: "https://registry.example.org"}       # context.config of every stage
     pool: {item_timeout: 60}      # any setting of the pool
     stages:

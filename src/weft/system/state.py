@@ -130,7 +130,7 @@ def open_lock(data_dir: Path) -> int:
 
 
 def take_lock(data_dir: Path) -> int:
-    """The folder's lock, for this process; Busy when a supervisor listens there, or another process does not let it go."""
+    """The folder's lock, for this process; Busy when a supervisor listens there, or another process keeps it."""
     lock = open_lock(data_dir)
     until = time.monotonic() + LOCK_WAIT_S
     while True:
@@ -155,7 +155,7 @@ def has_supervisor(data_dir: Path) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process was stopped (SIGSTOP, Ctrl-Z) or is held by a debugger: it does nothing until it is continued."""
+    """Whether a process was stopped (SIGSTOP, Ctrl-Z), or is held by a debugger: it answers nobody."""
     return process.state(pid) in ("T", "t")
 
 
