@@ -69,7 +69,7 @@ def test_a_pipeline_is_listed_shown_checked_run_and_reported(tmp_path: Path) -> 
     assert pipeline(tmp_path, "runs").stdout.splitlines()[0].endswith("  finished     words  20 unchanged")
     why = document(tmp_path, "why", "latest", "i00003")
     assert {one["did"] for one in why["stages"]} == {"unchanged"}
-    assert "Imports are not followed" in why["note"]
+    assert "that it imports by name" in why["note"]
     replayed = pipeline(tmp_path, "replay", runs[0]["run_id"], "i00003").stdout
     assert replayed.endswith("i00003 ok\n")
     assert "count: ok in" in replayed
