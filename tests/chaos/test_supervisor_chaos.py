@@ -48,7 +48,7 @@ class Campaign:
     """The system, and what is held against it."""
 
     def __init__(self, folder: Path, strangers: list[subprocess.Popen[bytes]]) -> None:
-        self.system = System(folder)
+        self.system = System(folder, "--services", ",".join(VICTIMS))
         self._strangers = {popen.pid for popen in strangers}
         self._chance = random.Random(19)
         self.slowest_s = 0.0
@@ -79,7 +79,8 @@ class Campaign:
         time.sleep(self._chance.uniform(0, 0.2))
         self._status()
         starting = subprocess.Popen(
-            [sys.executable, "-m", "weft", "up", "--port", "0", "--data-dir", str(self.system.folder)],
+            [sys.executable, "-m", "weft", "up", "--port", "0", "--services", ",".join(VICTIMS), "--data-dir",
+             str(self.system.folder)],
             stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         )  # fmt: skip
         time.sleep(self._chance.uniform(0.5, 3.0))

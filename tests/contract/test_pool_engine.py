@@ -147,6 +147,7 @@ def test_results_of_items_that_a_resumed_source_leaves_out_are_in_the_total(engi
         assert (counts.total, counts.done) == (got, got)
 
 
-def test_an_unknown_engine_is_named_with_those_there_are() -> None:
-    with pytest.raises(BadInput, match="no engine 'lokal'; there are: local"):
-        WorkerPool(misbehaving.act, engine="lokal")
+@pytest.mark.parametrize("name", ["lokal", "celery"])
+def test_an_unknown_engine_is_refused_with_what_works(name: str) -> None:
+    with pytest.raises(BadInput, match=f"no engine '{name}': choose 'local', which runs .* processes of this machine$"):
+        WorkerPool(misbehaving.act, engine=name)

@@ -69,7 +69,7 @@ def test_a_pipeline_is_listed_shown_checked_run_and_reported(tmp_path: Path) -> 
     assert pipeline(tmp_path, "runs").stdout.splitlines()[0].endswith("  finished     words  20 unchanged")
     why = document(tmp_path, "why", "latest", "i00003")
     assert {one["did"] for one in why["stages"]} == {"unchanged"}
-    assert "Imports are not followed" in why["note"]
+    assert "that it imports by name" in why["note"]
     replayed = pipeline(tmp_path, "replay", runs[0]["run_id"], "i00003").stdout
     assert replayed.endswith("i00003 ok\n")
     assert "count: ok in" in replayed
@@ -123,7 +123,7 @@ stages:
         (["run", "words.yaml", "--workers", "-1"], "workers must be greater than 0"),
         (["run", "words.yaml", "--workers", "0"], "workers must be greater than 0"),
         (["run", "words.yaml", "--batch-size", "0"], "batch_size must be greater than 0"),
-        (["run", "words.yaml", "--engine", "lokal"], "there is no engine 'lokal'; there are: local"),
+        (["run", "words.yaml", "--engine", "celery"], "there is no engine 'celery': choose 'local'"),
         (["run", "words.yaml", "--items", "none.jsonl"], "the items file none.jsonl cannot be read"),
         (["run", "words.yaml", "--items", "words.yaml"], "must be .jsonl, .json or .csv"),
         (["run", "words.yaml", "--set", "nobody.a=1"], "there is no stage 'nobody'"),

@@ -127,6 +127,51 @@ def test_an_input_a_version_and_code_are_named_too(bench: Bench) -> None:
     assert bench.ran() == {"count": 2}
 
 
+def test_a_changed_helper_of_the_authors_package_makes_a_stage_stale(bench: Bench) -> None:
+    package = bench.folder / "mine_of_imports"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "work.py").write_text(
+        "from . import helper\nimport beside_of_imports\n\ndef run(item, context):\n    return helper.words(item['text'])\n"
+    )
+    (package / "helper.py").write_text("def words(text):\n    from .deep import cut\n    return len(cut(text))\n")
+    (package / "deep.py").write_text("def cut(text):\n    return text.split()\n")
+    (package / "other.py").write_text("")
+    (bench.folder / "beside_of_imports.py").write_text("")
+    (bench.folder / "items.json").write_text(json.dumps([{"id": "a", "text": "x y"}]))
+    file = bench.folder / "p.yaml"
+    file.write_text('items: {file: items.json}\nstages:\n  count: {run: "mine_of_imports.work:run"}\n')
+    assert bench.run(file).stats.stages["count"].ran == 1
+    (package / "other.py").write_text("changed = True\n")  # nothing imports it
+    assert bench.run(file).stats.stages["count"].ran == 0
+    for name in ("mine_of_imports/deep.py", "beside_of_imports.py"):
+        (bench.folder / name).write_text((bench.folder / name).read_text() + "\n")
+        run = bench.run(file)
+        assert bench.reasons(run, "a") == {"count": [f"code {name} changed"]}
+
+
+def test_a_stage_that_reads_the_environment_or_a_file_is_named_with_what_to_do(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    (bench.folder / "reads_outside.py").write_text(
+        "import os\n\ndef run(item, context):\n    return os.environ.get('LANG'), open('data.txt').read()\n"
+    )
+    (bench.folder / "data.txt").write_text("1")
+    (bench.folder / "items.json").write_text(json.dumps([{"id": "a"}]))
+    file, text = bench.folder / "p.yaml", 'items: {file: items.json}\nstages:\n  one: {run: "reads_outside.py:run"'
+    file.write_text(text + "}\n")
+    bench.run(file)
+    assert [line.partition(", and")[0] for line in caplog.messages] == [
+        "stage 'one': reads_outside.py, line 4 reads the environment",
+        "stage 'one': reads_outside.py, line 4 reads a file",
+    ]
+    for declared, count in ((", code: [data.txt]}\n", 1), (", version: 1}\n", 0), (", cache: false}\n", 0)):
+        caplog.clear()
+        file.write_text(text + declared)
+        bench.run(file)
+        assert len(caplog.messages) == count
+
+
 def test_a_value_that_nothing_read_serves_a_stage_that_reads_it_later(bench: Bench) -> None:
     (bench.folder / "items.json").write_text(json.dumps([{"id": "a", "n": 1, "text": "x y"}]))
     file = bench.folder / "p.yaml"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -291,6 +292,52 @@ def test_events_tell_the_story_with_right_counts() -> None:
     assert done == sorted(done)
     died = next(event for event in told if event.kind == "worker-died" and event.text == "killed by SIGKILL")
     assert died.worker_pid
+
+
+def test_a_pool_with_nothing_wrong_reports_no_death() -> None:
+    told: list[Event] = []
+    pool = WorkerPool(misbehaving.act, workers=2, recycle_after=5)
+    pool.on_progress(told.append)
+    pool.run(bystanders(30))
+    kinds = Counter(event.kind for event in told)
+    assert kinds["worker-died"] == 0 and kinds["worker-started"] >= 1 and kinds["finished"] == 30
+
+
+def test_a_long_source_of_unknown_length_has_a_log_for_each_worker_and_each_failed_item(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weft.pipelines.pool.engine.AUTO_EACH", 20)
+    odd = [{"id": "r", "do": "raise"}, {"id": "k", "do": "kill"}, {"id": "s", "do": "skips"}]
+    pool = WorkerPool(misbehaving.act, workers=2, batch_size=4, run_dir=tmp_path)
+    results = {result.item_id: result for result in pool.stream(iter([*bystanders(60), *odd, *bystanders(40, 60)]))}
+    assert len(results) == 103
+    own = {path.name.partition(".worker-")[0] for path in (tmp_path / "items").glob("*.worker-*.log")}
+    assert {"r", "k"} <= own and "s" not in own and len(own) <= 22
+    for name in ("r", "k"):
+        assert "] [end] " in Path(results[name].log or "").read_text().splitlines()[-1]
+    shared: dict[Any, str] = {}
+    for index in (tmp_path / "items").glob("worker-*.index"):
+        log = index.with_suffix(".log").read_bytes()
+        for entry in map(json.loads, index.read_text().splitlines()):
+            shared[entry["item"]] = log[entry["offset"] : entry["offset"] + entry["bytes"]].decode()
+    for item_id in {str(one) for one in results} - own:
+        lines = shared[int(item_id) if item_id.isdigit() else item_id].splitlines()
+        assert "] [begin] " in lines[0] and "] [end] " in lines[-1]
+
+
+@pytest.mark.parametrize(("mode", "files"), [("each", 30), ("worker", 2), ("off", 0), (False, 0)])
+def test_item_logs_are_kept_as_asked(tmp_path: Path, mode: str | bool, files: int) -> None:
+    pool = WorkerPool(misbehaving.act, workers=1, run_dir=tmp_path, logs=mode)
+    assert len(pool.run(bystanders(30))) == 30
+    assert len(list((tmp_path / "items").iterdir())) == files
+
+
+def test_a_source_that_is_known_to_be_long_has_no_file_for_an_item(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weft.pipelines.pool.engine.AUTO_EACH", 20)
+    WorkerPool(misbehaving.act, workers=1, run_dir=tmp_path).run(bystanders(30))
+    assert {path.name.partition("-")[0] for path in (tmp_path / "items").iterdir()} == {"worker"}
 
 
 def test_deadline_is_given_to_the_function() -> None:

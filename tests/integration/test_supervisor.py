@@ -22,6 +22,7 @@ from supervised import System
 
 from weft.supervise import process
 from weft.supervise.held import Identity
+from weft.system import control
 from weft.system import state as kept
 from weft.system.supervisor import Stopping, Supervisor
 
@@ -29,8 +30,8 @@ SLEEPS = [sys.executable, "-Sc", "import time; time.sleep(600)"]
 
 
 @pytest.fixture
-def system(tmp_path: Path) -> Iterator[System]:
-    system = System(tmp_path / "data")
+def system(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[System]:
+    system = System(tmp_path / "data", *getattr(request, "param", ()))
     yield system
     system.down()
     system.is_gone()
@@ -51,7 +52,7 @@ def test_two_at_once_double_nothing_and_down_leaves_nothing(system: System) -> N
     assert sorted([first["started"], second["started"]]) == [False, True]
     assert first["urls"] == second["urls"]
     pids = system.pids()
-    assert set(pids) == {"redis", "engine", "api"} and all(row["healthy"] for row in system.status().values())
+    assert set(pids) == {"engine", "api"} and all(row["healthy"] for row in system.status().values())
     assert system.up()["started"] is False and system.pids() == pids
     found = set(system.processes())
     of_engine = set(process.children(pids["engine"]))  # its parsers
@@ -62,20 +63,22 @@ def test_two_at_once_double_nothing_and_down_leaves_nothing(system: System) -> N
     done = weft("restart", "api", "--data-dir", system.folder)
     assert done.returncode == 0 and "healthy again" in done.stderr
     after = system.pids()
-    assert after["api"] != pids["api"] and (after["redis"], after["engine"]) == (pids["redis"], pids["engine"])
-    other = weft("up", "--data-dir", system.folder, "--port", "0", "--max-concurrent-tasks", "3")
+    assert after["api"] != pids["api"] and after["engine"] == pids["engine"]
+    other = weft("up", "--data-dir", system.folder, "--port", "0", "--redis-url", "redis://127.0.0.1:1")
     assert other.returncode == 0 and "other settings than these" in other.stderr and system.pids() == after
+    assert "redis_url is not used: add `redis` to `services`" in other.stderr
     wrong = weft("restart", "enginee", "--data-dir", system.folder)
     assert wrong.returncode == 2 and "did you mean 'engine'?" in wrong.stderr
 
-    for name in ("redis", "engine", "api", "supervisor"):
+    for name in ("engine", "api", "supervisor"):
         said = weft("logs", name, "-n", "1", "--data-dir", system.folder)
         assert said.returncode == 0 and len(said.stdout.splitlines()) == 1
-    assert {"redis_0.log", "api.log"} <= {path.name for path in (system.folder / "logs").iterdir()}
+    logs = {path.name for path in (system.folder / "logs").iterdir()}
+    assert "api.log" in logs and "redis_0.log" not in logs
     found = json.loads(weft("logs", "api", "--json", "--data-dir", system.folder).stdout)
     assert found["service"] == "api" and "process started" in found["files"][0]["lines"][0]
 
-    assert system.down()["stopped"] == ["api", "engine", "redis"]
+    assert system.down()["stopped"] == ["api", "engine"]
     assert system.processes() == []
     assert {row["state"] for row in system.status().values()} == {"stopped"}
     assert system.down()["stopped"] == []
@@ -83,6 +86,7 @@ def test_two_at_once_double_nothing_and_down_leaves_nothing(system: System) -> N
     assert late.returncode == 2 and "weft up" in late.stderr
 
 
+@pytest.mark.parametrize("system", [("--services", "redis,engine,api")], indirect=True)
 def test_what_a_killed_supervisor_leaves_is_found_and_no_stranger_is(
     system: System, stranger: subprocess.Popen[bytes]
 ) -> None:
@@ -123,12 +127,28 @@ def test_a_supervisor_that_hangs_is_named_and_stopped(tmp_path: Path) -> None:
     system = System(tmp_path, "--services", "redis")
     system.up()
     try:
-        os.kill(system.supervisor, signal.SIGSTOP)
+        pid = system.supervisor
+        os.kill(pid, signal.SIGSTOP)
         row = system.status()["redis"]
+        second = weft("up", "--services", "redis", "--data-dir", system.folder)
     finally:
         system.down()
     assert (row["state"], row["healthy"]) == ("unwatched", False) and "has not answered" in row["last_error"]
+    assert second.returncode == 2 and f"the supervisor (process {pid}) is stopped" in second.stderr
+    assert f"`kill -CONT {pid}` continues it; `weft down --data-dir {system.folder}` ends it" in second.stderr
     system.is_gone()
+
+
+def test_down_ends_a_start_that_cannot_be_asked_yet(tmp_path: Path) -> None:
+    popen = subprocess.Popen(
+        [sys.executable, "-m", "weft", "up", "--port", "0", "--data-dir", str(tmp_path)], stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, env=environment(), text=True,
+    )  # fmt: skip
+    until(lambda: bool(process.lock_holders(tmp_path / kept.LOCK)), 20, "the start")
+    assert control.down(tmp_path)
+    _, said = popen.communicate(timeout=patience(20))
+    assert popen.returncode == 1 and "stopped while they were starting, by `weft down` or a signal" in said
+    System(tmp_path).is_gone()
 
 
 def test_what_is_in_the_way_is_told_before_anything_is_started(tmp_path: Path) -> None:
@@ -138,7 +158,7 @@ def test_what_is_in_the_way_is_told_before_anything_is_started(tmp_path: Path) -
         (["--services", "redis,foo"], "no service 'foo'"),
         (["--data-dir", str(tmp_path / "file")], "there is a file of that name"),
         (["--host", "0.0.0.0"], "API keys"),
-        (["--redis-url", "http://127.0.0.1"], "redis_url: must begin with redis://"),
+        (["--services", "redis", "--redis-url", "http://127.0.0.1"], "redis_url: must begin with redis://"),
         (["--port", str(taken.getsockname()[1])], "Address already in use; choose another --port"),
     ):
         done = weft("up", "--port", "0", "--data-dir", tmp_path / "data", *flags)

@@ -77,13 +77,13 @@ def test_one_that_runs_is_used_and_never_stopped(tmp_path: Path, other: Callable
     url = other(password="a secret")
     before = threading.active_count()
     with Supervisor(data_dir=str(tmp_path / "data"), redis_url=url, redis_password="a secret") as supervisor:
-        supervisor.start("redis")
+        assert supervisor.start("redis") is True
         (row, *_) = supervisor.status().services
         assert (row.state, row.healthy, row.pid) == ("external", True, None)
         assert "secret" not in repr(supervisor.status())
         with pytest.raises(BadInput, match="Weft has not started it"):
             supervisor.restart("redis")
-        assert supervisor.restart_if_dead("redis") is False
+        assert supervisor.restart_if_dead("redis") is True
         supervisor.stop_all()
     limit = time.monotonic() + patience(10)
     while threading.active_count() > before:
@@ -108,7 +108,9 @@ def test_one_of_our_own_is_started_where_nothing_listens(tmp_path: Path) -> None
         assert supervisor.restart_if_dead("redis") is True
         assert supervisor.is_alive("redis") and supervisor.status().services[0].pid != first
         assert "SIGKILL" in (supervisor.status().services[0].last_error or "")
-        assert supervisor.restart_if_dead("redis") is False
+        first = supervisor.status().services[0].pid
+        assert supervisor.start_redis() is True and supervisor.restart_if_dead("redis") is True  # it was well
+        assert supervisor.status().services[0].pid == first
     with socket.socket() as gone:
         assert gone.connect_ex(("127.0.0.1", port)) != 0
 
@@ -175,6 +177,7 @@ def test_a_server_that_cannot_be_started_is_given_up_with_its_last_words(
             said = rf"redis exited with code 1, 10 times in a row: .*port {port}.*redis_0\.log"
             with pytest.raises(WeftError, match=said):
                 supervisor.start("redis")
+            assert supervisor.restart_if_dead("redis") is False
         assert supervisor.status().services[0].state == "failed"
         assert supervisor.restart_if_dead("redis") is True
         assert supervisor.is_alive("redis")

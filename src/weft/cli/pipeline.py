@@ -15,7 +15,7 @@ import msgspec
 
 from weft.cli import pipeline_runs
 from weft.cli.output import output_flags, print_document, print_json, shown
-from weft.cli.running import LATEST, stdout_to_stderr, terminate_like_interrupt
+from weft.cli.running import LATEST, item_log_flags, stdout_to_stderr, terminate_like_interrupt
 from weft.errors import BadConfig, BadInput
 from weft.pipelines import catalogue, run_facts
 from weft.pipelines.definition import Pipeline, changed, json_schema, load, located
@@ -158,7 +158,7 @@ def schema() -> None:
 @click.option("--items", metavar="FILE", help="Another items file, for this run.")
 @click.option("--out", "directory", metavar="DIR", help="Another output directory, for this run.")
 @click.option("--cache", metavar="DIR", type=Path, help="Another cache directory, for this run.")
-@click.option("--no-item-logs", is_flag=True, help="Keep no log for each item; what items print goes to the terminal.")
+@item_log_flags
 @pipeline_runs.logs_option
 @output_flags
 def run(name: str, resume: str | None, as_json: bool, quiet: bool, **options: Any) -> int:
@@ -168,8 +168,7 @@ def run(name: str, resume: str | None, as_json: bool, quiet: bool, **options: An
     --resume goes on. With --only the rows go to the run's own directory, and the output stays as it is.
     """
     asked = RunOptions(
-        **{key: value for key, value in options.items() if key not in ("no_item_logs", "only", "settings")},
-        item_logs=not options["no_item_logs"],
+        **{key: value for key, value in options.items() if key not in ("only", "settings")},
         only=list(options["only"]),
         settings=list(options["settings"]),
     )

@@ -19,7 +19,7 @@ import click
 import msgspec
 
 from weft.cli.output import output_flags, print_document
-from weft.cli.running import LATEST, stdout_to_stderr, terminate_like_interrupt
+from weft.cli.running import LATEST, item_log_flags, stdout_to_stderr, terminate_like_interrupt
 from weft.errors import BadInput, WeftError
 from weft.pipelines.pool import shared_config
 from weft.pipelines.pool.api import Stream, WorkerPool
@@ -103,7 +103,7 @@ def pool(ctx: click.Context) -> None:
 @click.option("--config", metavar="FILE", help="YAML or JSON that every item gets as context.config.")
 @click.option("--ordered", is_flag=True, help="Results in the order of the items.")
 @click.option("--logs", metavar="DIR", default="logs", show_default=True, help="Where runs are kept.")
-@click.option("--no-item-logs", is_flag=True, help="Keep no log for each item; what items print goes to the terminal.")
+@item_log_flags
 @click.option(
     "--resume",
     is_flag=False,
@@ -312,7 +312,7 @@ def _run(directory: RunDirectory, manifest: Manifest, options: dict[str, Any], *
     pool = WorkerPool(
         manifest.function,
         run_dir=directory.path,
-        logs=not options["no_item_logs"],
+        logs=options["item_logs"] or "auto",
         resume=bool(options["resume"]),
         config=_config(options["config"]),
         **_settings(options),

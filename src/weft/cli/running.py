@@ -4,12 +4,32 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
 
 from weft.pipelines.pool.api import handle_interrupt
+from weft.pipelines.pool.settings import AUTO_EACH, ITEM_LOGS
 
 LATEST = "latest"
+AnyCommand = TypeVar("AnyCommand", bound=Callable[..., Any])
+
+
+def item_log_flags(command: AnyCommand) -> AnyCommand:
+    """`--item-logs MODE`, and `--no-item-logs` for `off`."""
+    command = click.option(
+        "--item-logs",
+        type=click.Choice(ITEM_LOGS),
+        help=f"A log file for each item, or one for each worker; auto: each up to {AUTO_EACH:,} items. [default: auto]",
+    )(command)
+    return click.option(
+        "--no-item-logs",
+        "item_logs",
+        flag_value="off",
+        help="Keep no log of items; what they print goes to the terminal.",
+    )(command)
 
 
 @contextmanager

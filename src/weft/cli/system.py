@@ -38,7 +38,7 @@ class UpCommand(ServeCommand):
 @output_flags
 @help_all
 def up(config_file: str | None, foreground: bool, as_json: bool, quiet: bool, **values: Any) -> int:
-    """Bring everything up that must run, and keep it running: Redis, the engine, the API.
+    """Bring everything up that must run, and keep it running: the engine and the API; Redis with --services.
 
     \b
     weft up                      returns when all services are healthy
@@ -54,6 +54,8 @@ def up(config_file: str | None, foreground: bool, as_json: bool, quiet: bool, **
     from weft.system.recorder import digest
 
     config = load_service(config_file, flags=given(values, "service"))
+    if config.services.redis_url is not None and "redis" not in config.services.services:
+        click.echo("weft: redis_url is not used: add `redis` to `services` (--services redis,engine,api)", err=True)
     if foreground:
         return _in_foreground(config, as_json, quiet)
     try:

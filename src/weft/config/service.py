@@ -57,7 +57,6 @@ class ServicesSection(Section, frozen=True, kw_only=True):
     """What `weft up` keeps running; these are flags of `weft up` alone."""
 
     services: Annotated[Texts, Help("what `weft up` keeps running, besides what that needs: redis, engine, api")] = (
-        "redis",
         "engine",
         "api",
     )
@@ -66,7 +65,7 @@ class ServicesSection(Section, frozen=True, kw_only=True):
     ] = ()
     redis_url: Annotated[
         str | None,
-        Help("Redis that `weft up` uses, and never stops if it runs already; none: Weft runs one of its own"),
+        Help("address of the service `redis`; a server that runs there is never stopped; none: Weft runs its own"),
     ] = None
     redis_password: Annotated[str | None, Tuning("password of that Redis")] = None
 

@@ -107,8 +107,8 @@ class PipelineSpec(Section, frozen=True):
     stages: dict[str, StageSpec]
     description: str = ""
     item_name: str = ITEMS
-    item_logs: bool = True
-    """Whether each item has a log of its own; for very many small items that costs more than it tells."""
+    item_logs: bool | Literal["auto", "each", "worker", "off"] = "auto"
+    """A file for each item, or one for each worker with an index (`pool/itemlog.py`). YAML reads `off` as false."""
     config: dict[str, Any] = {}
     pool: dict[str, Any] = {}
     collect: CollectSpec | None = None

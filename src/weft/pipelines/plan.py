@@ -16,14 +16,26 @@ from typing import Any
 import msgspec
 
 from weft.errors import BadInput
+from weft.pipelines import imports
 from weft.pipelines.definition import Pipeline, StageSpec
 from weft.pipelines.graph import dependents
+from weft.pipelines.imports import own_files
 from weft.pipelines.pool.target import Target
 
 KEY_FORMAT = 1
 """Part of every key: another number makes everything stale."""
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _LARGEST_CODE_FILES = 10_000
+_ADVICE = {
+    "environment": (
+        "reads the environment, and a change there does not make cached values stale: give it as a setting "
+        "(`settings: {name: ${NAME}}`), or a `fingerprint`"
+    ),
+    "file": (
+        "reads a file, and a change there does not make cached values stale: name the file under `code`, or give a "
+        "`fingerprint`"
+    ),
+}
 
 
 def digest(data: bytes) -> bytes:
@@ -108,12 +120,37 @@ def _stage_plan(pipeline: Pipeline, name: str, *, forced: bool) -> StagePlan:
 
 def _code(pipeline: Pipeline, name: str, spec: StageSpec) -> dict[str, str]:
     """The files that make a stage's code version, by name."""
-    files = [module_file(spec.run, f"stage {name!r}")]
+    files = code_files(pipeline, name)
     for entry in spec.code:
         files += _files_of(entry, pipeline.path.parent, name)
     if len(files) > _LARGEST_CODE_FILES:
         raise BadInput(f"stage {name!r}: code names {len(files):,} files; name fewer, or give a version")
     return {_shown(path): _hash(path) for path in files}
+
+
+def code_files(pipeline: Pipeline, name: str) -> list[Path]:
+    """The file of a stage's callable, and of the author's own modules that it imports."""
+    run = pipeline.spec.stages[name].run
+    target = Target.of(run)
+    module = "" if target.script is not None else target.module
+    return own_files(module_file(run, f"stage {name!r}"), module, [Path.cwd(), pipeline.path.parent.absolute()])
+
+
+def outside_reads(pipeline: Pipeline) -> list[str]:
+    """Where the code of a cached stage reads what its key does not hold, with what to do, one line for each file."""
+    told: dict[tuple[Path, str], str] = {}
+    for name, spec in pipeline.spec.stages.items():
+        is_declared = spec.fingerprint is not None or spec.version is not None
+        if is_declared or not spec.cache or spec.run.startswith("weft."):
+            continue
+        for read in (one for path in code_files(pipeline, name) for one in imports.outside_reads(path)):
+            if read.what == "file" and spec.code:
+                continue  # which of them it reads is not known: `code` may name it
+            told.setdefault(
+                (read.path, read.what),
+                f"stage {name!r}: {_shown(read.path)}, line {read.line} {_ADVICE[read.what]}",
+            )
+    return list(told.values())
 
 
 def _hash(path: Path) -> str:

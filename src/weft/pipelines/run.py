@@ -21,7 +21,7 @@ from weft.pipelines.cache import Cache
 from weft.pipelines.definition import Pipeline, is_callable
 from weft.pipelines.feed import Feed, Known
 from weft.pipelines.outcome import encode_record, item_record
-from weft.pipelines.plan import Plan, import_from, make_plan, module_file
+from weft.pipelines.plan import Plan, import_from, make_plan, module_file, outside_reads
 from weft.pipelines.pool import shared_config
 from weft.pipelines.pool.api import Stream, WorkerPool
 from weft.pipelines.pool.contract import LOCAL
@@ -38,9 +38,11 @@ from weft.pipelines.sources import open_source
 from weft.pipelines.stage import CollectContext
 from weft.pipelines.stats import RunStats
 from weft.pipelines.writer import OrderedWriter, plain_row
+from weft.telemetry import Log
 
 RUNNER = "weft.pipelines.runner:run_item"
 CACHE = Path(".weft/cache")
+_log = Log("weft.pipelines")
 OUTPUT = Path("output")
 _UPDATE_EVERY_S = 0.1
 
@@ -53,7 +55,8 @@ class RunOptions(msgspec.Struct, frozen=True):
     batch_size: int | None = None
     engine: str | None = None
     cache: Path | None = None
-    item_logs: bool = True
+    item_logs: bool | str | None = None
+    """One of the pool's ITEM_LOGS; None: what the pipeline says."""
     only: list[str] = []
     fresh: bool = False
     from_stage: str | None = None
@@ -162,6 +165,8 @@ class PipelineRun:
             pipeline, run_id="", cache=cache.absolute(), files=self._home, fresh=options.fresh,
             from_stage=options.from_stage,
         )  # fmt: skip
+        for warning in outside_reads(pipeline):
+            _log.warning(warning)
         self._cache = Cache(cache)
         try:
             self.directory = RunDirectory((resume or RunDirectory.create(options.logs)).path, spec.item_name)
@@ -229,7 +234,7 @@ class PipelineRun:
             settings["batch_size"] = options.batch_size
         return WorkerPool(
             RUNNER, workers=workers, run_dir=self.directory.path, resume=self._resumed,
-            logs=options.item_logs and self._pipeline.spec.item_logs,
+            logs=self._pipeline.spec.item_logs if options.item_logs is None else options.item_logs,
             config=self._plan.plain(), engine=engine, items_folder=self._pipeline.spec.item_name, **settings,
         )  # fmt: skip
 

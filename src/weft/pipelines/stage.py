@@ -53,7 +53,7 @@ The file, `pipelines/words.yaml` (those that ship: `weft/pipelines/builtin/NAME.
 
     description: Counts words.
     items: {source: "mypackage.work:items", settings: {list: names.txt}, keep: [url]}   # or {file: items.jsonl}
-    item_name: items              # the folder of the items' logs; item_logs: false for none
+    item_name: items              # the folder of the items' logs; item_logs: auto, each, worker or off
     config: {registry: "https://registry.example.org"}       # context.config of every stage
     pool: {item_timeout: 60}      # any setting of the pool
     stages:
@@ -66,7 +66,8 @@ The file, `pipelines/words.yaml` (those that ship: `weft/pipelines/builtin/NAME.
 
 `needs`: must have ended well. `after`: is waited for, and its value is in `context.results` if it ended well. `keep`:
 fields of the item that are in `ItemResult.item` (the id always is). `cache: false`: run each time. `version`:
-replaces the hash of the callable's module file and of the files under `code`. Settings may be given on the command
+replaces the hash of the callable's module file, of the author's modules that it imports (`imports.py`) and of the files
+under `code`. Settings may be given on the command
 line: `--set words.minimum=4`, `--set items.list=other.txt`, `--set collect.KEY=…`, `--set config.KEY=…`. Paths in
 settings are the author's affair: relative ones are to the current directory.
 """

@@ -31,7 +31,9 @@ from weft.pipelines.pool.journal import ResultJournal
 from weft.pipelines.pool.record import STATUSES, Record
 from weft.pipelines.results import ResultLine
 
-NOTE = "Imports are not followed: a change in a module that a stage's own module imports is seen if it is under `code`."
+NOTE = (
+    "Code is a stage's module and those of its own package that it imports by name; other code and data: under `code`."
+)
 _SECRET = re.compile(r"pass|secret|token|key|auth|credential|cookie", re.IGNORECASE)
 _SHOWN_CHARS = 60
 

@@ -23,17 +23,18 @@ import msgspec
 from weft import __version__
 from weft.config import ServiceConfig
 from weft.engine.channel import ERRORS, LENGTH, Connection, Gone, framed, kind_of, socket_path
-from weft.errors import WeftError
+from weft.errors import Busy, WeftError
 from weft.supervise.leftovers import MARK
 from weft.supervise.process import set_name
 from weft.system import control, extras
 from weft.system import state as kept
 from weft.system.state import SystemState
-from weft.system.supervisor import Supervisor
+from weft.system.supervisor import SIGNALS, Supervisor
 from weft.telemetry import Log, Slot, log_to_file
 
 LOG = "supervisor.log"
 POLL_S = 0.02
+_STOPPED = (0, *(128 + number for number in SIGNALS))  # exit codes of a supervisor that was asked to end
 log = Log("weft.system.background")
 
 
@@ -44,35 +45,40 @@ def up(config: ServiceConfig, watch: Callable[[SystemState], None]) -> tuple[Sys
     """
     data_dir = Path(config.server.data_dir)
     extras.check(config, config.services.services)  # before there is a folder
-    os.close(kept.open_lock(data_dir))  # what is wrong with the folder is told here
     while True:
-        if kept.has_supervisor(data_dir):
+        try:
+            lock = kept.take_lock(data_dir)
+        except Busy:
+            if not kept.has_supervisor(data_dir):
+                raise
             try:
                 return control.wait_until_up(data_dir, watch), False
             except Gone:
                 continue  # it has ended meanwhile
-        host = _Host(config)
+        host = _Host(config, lock)
         try:
             if host.listens(data_dir):
                 return control.wait_until_up(data_dir, watch), True
-            why = host.failure()
+            raise host.failure()
         except Gone:
-            why = host.failure()
+            raise host.failure() from None
         finally:
             host.let_go()
-        if not kept.has_supervisor(data_dir):  # another `weft up` that came first is as good
-            raise why
 
 
 class _Host:
     """The process, as the one who starts it sees it."""
 
-    def __init__(self, config: ServiceConfig) -> None:
-        self._popen = subprocess.Popen(  # noqa: S603 (a module of ours)
-            [sys.executable, "-m", "weft.system.background", config.server.data_dir],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
-            env={name: value for name, value in os.environ.items() if name != MARK},  # another supervisor's, if any
-        )  # fmt: skip
+    def __init__(self, config: ServiceConfig, lock: int) -> None:
+        """The lock is handed over: it is held without a gap, so that `weft down` sees a start from its beginning."""
+        try:
+            self._popen = subprocess.Popen(  # noqa: S603 (a module of ours)
+                [sys.executable, "-m", "weft.system.background", config.server.data_dir, str(lock)], pass_fds=(lock,),
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+                env={name: value for name, value in os.environ.items() if name != MARK},  # another supervisor's, if any
+            )  # fmt: skip
+        finally:
+            os.close(lock)
         assert self._popen.stdin is not None
         try:
             self._popen.stdin.write(framed(config))
@@ -103,6 +109,8 @@ class _Host:
         kind, _, message = (said[-1] if said else "").partition(": ")
         if kind in ERRORS:
             return ERRORS[kind](message)
+        if not said and self._popen.returncode in _STOPPED:
+            return WeftError("the services were stopped while they were starting, by `weft down` or a signal")
         return WeftError(
             f"the supervisor has ended (exit code {self._popen.returncode}): {said[-1] if said else 'no message'}"
         )
@@ -123,7 +131,9 @@ def main() -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         log_here(config)
-        Supervisor(config, in_background=True).run(_close_standard_error)
+        lock = int(sys.argv[2])
+        os.set_inheritable(lock, False)
+        Supervisor(config, in_background=True, lock=lock).run(_close_standard_error)
     except WeftError as error:
         log.error("stopped", error=error)
         with suppress(OSError):  # whoever has started it has gone

@@ -27,12 +27,18 @@ from weft.system.state import Row, SystemState
 
 ANSWER_S = 2.0
 POLL_S = 0.05
+SILENT_S = 30.0  # a supervisor on a loaded machine answers late; one that has not answered for this long hangs
 DOWN_S = 60.0  # longer than all graces together: a supervisor that has not ended then is killed
 LEFTOVERS_S = 5.0
 
 
 class Silent(WeftError):
     """There is a supervisor, and it does not answer."""
+
+    def __init__(self, pid: int, timeout_s: float) -> None:
+        self.pid = pid
+        how = " is stopped, and" if kept.is_stopped(pid) else ""
+        super().__init__(f"the supervisor (process {pid}){how} has not answered in {timeout_s:g} s")
 
 
 def ask(data_dir: Path, verb: str, timeout_s: float = ANSWER_S, **arguments: object) -> object:
@@ -41,7 +47,7 @@ def ask(data_dir: Path, verb: str, timeout_s: float = ANSWER_S, **arguments: obj
     try:
         return connection.call_within(timeout_s, verb, **arguments)
     except TimeoutError:
-        raise Silent(f"the supervisor (process {connection.pid}) has not answered in {timeout_s:g} s") from None
+        raise Silent(connection.pid, timeout_s) from None
     finally:
         connection.close()
 
@@ -97,12 +103,15 @@ def restart(data_dir: Path, name: str, watch: Callable[[SystemState], None]) -> 
 
 def wait_until_up(data_dir: Path, watch: Callable[[SystemState], None], name: str | None = None) -> SystemState:
     """Returns when all services, or those of a name, are healthy; raises why they will not be."""
+    answered_at = time.monotonic()
     while True:
         try:
             found = msgspec.convert(ask(data_dir, "status"), SystemState)
-        except Silent:
-            time.sleep(POLL_S)
+        except Silent as silent:
+            if kept.is_stopped(silent.pid) or time.monotonic() - answered_at > SILENT_S:
+                raise _hanging(data_dir, silent) from None
             continue
+        answered_at = time.monotonic()
         watch(found)
         exact = [row for row in found.services if name in (None, row.name)]
         wanted = exact or [row for row in found.services if row.name.rstrip("0123456789") == name]
@@ -114,12 +123,24 @@ def wait_until_up(data_dir: Path, watch: Callable[[SystemState], None], name: st
         time.sleep(POLL_S)
 
 
+def _hanging(data_dir: Path, silent: Silent) -> WeftError:
+    stopped = f"`kill -CONT {silent.pid}` continues it; " if kept.is_stopped(silent.pid) else ""
+    return Busy(f"{silent}: {stopped}`weft down --data-dir {data_dir}` ends it with its services")
+
+
 def down(data_dir: Path) -> list[str]:
     """Stops everything of a folder, whoever has left it; tells what was ended. Nothing of it runs when this returns."""
-    ended = _stop_supervisor(data_dir)
-    if not (data_dir / kept.LOCK).exists():
-        return ended
-    lock = kept.take_lock(data_dir)
+    ended: list[str] = []
+    while True:
+        ended += _stop_supervisor(data_dir)
+        if not (data_dir / kept.LOCK).exists():
+            return ended
+        try:
+            lock = kept.take_lock(data_dir)
+            break
+        except Busy:
+            if not kept.has_supervisor(data_dir):  # else it was starting, and can be asked now
+                raise
     try:
         left = leftovers.find(kept.recorded(kept.read(data_dir)), kept.mark_of(lock))
         ended += [f"a process that was left behind ({one.pid})" for one in left]
@@ -148,7 +169,8 @@ def _stop_supervisor(data_dir: Path) -> list[str]:
     # As long as the connection is not cut, the number is the supervisor's.
     held = Adopted.take_if(pid, lambda _: connection.is_open)
     found = kept.read(data_dir)
-    services = [] if found is None else [row.name for row in reversed(found.services) if row.pid is not None]
+    running = [] if found is None else [row.name for row in reversed(found.services) if row.pid is not None]
+    services = running or ["the supervisor"]
     try:
         connection.call_within(ANSWER_S, "stop")
     except TimeoutError:

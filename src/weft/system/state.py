@@ -1,7 +1,8 @@
 """What a supervisor writes down about itself and its services, for whoever comes after it.
 
-    DATA_DIR/service.lock    held by the one supervisor of the folder, as long as it lives; what is in it marks its
-                             processes (see `supervise/leftovers.py`), and is never changed
+    DATA_DIR/service.lock    held by the one supervisor of the folder, as long as it lives; `weft up` takes it and hands
+                             it to the supervisor that it starts; what is in it marks its processes (see
+                             `supervise/leftovers.py`), and is never changed
     DATA_DIR/services.json   replaced after every change: who supervises, and of each service its process and its state
     DATA_DIR/control.sock    where the supervisor answers (see `control`)
 
@@ -29,7 +30,7 @@ from weft.supervise.leftovers import MARK
 from weft.telemetry import Log
 
 LOCK, FILE, SOCKET = "service.lock", "services.json", "control.sock"
-LOCK_WAIT_S = 5.0  # for a `weft down` that is at work, or a supervisor that is being killed
+LOCK_WAIT_S = 15.0  # for a supervisor that starts or is being killed, or a `weft down` that is at work
 _ID_BYTES = 16
 log = Log("weft.system.state")
 
@@ -129,7 +130,7 @@ def open_lock(data_dir: Path) -> int:
 
 
 def take_lock(data_dir: Path) -> int:
-    """The folder's lock, for this process; Busy while another holds it."""
+    """The folder's lock, for this process; Busy when a supervisor listens there, or another process keeps it."""
     lock = open_lock(data_dir)
     until = time.monotonic() + LOCK_WAIT_S
     while True:
@@ -153,12 +154,19 @@ def has_supervisor(data_dir: Path) -> bool:
     return True
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped (SIGSTOP, Ctrl-Z), or is held by a debugger: it answers nobody."""
+    return process.state(pid) in ("T", "t")
+
+
 def _occupied(data_dir: Path) -> str:
-    state = read(data_dir)
-    who = f" (process {state.supervisor.pid})" if state is not None and state.supervisor is not None else ""
+    holders = process.lock_holders(data_dir / LOCK)
+    who = f" (process {', '.join(map(str, holders))})" if holders else ""
+    stopped = [pid for pid in holders if is_stopped(pid)]
+    how = f"it is stopped: `kill -CONT {stopped[0]}` continues it, `kill -9 {stopped[0]}` ends it" if stopped else ""
     return (
-        f"data dir {data_dir}: another `weft up` or `weft serve` is running there{who}: `weft down` stops it; or "
-        "choose another `data_dir`"
+        f"data dir {data_dir}: another `weft up` or `weft serve` is running there{who}: "
+        f"{how or '`weft down` stops it; or choose another `data_dir`'}"
     )
 
 

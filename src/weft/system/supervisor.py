@@ -53,11 +53,22 @@ class Stopping(WeftError):
     """It was asked to end while something was waited for."""
 
 
+class GivenUp(WeftError):
+    """A service has failed so often that it is not started again."""
+
+
 class Supervisor(SiteScrapers):
     """All services of one data dir. Its methods may be called from any thread."""
 
-    def __init__(self, config: ServiceConfig | None = None, *, in_background: bool = False, **settings: Any) -> None:
-        """`config`, or settings by the names of the service's keys."""
+    def __init__(
+        self,
+        config: ServiceConfig | None = None,
+        *,
+        in_background: bool = False,
+        lock: int | None = None,
+        **settings: Any,
+    ) -> None:
+        """`config`, or settings by the names of the service's keys. `lock`: the folder's, which this process has."""
         if config is not None and settings:
             raise BadInput("give a configuration, or settings, not both")
         super().__init__()
@@ -73,7 +84,7 @@ class Supervisor(SiteScrapers):
         self._is_closing = self._hurry = self._is_waiting = self._is_up = False
         self._handlers: dict[int, Any] = {}
         self._recorder = Recorder(self.data_dir, self.config, in_background=in_background)
-        self._lock = -1
+        self._lock, self._handed_lock = -1, lock
         self._mark = ""
         self._declared: dict[str, Declaration] = {}
         self._wanted = wanted(self.config)
@@ -93,7 +104,8 @@ class Supervisor(SiteScrapers):
 
     def open(self) -> None:
         """Takes the folder, and ends what an earlier supervisor has left; Busy where one is at work."""
-        self._lock = kept.take_lock(self.data_dir)
+        handed, self._handed_lock = self._handed_lock, None
+        self._lock = kept.take_lock(self.data_dir) if handed is None else handed
         self._pid = os.getpid()
         self._asked.clear()
         self._over.clear()
@@ -170,17 +182,19 @@ class Supervisor(SiteScrapers):
 
     # ── services ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def start(self, name: str, timeout_s: float | None = None) -> None:
-        """Has a service run, and what it needs; returns when it is healthy. One that is healthy is left as it is."""
+    def start(self, name: str, timeout_s: float | None = None) -> bool:
+        """Has a service run, and what it needs. True when it is healthy, otherwise an error says why it is not; one
+        that is healthy is left as it is."""
         with self._mutex:
             self._make([name])
             needed = self._graph.with_needs(self._graph.named(name))
             self._begin_again([service for service in needed if service.has_ended and not service.healthy])
         self._wait_for([name], timeout_s)
+        return True
 
-    def start_redis(self) -> None:
+    def start_redis(self) -> bool:
         """The same for Redis."""
-        self.start("redis")
+        return self.start("redis")
 
     def start_all(self, names: Sequence[str] | None = None) -> None:
         """All of the configuration's, at the same time; or of these."""
@@ -203,14 +217,18 @@ class Supervisor(SiteScrapers):
         self._wait_for([name], timeout_s)
 
     def restart_if_dead(self, name: str) -> bool:
-        """Whether it was not healthy; it is when this returns."""
+        """Whether the service is healthy when this returns: it was, or it was restarted. False: it was given up, and
+        `status()` has the reason."""
         if self.is_alive(name):
-            return False
+            return True
         with self._mutex:
             found = self._graph.named(name)
             self._begin_again([one for one in found if one.pid is None or one.report.health is Health.FAILING])
-        self.start(name)
-        return True
+        try:
+            return self.start(name)
+        except GivenUp as given_up:
+            log.warning("a restart failed", service=name, error=given_up)
+            return False
 
     def stop_all(self) -> None:
         """Stops every service, those that depend on others first; returns when nothing of them is left. Sites keep what
@@ -431,4 +449,4 @@ def _failure(service: Kept) -> WeftError:
     kind, _, message = (said[-1] if said else "").partition(": ")
     if kind in ("BadInput", "BadConfig", "Busy", "Damaged", "Missing") and message:
         return BadInput(f"{service.name}: {message}")
-    return WeftError(service.failure)
+    return GivenUp(service.failure)

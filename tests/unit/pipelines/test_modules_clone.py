@@ -297,3 +297,30 @@ def test_a_stage_does_not_ask_again_what_its_fingerprint_has_just_asked(bench: B
     assert len(server.requests) == asked
     stage.newest_commit({**item, "branch": "main"}, bench.settings)
     assert len(server.requests) > asked
+
+
+def test_by_the_catalogue_a_copy_that_is_as_new_as_its_date_is_not_asked_about(bench: Bench) -> None:
+    bench.settings["remote_check"] = "catalogue"
+    bench.shop.make("clock", {"a": "1"})
+    bench.shop.commit("clock", {"a": "2"}, when=1_700_000_000)  # 2023-11-14T22:13:20Z
+    first = bench.clone("clock", last_commit="2023-11-01")
+    away = bench.shop.url("clock").removeprefix("file://")
+    Path(away).rename(f"{away}-away")
+    for listed in (
+        "2023-11-14",
+        "2023-11-14T22:13:20Z",
+        "2023-11-14T22:00:00",
+        "2023-11-14T23:13:20+01:00",
+        1_700_000_000,
+    ):
+        assert bench.clone("clock", last_commit=listed) == first
+    assert bench.clone("clock", lastCommit="2023-11-14") == first
+    assert "as new as the catalogue says" in bench.said[-1]
+    for listed in ("2023-11-15", "2023-11-14T22:13:21Z", "soon", None):
+        with pytest.raises(GitFailed):
+            bench.clone("clock", last_commit=listed)
+    Path(f"{away}-away").rename(away)
+    newest = bench.shop.commit("clock", {"a": "3"}, when=1_700_100_000)
+    assert bench.clone("clock", last_commit="2023-11-16")["commit"] == newest
+    bench.settings["remote_check"] = "always"
+    assert bench.clone("clock", last_commit="2023-11-01")["commit"] == newest

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from weft.pipelines.pool import itemlog, slot
 from weft.pipelines.pool.capture import PrintStream
-from weft.pipelines.pool.itemlog import ItemLog, LogHandler, close_after_death, entry, log_path, safe_name
+from weft.pipelines.pool.itemlog import DeadWorkersLog, ItemLog, LogHandler, entry, log_path, safe_name
 from weft.pipelines.pool.slot import SharedSlot
 
 LINE = re.compile(r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\] \[([A-Z]+)\] \[(\w+)\] (.*)")
@@ -25,12 +25,12 @@ LINE = re.compile(r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\] \[([A-Z]+)\] \[(\
 class Place:
     """An item log in a directory, with raw output that comes when told."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, is_shared: bool = False) -> None:
         self.fd = slot.create(None)
         self.slot = SharedSlot(self.fd)
         self.output = b""
         self.dropped = 0
-        self.log = ItemLog(self.slot, str(directory), 77, self._collect)
+        self.log = ItemLog(self.slot, str(directory), 77, self._collect, is_shared=is_shared)
         self.directory = directory
 
     def _collect(self) -> tuple[bytes, int]:
@@ -198,9 +198,9 @@ def test_log_of_a_dead_worker_is_completed_without_loss_or_doubling(place: Place
     place.log.error("flushed")
     place.log.info("waiting 1")
     place.log.info("waiting 2")
-    path = log_path(str(place.directory), "a", 77)
     last = entry("ERROR", "clone", "killed by SIGKILL") + entry("INFO", "end", "crashed", {"processingTimeMs": 5})
-    close_after_death(path, place.slot, b"raw\n\0\0", "clone", last)
+    dead = DeadWorkersLog(str(place.directory), 77, place.slot)
+    assert dead.close_item("a", "crashed", b"raw\n\0\0", "clone", last) == log_path(str(place.directory), "a", 77)
     texts = [line.split("] ", 2)[2] for line in place.lines()]
     assert texts == [
         "[process] flushed",
@@ -210,6 +210,49 @@ def test_log_of_a_dead_worker_is_completed_without_loss_or_doubling(place: Place
         "[clone] killed by SIGKILL",
         '[end] crashed {"processingTimeMs":5}',
     ]
+
+
+def sections(directory: Path) -> dict[str, list[str]]:
+    """What the index says of each item: its status, and the texts of its lines in the worker's log."""
+    log = (directory / "worker-77.log").read_bytes()
+    lines = [json.loads(line) for line in (directory / "worker-77.index").read_text().splitlines()]
+    found = {}
+    for line in lines:
+        section = log[line["offset"] : line["offset"] + line["bytes"]].decode().splitlines()
+        found[line["item"]] = [line["status"], *(text.split("] ", 2)[2] for text in section)]
+    assert sum(line["bytes"] for line in lines) == len(log)
+    return found
+
+
+def test_items_of_a_worker_share_a_log_with_an_index_and_failed_ones_have_their_own(tmp_path: Path) -> None:
+    place = Place(tmp_path, is_shared=True)
+    for item_id in ("a", "b", "c"):
+        place.log.begin(item_id)
+        place.log.info(f"of {item_id}")
+        place.log.end("failed" if item_id == "b" else "ok", 1.0, is_good=item_id != "b")
+    assert place.log.path == str(tmp_path / "worker-77.log")
+    place.log.begin("d")
+    place.log.info("waiting")
+    last = entry("INFO", "end", "crashed")
+    DeadWorkersLog(str(tmp_path), 77, place.slot).close_item("d", "crashed", b"raw", "clone", last)
+    found = sections(tmp_path)
+    assert list(found) == ["a", "b", "c", "d"]
+    assert found["c"] == ["ok", '[begin] Item {"item":"c"}', "[process] of c", '[end] ok {"processingTimeMs":1}']
+    assert found["d"] == ["crashed", '[begin] Item {"item":"d"}', "[process] waiting", "[clone] raw", "[end] crashed"]
+    for item_id in ("b", "d"):
+        assert [line.split("] ", 2)[2] for line in place.lines(item_id)] == found[item_id][1:]
+    assert len(list(tmp_path.iterdir())) == 4
+    os.close(place.fd)
+
+
+def test_a_dead_worker_that_held_no_item_has_a_complete_log(tmp_path: Path) -> None:
+    place = Place(tmp_path, is_shared=True)
+    place.log.begin("a")
+    place.log.end("ok", 1.0)
+    assert (tmp_path / "worker-77.log").read_bytes() == b""
+    DeadWorkersLog(str(tmp_path), 77, place.slot).complete()
+    assert sections(tmp_path)["a"][-1] == '[end] ok {"processingTimeMs":1}'
+    os.close(place.fd)
 
 
 def test_without_an_item_nothing_is_written_and_nothing_breaks(place: Place) -> None:
@@ -229,10 +272,8 @@ def test_a_directory_that_cannot_be_written_costs_the_log_and_not_the_item(tmp_p
 
 
 def test_a_full_disk_costs_lines_and_not_the_item(place: Place) -> None:
-    full = os.open("/dev/full", os.O_WRONLY)
+    Path(log_path(str(place.directory), "a", 77)).symlink_to("/dev/full")
     place.log.begin("a")
-    os.dup2(full, place.log._fd)
-    os.close(full)
     place.log.error("lost")
     place.log.end("ok", 1)
 

@@ -331,6 +331,10 @@ class TestSettings:
         with pytest.raises(BadInput, match="run_dir"):
             WorkerPool("a:b", logs=True)
 
+    def test_item_logs_are_of_a_known_kind(self, tmp_path: Path) -> None:
+        with pytest.raises(BadInput, match="must be auto, each, worker or off, this is 'all'"):
+            WorkerPool("a:b", run_dir=tmp_path, logs="all")
+
 
 def module_level(item: Any, context: Any) -> Any: ...
 

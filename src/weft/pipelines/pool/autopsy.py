@@ -94,6 +94,8 @@ class Autopsy:
         scene = _scene(member)
         tasks = member.clear()
         rest = [task for task in tasks if scene is None or task is not scene.held]
+        if scene is None:
+            self._complete_log(member)
         if scene is not None:
             self._settle_held(scene, ended)
         elif tasks and member.kill is None and member.finished == 0 and not ended.with_keeper:
@@ -182,13 +184,20 @@ class Autopsy:
         """Completes the item's log for the dead worker; a full disk costs the log and nothing else."""
         if self._log_directory is None:
             return None
-        path = itemlog.log_path(self._log_directory, scene.held.item_id, scene.seat.pid)
         last = itemlog.entry("ERROR", scene.phase, why)
         last += itemlog.entry("INFO", "end", status, {"processingTimeMs": round(scene.duration_ms)})
-        with contextlib.suppress(OSError):
+        log = itemlog.DeadWorkersLog(self._log_directory, scene.seat.pid, scene.seat.slot)
+        try:
             output = itemlog.read_output(scene.seat.output_fd)
-            itemlog.close_after_death(path, scene.seat.slot, output, scene.phase, last)
-        return path
+            return log.close_item(scene.held.item_id, status, output, scene.phase, last)
+        except OSError:
+            return itemlog.log_path(self._log_directory, scene.held.item_id, scene.seat.pid)
+
+    def _complete_log(self, member: Member) -> None:
+        """Adds what a worker without an item had not written; a full disk costs the lines."""
+        if self._log_directory is not None and member.seat is not None:
+            with contextlib.suppress(OSError):
+                itemlog.DeadWorkersLog(self._log_directory, member.seat.pid, member.seat.slot).complete()
 
     def _death_text(self, ended: WorkerDeath) -> str:
         kill, peak = ended.member.kill, f"peak {ended.how.peak_rss_bytes / _MB:.0f} MB"

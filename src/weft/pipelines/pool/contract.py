@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 LOCAL = "local"
 GROUP = "weft.pool_engines"
-_EXTRAS = {"celery": "cluster"}
-"""Engines of Weft itself that come with an extra."""
 
 
 class Engine(Protocol):
@@ -74,9 +72,10 @@ def engine_named(name: str) -> MakeEngine:
         return PoolEngine
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name not in found:
-        if name in _EXTRAS:
-            raise Missing.of_extra(f"the engine {name!r}", _EXTRAS[name])
-        raise BadInput(f"there is no engine {name!r}; there are: {', '.join([LOCAL, *sorted(found)])}")
+        others = "".join(f", {other!r}" for other in sorted(found))
+        raise BadInput(
+            f"there is no engine {name!r}: choose {LOCAL!r}, which runs the items in processes of this machine{others}"
+        )
     try:
         make: MakeEngine = found[name].load()
     except ImportError as error:

@@ -31,7 +31,8 @@ from weft.pipelines.pool.member import Member, Why
 from weft.pipelines.pool.owner import Owner
 from weft.pipelines.pool.record import STAGE, STARTED, Record, Result, to_result
 from weft.pipelines.pool.runs import RunDirectory
-from weft.pipelines.pool.settings import PoolBroken, Settings
+from weft.pipelines.pool.settings import AUTO_EACH, PoolBroken, Settings
+from weft.pipelines.pool.slot import SHARED_LOG
 from weft.pipelines.pool.target import Target
 from weft.pipelines.pool.task import Intake
 from weft.pipelines.pool.watch import Watch, bound_output
@@ -54,7 +55,8 @@ class RunRequest(msgspec.Struct, frozen=True):
     target: Target
     settings: Settings
     directory: RunDirectory | None = None
-    logs: bool = False
+    logs: str = "off"
+    """One of ITEM_LOGS (settings.py)."""
     resume: bool = False
     ordered: bool = False
     max_ahead: int | None = None
@@ -118,8 +120,9 @@ class PoolEngine:
         self._replay = self._replayed(history) if history is not None and order.resume else None
         self._watch = Watch(order.settings)
         self._autopsy = Autopsy(
-            order.settings, order.target, self._queue, self._delivery, self.progress, directory, order.logs
+            order.settings, order.target, self._queue, self._delivery, self.progress, directory, order.logs != "off"
         )
+        self._shares_logs = order.logs == "worker" or (order.logs == "auto" and (order.total or 0) > AUTO_EACH)
         self._crew = Crew(
             order.settings, self._assignment, directory.slots if directory else None, lock, self._owner.mark
         )
@@ -127,11 +130,19 @@ class PoolEngine:
 
     def _assignment(self, number: int) -> Assignment:
         order = self.order
-        logs = str(order.directory.items) if order.directory is not None and order.logs else None
+        logs = str(order.directory.items) if order.directory is not None and order.logs != "off" else None
         return Assignment(
             order.target, sys.path, order.settings.item_timeout, logs, bool(self.progress.listeners), number,
-            self._config,
+            self._config, self._shares_logs,
         )  # fmt: skip
+
+    def _share_logs(self) -> None:
+        """The source has turned out to be long: from here on a worker has one log for all of its items."""
+        assert self._crew is not None
+        self._shares_logs = True
+        for member in self._crew.members:
+            if member.seat is not None:
+                member.seat.slot.words[SHARED_LOG] = 1
 
     @property
     def ready(self) -> deque[Result]:
@@ -155,6 +166,8 @@ class PoolEngine:
             return self._continue_replay()
         assert self._crew is not None
         self._dispatcher.run()
+        if not self._shares_logs and self.order.logs == "auto" and self._intake.position > AUTO_EACH:
+            self._share_logs()
         # while it stops, ready results stay where they are, and must not make this a busy loop
         wait_s = timeout_s if self._dispatcher.stopping else min(timeout_s, self.wait_s())
         for happening in self._crew.wait(wait_s):
@@ -261,7 +274,8 @@ class PoolEngine:
             self._check_start(member)
         self._drain(member)
         self._autopsy.examine(ended)
-        self.progress.tell(events.WORKER_DIED, pid=member.seat.pid, text=self._end_text(ended))
+        if not _was_asked_to_end(ended):
+            self.progress.tell(events.WORKER_DIED, pid=member.seat.pid, text=self._end_text(ended))
         self._flush()
         failed = not ended.with_keeper and member.given == 0 and not member.retiring
         if failed:
@@ -378,3 +392,9 @@ class PoolEngine:
             member.finished,
             process.rss_bytes(seat.pid) / 1048576,
         )
+
+
+def _was_asked_to_end(ended: WorkerDeath) -> bool:
+    """Whether a worker has only done what it was asked to: at the end of the run, or because it was worn."""
+    kill = ended.member.kill
+    return ended.member.retiring and (kill.why is Why.STOP if kill is not None else ended.how.code == 0)

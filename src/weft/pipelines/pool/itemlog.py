@@ -2,6 +2,11 @@
 
     [2026-02-04T10:30:45.123Z] [INFO] [clone] Starting clone stage {"url":"...","branch":"master"}
 
+A file for each item costs more than a small item does. With many items a worker has one file for all of its own,
+`items/worker-{pid}.log`: an item's section there begins with a line of phase `begin`, and `items/worker-{pid}.index`
+says where (JSON lines: `item`, `status`, `offset`, `bytes`). The section of an item that did not end well is copied to
+a file of its own.
+
 The worker writes through ItemLog; what it had not flushed when it died is in the slot, and the parent adds it with
 `close_after_death`. Invariants: an entry is one line; an ERROR is in the file before `error()` returns; a log has an
 `end` line however the item ended; below ERROR, no more than CAP_BYTES of one item are kept, and the log says so.
@@ -16,12 +21,13 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from weft.pipelines.pool.descriptors import Identity, identity
-from weft.pipelines.pool.slot import LOG, LogBuffer, SharedSlot
+from weft.pipelines.pool.slot import LOG, SECTION, SHARED_LOG, LogBuffer, SharedSlot
 
 FLUSH_ENTRIES = 100
 CAP_BYTES = 10 * 1024 * 1024
@@ -29,6 +35,7 @@ _MAX_MESSAGE_CHARS = 32_000
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 _NAME_CHARS = 100
+_encode_json = msgspec.json.Encoder().encode
 
 
 def safe_name(item_id: str | int) -> str:
@@ -47,30 +54,85 @@ def log_path(directory: str, item_id: str | int, pid: int) -> str:
     return f"{directory}/{safe_name(item_id)}.worker-{pid}.log"
 
 
+def shared_path(directory: str, pid: int) -> str:
+    """The log of all items of a worker."""
+    return f"{directory}/worker-{pid}.log"
+
+
+@lru_cache(maxsize=2)
+def _second(now_s: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s))
+
+
 def entry(level: str, phase: str, message: str, data: dict[str, Any] | None = None) -> bytes:
     """One line of a log, its newline included."""
     now_s = time.time()
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s)) + f".{int(now_s % 1 * 1000):03d}Z"
+    stamp = f"{_second(int(now_s))}.{int(now_s % 1 * 1000):03d}Z"
     if len(message) > _MAX_MESSAGE_CHARS:
         message = message[:_MAX_MESSAGE_CHARS] + f" … {len(message) - _MAX_MESSAGE_CHARS} characters left out"
     line = f"[{stamp}] [{level}] [{one_line(phase)}] {one_line(message)}"
     return (f"{line} {_json(data)}\n" if data else line + "\n").encode(errors="backslashreplace")
 
 
+class _LogFile:
+    """A file that lines are appended to, also after the item has closed its descriptor."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        found = os.fstat(self._fd)
+        self._identity: Identity | None = (found.st_dev, found.st_ino)
+        self.bytes_before = found.st_size
+
+    def write(self, data: bytes) -> None:
+        """OSError on a full disk."""
+        _write_all(self._own_fd(), data)
+
+    def read_from(self, offset: int) -> bytes:
+        """Everything from there to the end; nothing if it is shorter."""
+        fd = self._own_fd()
+        size = os.fstat(fd).st_size
+        return os.pread(fd, size - offset, offset) if offset < size else b""
+
+    def close(self) -> None:
+        if identity(self._fd) == self._identity:
+            os.close(self._fd)
+        self._fd = -1
+
+    def _own_fd(self) -> int:
+        if identity(self._fd) != self._identity:
+            # the item has closed it, and may have opened another file under its number
+            self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            self._identity = identity(self._fd)
+        return self._fd
+
+
 class ItemLog:
     """What a stage logs with; also callable: `context.log("cloned", url=url)`."""
 
     def __init__(
-        self, slot: SharedSlot, directory: str | None, pid: int, collect: Callable[[], tuple[bytes, int]]
+        self,
+        slot: SharedSlot,
+        directory: str | None,
+        pid: int,
+        collect: Callable[[], tuple[bytes, int]],
+        *,
+        is_shared: bool = False,
     ) -> None:
+        """`is_shared`: all items in one file; the parent may ask for that later, too (SHARED_LOG)."""
         self._buffer = LogBuffer(slot)
         self._slot = slot
         self._directory = directory
         self._pid = pid
         self._collect = collect
+        self._is_shared = is_shared
         self._lock = threading.RLock()
-        self._fd = -1
-        self._identity: Identity | None = None
+        self._file: _LogFile | None = None
+        """Where the lines of the item that runs go; None when there is no item, or no log."""
+        self._shared: _LogFile | None = None
+        self._index: _LogFile | None = None
+        self._item_id: str | int = ""
+        self._section = 0
         self._entries = self._bytes = self._dropped = 0
         self.path: str | None = None
         self.phase = "process"
@@ -80,40 +142,73 @@ class ItemLog:
     @property
     def open(self) -> bool:
         """Whether anything that is logged is kept."""
-        return self._fd >= 0
+        return self._file is not None
 
     def begin(self, item_id: str | int) -> None:
-        """A new item, a new file."""
-        self._entries = self._bytes = self._dropped = 0
+        """A new item: a new file, or a new section of the worker's."""
+        self._bytes = self._dropped = 0
         self.phase = "process"
         self.told = None
-        if self._directory is not None:
-            path = log_path(self._directory, item_id, self._pid)
-            try:
-                self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            except OSError:
-                self.path = None  # a full disk costs the log, never the item
-                return
-            self.path = path
-            found = os.fstat(self._fd)
-            self._identity = found.st_dev, found.st_ino
-            self._slot.words[LOG] = found.st_size << 20
-            if found.st_size and not _ends_whole(path, found.st_size):
-                self._to_file(b"\n" + entry("WARNING", "log", "The line before this one was torn"))
+        if self._directory is None:
+            return
+        try:
+            if self._is_shared or self._slot.words[SHARED_LOG]:
+                self._begin_section(self._directory, item_id)
+            else:
+                self._begin_file(self._directory, item_id)
+        except OSError:
+            self.path = None  # a full disk costs the log, never the item
 
-    def end(self, status: str, duration_ms: float) -> None:
-        """The last line; everything is in the file after this."""
-        if self._fd < 0:
+    def _begin_file(self, directory: str, item_id: str | int) -> None:
+        self._entries = 0
+        file = _LogFile(log_path(directory, item_id, self._pid))
+        self._slot.words[LOG] = file.bytes_before << 20
+        self._file, self.path = file, file.path
+        if file.bytes_before and not _ends_whole(file.path, file.bytes_before):
+            self._to_file(b"\n" + entry("WARNING", "log", "The line before this one was torn"))
+
+    def _begin_section(self, directory: str, item_id: str | int) -> None:
+        if self._shared is None:
+            path = shared_path(directory, self._pid)
+            self._index = _LogFile(index_path(path))
+            self._shared = _LogFile(path)
+            self._slot.words[LOG] = self._shared.bytes_before << 20
+        self._item_id, self._section = item_id, self._buffer.end
+        self._slot.words[SECTION] = self._section + 1
+        self._file, self.path = self._shared, self._shared.path
+        self._write(entry("INFO", "begin", "Item", {"item": item_id}))
+
+    def end(self, status: str, duration_ms: float, *, is_good: bool = True) -> None:
+        """The last line. After this an item's own file is complete; what lacks in a worker's is in the slot."""
+        if self._file is None:
             return
         with self._lock:
             self.collect()
             if self._dropped:
                 self._write(entry("WARNING", "log", "Output was dropped", {"droppedBytes": self._dropped}))
             self._write(entry("INFO", "end", status, {"processingTimeMs": round(duration_ms)}))
-            self.flush()
-            if identity(self._fd) == self._identity:
-                os.close(self._fd)
-            self._fd = -1
+            if self._file is self._shared:
+                self._end_section(status, is_good=is_good)
+            else:
+                self.flush()
+                self._file.close()
+            self._file = None
+
+    def _end_section(self, status: str, *, is_good: bool) -> None:
+        assert self._directory is not None
+        assert self._shared is not None
+        assert self._index is not None
+        end = self._buffer.end
+        self._slot.words[SECTION] = end + 1
+        try:
+            self._index.write(_index_line(self._item_id, status, self._section, end - self._section))
+            if not is_good:
+                self.flush()
+                own = log_path(self._directory, self._item_id, self._pid)
+                _append(own, self._shared.read_from(self._section))
+                self.path = own
+        except OSError:
+            pass  # no room on the disk: the item is not lost for that
 
     def __call__(self, message: str, **data: Any) -> None:
         self.add("INFO", message, data)
@@ -136,7 +231,7 @@ class ItemLog:
 
     def add(self, level: str, message: str, data: dict[str, Any] | None = None, phase: str | None = None) -> None:
         """An entry of any level, after whatever the item's subprocesses have printed until now."""
-        if self._fd < 0:
+        if self._file is None:
             return
         with self._lock:
             self.collect()
@@ -145,7 +240,7 @@ class ItemLog:
     def collect(self) -> None:
         """Logs output that bypassed Python: of subprocesses and native code."""
         output, dropped = self._collect()
-        if output and self._fd >= 0:
+        if output and self._file is not None:
             for line in output.decode(errors="backslashreplace").splitlines():
                 self._keep("INFO", entry("INFO", self.phase, line))
         if dropped:
@@ -153,7 +248,7 @@ class ItemLog:
 
     def printed(self, line: str) -> bool:
         """Logs a line printed by Python code; False when no item is running."""
-        if self._fd < 0:
+        if self._file is None:
             return False
         with self._lock:
             if self._bytes >= CAP_BYTES:
@@ -167,13 +262,13 @@ class ItemLog:
         """Everything that waits goes to the file."""
         with self._lock:
             waiting = self._buffer.waiting()
-            if waiting and self._fd >= 0:
+            if waiting:
                 self._to_file(waiting)
             self._entries = 0
 
     def forget(self) -> None:
         """In a forked child of the item: this log belongs to the worker, who goes on writing it."""
-        self._fd = -1
+        self._file = self._shared = self._directory = None
         self._lock = threading.RLock()
 
     def _keep(self, level: str, line: bytes) -> None:
@@ -199,12 +294,11 @@ class ItemLog:
                 self._to_file(line)
 
     def _to_file(self, data: bytes) -> None:
+        file = self._shared or self._file  # between two items there is only a worker's
+        if file is None:
+            return
         try:
-            if identity(self._fd) != self._identity:
-                # the item has closed it, and may have opened another file under its number
-                self._fd = os.open(self.path or "", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-                self._identity = identity(self._fd)
-            _write_all(self._fd, data)
+            file.write(data)
         except OSError:
             data = b""  # no room on the disk: the lines are lost, the item is not
         self._buffer.flushed(len(data))
@@ -228,16 +322,59 @@ class LogHandler(logging.Handler):
             self.handleError(record)
 
 
-def close_after_death(path: str, slot: SharedSlot, output: bytes, phase: str, last: bytes) -> None:
-    """Completes the log of an item whose worker has died: unflushed entries, output, the reason, the end line."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+class DeadWorkersLog:
+    """The log of a worker that has died, completed by the parent out of its slot."""
+
+    def __init__(self, directory: str, pid: int, slot: SharedSlot) -> None:
+        self._directory = directory
+        self._pid = pid
+        self._slot = slot
+        self._shared = shared_path(directory, pid)
+        self._section = slot.words[SECTION] - 1 if os.path.exists(self._shared) else -1  # noqa: PTH110
+        """Where the held item's section begins in the worker's file; -1: items have files of their own."""
+
+    def complete(self) -> None:
+        """Adds what waited in the slot, where no item was held."""
+        if self._section >= 0:
+            self._extend(self._shared, b"")
+
+    def close_item(self, item_id: str | int, status: str, output: bytes, phase: str, last: bytes) -> str:
+        """Completes the held item's log: unflushed entries, output, the reason, the end line. Returns its path."""
+        own = log_path(self._directory, item_id, self._pid)
+        kept = output[:CAP_BYTES].strip(b"\0").decode(errors="backslashreplace")
+        lines = b"".join(entry("INFO", phase, line) for line in kept.splitlines()) + last
+        if self._section < 0:
+            self._extend(own, lines)
+            return own
+        section = self._extend(self._shared, lines)
+        _append(index_path(self._shared), _index_line(item_id, status, self._section, len(section)))
+        _append(own, section)
+        return own
+
+    def _extend(self, path: str, lines: bytes) -> bytes:
+        file = _LogFile(path)
+        try:
+            file.write(LogBuffer(self._slot).missing(file.bytes_before) + lines)
+            return file.read_from(self._section) if self._section >= 0 else b""
+        finally:
+            file.close()
+
+
+def index_path(shared: str) -> str:
+    """Where the items of a worker's log are listed."""
+    return shared.removesuffix(".log") + ".index"
+
+
+def _index_line(item_id: str | int, status: str, offset: int, length: int) -> bytes:
+    return _encode_json({"item": item_id, "status": status, "offset": offset, "bytes": length}) + b"\n"
+
+
+def _append(path: str, data: bytes) -> None:
+    file = _LogFile(path)
     try:
-        lines = [LogBuffer(slot).missing(os.fstat(fd).st_size)]
-        kept = output[:CAP_BYTES].strip(b"\0")
-        lines += [entry("INFO", phase, line) for line in kept.decode(errors="backslashreplace").splitlines()]
-        _write_all(fd, b"".join(lines) + last)
+        file.write(data)
     finally:
-        os.close(fd)
+        file.close()
 
 
 def read_output(fd: int, limit: int = CAP_BYTES) -> bytes:

@@ -5,6 +5,7 @@ logs/2026-02-04T10-30-45/
   config                      what all items share (shared_config.py)
   journal                     every result (journal.py)
   items/NAME.worker-PID.log   a log for each item (itemlog.py); a pipeline may call its items otherwise
+  items/worker-PID.log        with many items, one for all of a worker's, and worker-PID.index
   worker-PID.log              what a worker printed while it imported the function
   quarantine/NAME.json        items that killed their workers, with all that is known, ready for a replay
   slots/                      the workers' shared memory during the run (slot.py); empty afterwards

@@ -8,6 +8,9 @@ from dataclasses import dataclass, fields
 from weft.errors import BadInput, WeftError
 
 WORKER_COUNT = "PIPELINE_WORKER_COUNT"
+ITEM_LOGS = ("auto", "each", "worker", "off")
+"""A file for each item, or one for each worker; `auto` is `each` up to AUTO_EACH items of the source."""
+AUTO_EACH = 2_000
 _MAX_WORKERS = 1000
 _LARGEST = 10**9  # seconds, megabytes, items: beyond it some clock or counter overflows
 
@@ -50,6 +53,15 @@ class Settings:
         if value > most:
             return f"{name} must be at most {most}, this is {value}"
         return None
+
+
+def item_logs(asked: bool | str) -> str:
+    """Which of ITEM_LOGS was asked for; True and False are `auto` and `off`."""
+    if isinstance(asked, bool):
+        return "auto" if asked else "off"
+    if asked not in ITEM_LOGS:
+        raise BadInput(f"item logs must be auto, each, worker or off, this is {asked!r}")
+    return asked
 
 
 def worker_count(asked: int | None) -> int:

@@ -1,7 +1,7 @@
 """The memory that a worker shares with the parent: its current item, its results, its unflushed log lines.
 
-    page 0      words of 8 bytes; the worker writes 0-15, the parent 32-34; the stage's name at byte 512
-    64 KiB      log lines not yet in the item's file
+    page 0      words of 8 bytes; the worker writes 0-15, the parent 32-35; the stage's name at byte 512
+    64 KiB      log lines not yet in the file of the item, or of the worker
     2 banks     results, one after the other; a bank is filled, left, emptied by the parent, filled again
 
 Invariants. An item is finished when its record's bytes are in a bank *and* the bank's commit word says so: one aligned
@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 # written by the worker
-READY, CURRENT, START_NS, FRAMES, FRAME_START_NS, ACTIVE, COMMIT, _COMMIT_1, LOG = range(9)
+READY, CURRENT, START_NS, FRAMES, FRAME_START_NS, ACTIVE, COMMIT, _COMMIT_1, LOG, SECTION = range(10)
 # written by the parent
-LIMIT, READ, CUT = 32, 33, 34
+LIMIT, READ, CUT, SHARED_LOG = 32, 33, 34, 35
 
 NO_LIMIT = (1 << 64) - 1
 _STAGE_AT, _STAGE_BYTES = 512, 64
@@ -225,7 +225,7 @@ class SlotReader(SharedSlot):
 class LogBuffer:
     """The worker's unflushed log lines, inside the slot so that they outlive it.
 
-    The word LOG holds the bytes already in the item's file above the bytes waiting here, in one store: after a death
+    The word LOG holds the bytes already in the file above the bytes waiting here, in one store: after a death
     the file's real size tells how much of the waiting part had been written."""
 
     def __init__(self, slot: SharedSlot) -> None:
@@ -241,6 +241,12 @@ class LogBuffer:
         self._slot.memory[at : at + len(line)] = line
         self._slot.words[LOG] = word + len(line)
         return True
+
+    @property
+    def end(self) -> int:
+        """How long the file is when what waits has been written."""
+        word = self._slot.words[LOG]
+        return (word >> 20) + (word & 0xFFFFF)
 
     def waiting(self) -> bytes:
         """What is not yet in the file, as the worker sees it."""

@@ -31,6 +31,8 @@ class Assignment(msgspec.Struct, frozen=True):
     events: bool
     number: int
     config: bytes = b""
+    shared_log: bool = False
+    """Items have no file each, but one for all of this worker (itemlog.py)."""
 
 
 def assignment_frame(assignment: Assignment) -> bytes:

@@ -83,10 +83,13 @@ class Worker:
             ticket, attempt, ring, items = decode_batch(frame)
             self._batch(ticket, attempt, items)
             if self._broken:
-                return  # the rest goes to another worker
+                break  # the rest goes to another worker
             self._slot.words[FRAMES] += 1
+            if not self._frames.waiting:
+                self._log.flush()  # nothing to do: what all items share is brought up to date
             if ring or not self._frames.waiting:
                 self._ring()  # also checks that the socket is still the parent's before the next read
+        self._log.flush()
 
     def _next_frame(self) -> bytes | None:
         return None if self._broken else self._frames.next()
@@ -100,7 +103,9 @@ class Worker:
         self._config = MappingProxyType(shared_config.decoded(assignment.config))
         self._events = assignment.events
         self._observed = assignment.events or assignment.log_directory is not None
-        self._log = ItemLog(self._slot, assignment.log_directory, os.getpid(), self._output.collect)
+        self._log = ItemLog(
+            self._slot, assignment.log_directory, os.getpid(), self._output.collect, is_shared=assignment.shared_log
+        )
         self._capture = Capture(self._log) if assignment.log_directory else None
         self._guard = SignalGuard()
         try:
@@ -221,7 +226,7 @@ class Worker:
         if record[2] != OK and record[7] != self._log.told:
             level = "INFO" if record[2] == SKIPPED else "ERROR"
             self._log.add(level, record[7], {"traceback": record[8]} if record[8] else None, record[6])
-        self._log.end(STATUSES[record[2]], record[4] / 1000)
+        self._log.end(STATUSES[record[2]], record[4] / 1000, is_good=record[2] in (OK, SKIPPED))
 
     def _ring(self) -> None:
         """Tells the parent to read the slot. A full socket has unread bells in it; a closed one has no parent. A file

@@ -46,19 +46,64 @@ def clone(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
     settings = {**DEFAULTS, **context.settings}
     git = git_for(settings, context.remaining_s())
     place = place_of(item["id"], context)
-    remote, head = _asked.ask(git, item, settings)
     wanted = {"url": item.get("url"), "branch": item.get("branch"), "depth": settings["depth"]}
-    facts = _known(git, place, {**wanted, "commit": head.commit}, head)
+    facts = _new_enough(git, place, wanted, _listed_commit(item, settings))
+    if facts is not None:
+        context.log.info("The local copy is as new as the catalogue says", commit=facts["commit"])
+        _refuse_large(facts["bytes"], facts["files"], settings)
+    else:
+        facts = _of_remote(git, place, wanted, item, settings, context)
+    # The commit may be a newer one than was asked about: what is there counts.
+    note = json.dumps({**wanted, "commit": facts["commit"], "head": facts["branch"]})
+    context.files.write(f"{folder_of(item['id'], context)}/{NOTE}", note)
+    return facts
+
+
+def _of_remote(
+    git: Git,
+    place: Place,
+    wanted: Mapping[str, Any],
+    item: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    context: StageContext,
+) -> dict[str, Any]:
+    """The facts about a copy that is as new as the remote, which is asked."""
+    remote, head = _asked.ask(git, item, settings)
+    facts = _known(git, place, {**wanted, "commit": head.commit}, head.branch)
     if facts is not None:
         context.log.info("The local copy is as new as the remote", commit=head.commit)
         _refuse_large(facts["bytes"], facts["files"], settings)
-    else:
-        _bring_unless_refused(git, remote, head, place, settings, context)
-        facts = _facts(git, place.tree, head)
-    # The commit may be a newer one than was asked about: what is there counts.
-    note = json.dumps({**wanted, "commit": facts["commit"]})
-    context.files.write(f"{folder_of(item['id'], context)}/{NOTE}", note)
-    return facts
+        return facts
+    _bring_unless_refused(git, remote, head, place, settings, context)
+    return _facts(git, place.tree, head.branch)
+
+
+def _new_enough(git: Git, place: Place, wanted: Mapping[str, Any], listed: str) -> dict[str, Any] | None:
+    """The facts about the copy that is there, if its commit is no older than the one that the catalogue lists."""
+    branch = place.note().get("head")  # a note of an earlier version has none: the remote is asked
+    if not listed or not isinstance(branch, str):
+        return None
+    facts = _known(git, place, wanted, branch)
+    return facts if facts is not None and is_as_new(facts["committed_at"], listed) else None
+
+
+def is_as_new(committed_at: str | None, listed: str) -> bool:
+    """Whether a commit is no older than a date of a catalogue: a day (then days are compared, in UTC) or a time, which
+    is UTC if it names no zone, or seconds since 1970. False if either cannot be read."""
+    try:
+        when = datetime.fromtimestamp(int(listed), UTC) if listed.isdigit() else datetime.fromisoformat(listed)
+        local = datetime.fromisoformat(committed_at or "")
+    except (ValueError, OverflowError, OSError):
+        return False
+    if len(listed) == len("2026-01-31") and not listed.isdigit():
+        return local.astimezone(UTC).date() >= when.date()
+    return local >= (when if when.tzinfo is not None else when.replace(tzinfo=UTC))
+
+
+def _listed_commit(item: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """When the catalogue says that the last commit was made, if it is to be believed."""
+    known = item.get("last_commit") or item.get("lastCommit")
+    return str(known).strip() if known and settings["remote_check"] == "catalogue" else ""
 
 
 def newest_commit(item: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:
@@ -67,9 +112,8 @@ def newest_commit(item: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[
     A remote that cannot be asked has a fingerprint, too: the stage then runs, and its failure is the item's.
     """
     settings = {**DEFAULTS, **settings}
-    known = item.get("last_commit") or item.get("lastCommit")
-    if settings["remote_check"] == "catalogue" and known:
-        return {"last_commit": str(known)}
+    if listed := _listed_commit(item, settings):
+        return {"last_commit": listed}
     try:
         _, head = _asked.ask(git_for(settings, 60.0), item, settings)
     except (Refused, GitFailed) as error:
@@ -85,12 +129,13 @@ def git_for(settings: Mapping[str, Any], remaining_s: float | None) -> Git:
     return Git(timeout_s=timeout_s, max_bytes=int(settings["max_bytes"]))
 
 
-def _known(git: Git, place: Place, wanted: Mapping[str, Any], head: Head) -> dict[str, Any] | None:
+def _known(git: Git, place: Place, wanted: Mapping[str, Any], branch: str) -> dict[str, Any] | None:
     """The facts about the copy that is there, if it is what is wanted, and git can read it."""
-    if place.note() != wanted:
+    note = place.note()
+    if any(name not in note or note[name] != value for name, value in wanted.items()):
         return None
     try:
-        return _facts(git, place.tree, head)
+        return _facts(git, place.tree, branch)
     except GitFailed:
         return None
 
@@ -170,14 +215,14 @@ def _refuse_large(total_bytes: int, files: int, settings: Mapping[str, Any]) -> 
         raise Refused(f"it has {files:,} files, more than the limit (`clone.max_files`)")
 
 
-def _facts(git: Git, tree: Path, head: Head) -> dict[str, Any]:
+def _facts(git: Git, tree: Path, branch: str) -> dict[str, Any]:
     entries = _entries(git, tree)
     output = git.in_repository(tree, "log", "-z", f"--max-count={_COMMITS_READ}", "--format=%H %ct %ae", _REF)
     commits = [line.split(" ", 2) for line in output.decode(errors="replace").split("\0") if line]
     is_cut = (tree / ".git" / "shallow").exists() or len(commits) == _COMMITS_READ
     return {
         "commit": commits[0][0],
-        "branch": head.branch,
+        "branch": branch,
         "committed_at": _iso(commits[0][1]),
         "files": len(entries),
         "bytes": sum(size for _, size, _ in entries),
