@@ -45,6 +45,7 @@ _ABSOLUTE = re.compile(rf"(https?:)?(//[A-Za-z0-9.-]+(?::[0-9]+)?)((?:{PATH})?)(
 _ORIGIN = re.compile(r"(https?://[^/?#]*)(.*)", re.DOTALL).match
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?![0-9]+(?:[/?#]|\Z))").match
+_PATH = re.compile(r"/(?!/)|\.{1,2}(?:[/\\]|\Z)|~").match
 _UNSEEN = re.compile(r"[\x00-\x20\x7f]").search
 
 
@@ -94,6 +95,8 @@ def seed(text: str) -> str:
     if bad := _UNSEEN(text):
         name = "a space" if bad[0] == " " else f"the control character {bad[0]!r}"
         raise BadUrl(text, "whitespace", f"has {name} at position {bad.start() + 1}: write it percent-encoded")
+    if _PATH(text):
+        raise BadUrl(text, "syntax", "a path, not a URL: write it whole, like https://example.com/")
     if text.startswith("//"):
         text = "https:" + text
     elif not _SCHEME(text):

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from weft import names
 from weft.config import SERVICE, keys, load, own_names
 from weft.errors import BadConfig
-from weft.names import answer
+from weft.names import answer, nearest
 
 REDIS = [f"redis://localhost:{6379 + pod}" for pod in range(4)]
 
@@ -82,6 +83,43 @@ def test_an_unknown_name_is_answered_with_the_nearest(name: str, nearest: str) -
     )
 
 
+@pytest.mark.parametrize("name", ["dns_time", "max_content", "robots_mode", "page", "url", "max_size", "tls"])
+def test_a_name_that_is_near_none_has_no_suggestion(name: str) -> None:
+    assert refusal({name: 1}) == f"no setting {name!r}; `weft config schema` lists the known ones"
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "meant"),
+    [
+        ("delya", "delay", True),  # exchanged
+        ("dely", "delay", True),
+        ("deelay", "delay", True),
+        ("dlya", "delay", False),
+        ("tpye", "type", True),
+        ("text", "test", True),
+        ("txt", "css", False),
+        ("max_pagse_pr_domain", "max_pages_per_domain", True),
+        ("max_pgs_p_domaine", "max_pages_per_domain", False),
+        ("", "delay", False),
+    ],
+)
+def test_one_letter_in_four_may_be_wrong(name: str, known: str, meant: bool) -> None:
+    assert nearest(name, ["something else", known]) == (known if meant else "")
+    assert nearest(name, []) == ""
+
+
+def test_every_foreign_name_leads_to_a_key_there_is() -> None:
+    assert {key for key, _ in names.FOREIGN.values() if key is not None} <= set(keys())
+
+
+def test_a_foreign_variable_is_answered_by_name() -> None:
+    assert "unknown key 'test_mode'; limit a crawl by max_pages" in refusal(text="test_mode: true\n")
+    said = refusal(CRAWLER_DEBUG_POD_ASSIGNMENT="true")
+    assert said == (
+        "environment: CRAWLER_DEBUG_POD_ASSIGNMENT names no key; it is the variable WEFT_DEBUG_POD_ASSIGNMENT"
+    )
+
+
 def test_a_name_like_no_other_is_answered_with_where_they_are_listed() -> None:
     assert refusal({"qqqqq": 1}) == "no setting 'qqqqq'; `weft config schema` lists the known ones"
     assert "WEFT_QQQQQ names no key; `weft config schema`" in refusal(WEFT_QQQQQ="1")
@@ -106,6 +144,17 @@ FOREIGN = {
     "num_fetcher_processes": "fetchers_per_pod",
     "override_max_pages": "max_pages",
     "override_http_timeout_seconds": "total_timeout",
+    "frontier_batch_size": "a fetcher claims as many URLs as it has room for: leave it out",
+    "fetcher_memory_limit": "body_memory_bytes",
+    "parser_memory_limit": "leave it out",
+    "crawler_debug_pod_assignment": "it is the variable WEFT_DEBUG_POD_ASSIGNMENT",
+    "render_js": "this Weft does not load pages in a browser yet",
+    "respect_robots": "robots.txt is always obeyed: leave it out",
+    "timeout": "total_timeout",
+    "concurrency": "fetcher_workers",
+    "user_agent": "user_agent_template",
+    "proxy": "proxies",
+    "redis": "pods",
 }
 
 

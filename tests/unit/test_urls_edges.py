@@ -130,6 +130,11 @@ def test_what_a_person_types_is_a_seed(text: str, seed: str) -> None:
         ("http://u@/x", "the host is missing"),
         ("http://a<b/", "the host 'a<b' is not a valid name"),
         ("mailto:x@y", "scheme 'mailto' is not crawled"),
+        ("/etc/hosts", "a path, not a URL: write it whole"),
+        ("./urls.txt", "a path, not a URL"),
+        ("../x", "a path, not a URL"),
+        ("~/urls.txt", "a path, not a URL"),
+        (".", "a path, not a URL"),
     ],
 )
 def test_what_is_no_seed_is_refused_with_what_to_mend(text: str, said: str) -> None:

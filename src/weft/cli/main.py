@@ -67,10 +67,10 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from difflib import get_close_matches
+            from weft.names import nearest
 
-            near = get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else f" Commands: {', '.join(sorted(COMMANDS))}."
+            near = nearest(args[0], COMMANDS)
+            hint = f" Did you mean {near!r}?" if near else f" Commands: {', '.join(sorted(COMMANDS))}."
             raise click.UsageError(f"no command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -127,6 +127,8 @@ def _header_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str
         for name, spec, conversion in fields:
             if name is not None and (name not in ("version", "email") or spec or conversion):
                 yield "user_agent_template", f"only {{version}} and {{email}} may stand in braces ({name!r} does)"
+    if values["email"] and not re.fullmatch(r"[^@\s]+@[^@\s.]+(?:\.[^@\s.]+)*", values["email"]):
+        yield "email", f"{values['email']!r} is no e-mail address: write one like you@example.com"
     for name in ("user_agent_template", "email"):
         if re.search(r"[\r\n\0]", values[name] or ""):
             yield name, f"{values[name]!r} cannot be sent in a header: it has a line break in it"

@@ -99,16 +99,10 @@ class FetchSection(Section, frozen=True, kw_only=True):
         default=60.0, name="total_timeout"
     )
     cookies: Annotated[Literal["jar", "off"], Help("keep the crawl's cookies (jar), or send none (off)")] = "jar"
-    headers: Annotated[
-        dict[str, str],
-        Help(
-            "header to send: to every site if it is harmless (Accept-Language), any other (Cookie, X-Key) to the "
-            "seeds' origins alone; HOST:NAME for one host"
-        ),
-    ] = field(default_factory=dict)
-    auth: Annotated[dict[str, str], Help("login for a host, sent when it asks over https, or at a seed's origin")] = (
-        field(default_factory=dict)
+    headers: Annotated[dict[str, str], Help("header; credentials go to the seeds' hosts alone")] = field(
+        default_factory=dict
     )
+    auth: Annotated[dict[str, str], Help("login for a host, sent when it asks")] = field(default_factory=dict)
     tls_verify: Annotated[bool, Help("refuse certificates that do not verify")] = True
     resolve: Annotated[dict[str, str], Tuning("address of a host, instead of asking DNS; *.HOST for all under it")] = (
         field(default_factory=dict)

@@ -14,6 +14,7 @@ from weft.config.tree import PRODUCTS
 from weft.config.values import Value
 
 DEBUG_PODS = "WEFT_DEBUG_POD_ASSIGNMENT"
+_FOREIGN_DEBUG_PODS = "CRAWLER_DEBUG_POD_ASSIGNMENT"
 # WEFT_ variables that are switches of their own, not keys.
 SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*|RUNTIME_DIR|PURE_PYTHON|SERVER|API_KEY)")
 
@@ -34,6 +35,8 @@ def from_environment(
     for variable, text in environment.items():
         if variable == DEBUG_PODS and text.lower() not in ("", "0", "1", "false", "true"):
             problems.append(f"environment: {variable}: {text!r} is not accepted; use true or false")
+        if variable == _FOREIGN_DEBUG_PODS:
+            problems.append(f"environment: {variable} names no key{names.answer(variable.lower(), own, str)}")
         if variable not in ALIASES and (not variable.startswith("WEFT_") or SWITCHES.fullmatch(variable)):
             continue
         name = ALIASES.get(variable) or variable.removeprefix("WEFT_").lower()

@@ -6,6 +6,7 @@ written.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +96,7 @@ def prepare(
     else:
         loaded = load(config_file, environment, flags)
     config = loaded.config
-    seeds = [urls.seed(text) for text in typed]
+    seeds = [_seed(text) for text in typed]
     given = SeedFile(config.scope.seed_file) if config.scope.seed_file else None
     try:
         return _prepare(loaded, folder, seeds, given, environment, complain, announce)
@@ -189,6 +190,18 @@ def _prepare(
     return Prepared(
         loaded, folder, Orchestrator(config, folder, identity.crawl_id, pods=pods), endpoint, pods, log_file
     )
+
+
+def _seed(text: str) -> str:
+    """The canonical URL of what a person typed; for a file or a folder BadInput that says how to give it."""
+    if "://" not in text and os.path.exists(text):  # noqa: PTH110 (a Path raises for some texts)
+        is_domain = bool(urls.registered(text.partition("/")[0])[1])
+        if not is_domain:  # a folder may be named after the site that it holds
+            kind, helps = "file", f"if it lists URLs, one a line, use `seed_file={text!r}`"
+            if os.path.isdir(text):  # noqa: PTH112
+                kind, helps = "folder", f"a crawl in it goes on with `resume=True` `data_dir={text!r}`"
+            raise BadInput(f"{text} is a {kind}, not a URL: {helps}")
+    return urls.seed(text)
 
 
 def _keep_origins(folder: CrawlFolder, loaded: Loaded, seeds: Sequence[str], complain: Callable[[str], None]) -> None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 from weft import patterns
 from weft.errors import BadConfig
 from weft.extract import selectors
+from weft.names import nearest
 
 TYPES = ("text", "number", "date", "url", "html")
 KEYS = ("css", "xpath", "regex", "jsonld", "attr", "type", "many", "required", "default", "fields")
@@ -109,11 +109,11 @@ class _Checker:
             if key not in KEYS:
                 if len(self.found) >= MAX_MISTAKES:  # to look for the key that was meant takes a while
                     return Rule()
-                near = get_close_matches(str(key)[:80], KEYS, n=1, cutoff=0.5)
+                near = nearest(str(key)[:80], KEYS)
                 self._say(
                     at,
                     f"{key!r:.80} is no key of a rule"
-                    + (f"; did you mean {near[0]!r}?" if near else f"; these are: {', '.join(KEYS)}"),
+                    + (f"; did you mean {near!r}?" if near else f"; these are: {', '.join(KEYS)}"),
                 )
         rule = Rule()
         self._source(rule, spec, at, scope)

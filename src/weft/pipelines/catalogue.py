@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
 from weft.errors import BadConfig, BadInput
+from weft.names import nearest
 from weft.pipelines.definition import Pipeline, load
 
 BUILTIN = Path(__file__).with_name("builtin")
@@ -67,8 +67,8 @@ def find(name: str) -> Pipeline:
             if name in found:
                 return found[name]
     known = [one.name for one in listed()]
-    near = get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known) or 'none'}"
+    near = nearest(name, known)
+    hint = f"did you mean {near!r}?" if near else f"there are: {', '.join(known) or 'none'}"
     raise BadInput(f"there is no pipeline {name!r} in {FOLDER}/, {SEVERAL}, or among those that ship; {hint}")
 
 

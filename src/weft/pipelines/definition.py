@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
 from weft.errors import BadConfig, BadInput
+from weft.names import nearest
 from weft.pipelines.conditions import compile_condition
 from weft.pipelines.graph import order_of
 from weft.pipelines.pool.runs import ITEMS
@@ -178,8 +178,8 @@ def changed(pipeline: Pipeline, settings: list[str], items: str | None, director
         if not equals or not dot or not key:
             raise BadInput(f"--set {text}: write STAGE.KEY=VALUE, or items., collect. or config. before the key")
         known = _settings_of(document, part, text)
-        if key not in known and (near := get_close_matches(key, known, n=1)):
-            raise BadInput(f"--set {text}: {part} has no {key!r} in the file; did you mean {near[0]!r}?")
+        if key not in known and (near := nearest(key, known)):
+            raise BadInput(f"--set {text}: {part} has no {key!r} in the file; did you mean {near!r}?")
         try:
             known[key] = parsed(value)
         except ValueError as error:
@@ -242,9 +242,9 @@ def _section(kind: type[Any], value: Any, where: str, problems: list[str]) -> An
         hint = ""
         if unknown := re.search(r"unknown field `(.*)`", said):
             known = kind.__struct_fields__ if not at else _fields_at(kind, at)
-            near = get_close_matches(unknown[1], known, n=1)
+            near = nearest(unknown[1], known)
             said, key = f"there is no key {unknown[1]!r} here", f"{key}.{unknown[1]}"
-            hint = f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known)}"
+            hint = f"; did you mean {near!r}?" if near else f"; there are: {', '.join(known)}"
         elif missing := re.search(r"missing required field `(.*)`", said):
             said = f"{missing[1]!r} is missing"
         elif said.startswith("Invalid enum value"):
@@ -305,8 +305,8 @@ def _pipeline_problems(spec: PipelineSpec) -> Iterator[str]:
 def _pool_problems(pool: dict[str, Any]) -> Iterator[str]:
     known = [*Settings.__dataclass_fields__, "engine"]
     for key in pool.keys() - set(known):
-        near = get_close_matches(key, known, 1)
-        yield f"pool.{key}: a pool has no such setting" + (f"; did you mean {near[0]!r}?" if near else "")
+        near = nearest(key, known)
+        yield f"pool.{key}: a pool has no such setting" + (f"; did you mean {near!r}?" if near else "")
     given = {key: value for key, value in pool.items() if key in known and key != "engine"}
     try:
         Settings(**{"workers": 1} | given)

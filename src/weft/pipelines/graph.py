@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Protocol
+
+from weft.names import nearest
 
 
 class Node(Protocol):
@@ -46,8 +47,8 @@ def order_of(stages: Mapping[str, Node]) -> tuple[list[str], list[str]]:
 
 
 def _near(name: str, stages: Mapping[str, Node]) -> str:
-    near = get_close_matches(name, stages, 1)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(stages)}"
+    near = nearest(name, stages)
+    return f"; did you mean {near!r}?" if near else f"; there are: {', '.join(stages)}"
 
 
 def _cycle(stages: Mapping[str, Node], waiting: list[str]) -> list[str]:

@@ -16,7 +16,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -27,6 +26,7 @@ from weft.config import ServiceConfig, load_service
 from weft.engine.channel import Peer, Server, socket_path
 from weft.errors import BadInput, WeftError
 from weft.jobs.layout import ENGINE
+from weft.names import nearest
 from weft.supervise import leftovers, process
 from weft.supervise.graph import Graph, Kept
 from weft.supervise.held import Identity
@@ -303,8 +303,8 @@ class Supervisor(SiteScrapers):
             return name
         if name == "proxies":
             raise BadInput("proxies are no process: `weft proxies refresh` tests them anew")
-        near = get_close_matches(name, self._declared, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ":"
+        near = nearest(name, self._declared)
+        hint = f"; did you mean {near!r}?" if near else ":"
         raise BadInput(f"no service {name!r}{hint} there are {', '.join(self._declared)}")
 
     def _make(self, names: Iterable[str]) -> None:

@@ -107,15 +107,15 @@ def invalid_fields(found: Sequence[Mapping[str, Any]], accepts: Mapping[str, str
 
     `accepts` says what a field takes; `known` are the fields there are.
     """
-    from difflib import get_close_matches
+    from weft.names import nearest
 
     errors: dict[str, str] = {}
     for one in found[:MOST_FIELDS]:  # to look for the name that was meant takes a while
         # Of a field that takes a text or an object pydantic says which was meant: no part of its name.
         field = ".".join(str(part) for part in one["loc"] if part not in ("text", "object"))[:200] or "body"
         if one["type"] == "extra_forbidden":
-            near = get_close_matches(field, known, n=1)
-            said = f"there is no such field; did you mean {near[0]!r}?" if near else "there is no such field"
+            near = nearest(field, known)
+            said = f"there is no such field; did you mean {near!r}?" if near else "there is no such field"
         elif one["type"] == "missing":
             said = "is missing"
         elif one["type"] == "value_error":

@@ -97,9 +97,9 @@ class Fields:
     def end(self) -> None:
         """Refuses what is left."""
         if self._given:
-            from difflib import get_close_matches
+            from weft.names import nearest
 
             name = next(iter(self._given))
-            near = get_close_matches(name[:100], self._known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            near = nearest(name[:100], self._known)
+            hint = f"; did you mean {near!r}?" if near else ""
             raise bad(self.at(name)[:200], f"Unrecognized key in body{hint}")

@@ -9,7 +9,6 @@ A site has at most one run at a time: a task in the lane SITE. What is asked for
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 from hashlib import sha256
 from typing import Annotated, Any, Literal
@@ -17,6 +16,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from weft import names as known_names
 from weft.engine.memory import LEAST_BYTES
 from weft.errors import BadInput
 from weft.jobs.model import FinishReason, Lane, Scope, Task, TaskSpec, TaskState
@@ -151,8 +151,8 @@ Sites = Mapping[str, Site]
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """The end of the error message for an unknown name."""
-    near = get_close_matches(name, list(names), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    near = known_names.nearest(name, names)
+    return f"; did you mean {near!r}?" if near else ""
 
 
 def check_dependencies(sites: Mapping[str, Iterable[str]]) -> None:

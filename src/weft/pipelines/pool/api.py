@@ -10,12 +10,12 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from weft.errors import BadInput
+from weft.names import nearest
 from weft.pipelines.pool import shared_config
 from weft.pipelines.pool.contract import LOCAL, Engine, engine_named
 from weft.pipelines.pool.engine import RunRequest, WorkerView
@@ -93,8 +93,8 @@ class WorkerPool:
 def _settings(workers: int, given: dict[str, Any]) -> Settings:
     known = {field.name for field in fields(Settings)}
     for name in given.keys() - known:
-        near = get_close_matches(name, known, 1)
-        raise BadInput(f"a pool has no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        near = nearest(name, known)
+        raise BadInput(f"a pool has no setting {name!r}" + (f"; did you mean {near!r}?" if near else ""))
     return Settings(workers, **given)
 
 

@@ -6,10 +6,10 @@ import re
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Any
 
 from weft.errors import BadInput
+from weft.names import nearest
 from weft.records import Row
 
 FORMATS = ("jsonl", "json", "csv", "markdown", "parquet", "warc", "cdxj")
@@ -113,7 +113,7 @@ def moment(since: str) -> float:
 
 def _one_of(what: str, given: str, known: tuple[str, ...]) -> None:
     if given not in known:
-        near = get_close_matches(given, known, n=1)
+        near = nearest(given, known)
         raise BadInput(
-            f"no {what} {given!r}: " + (f"did you mean {near[0]}?" if near else f"choose one of {', '.join(known)}")
+            f"no {what} {given!r}: " + (f"did you mean {near}?" if near else f"choose one of {', '.join(known)}")
         )

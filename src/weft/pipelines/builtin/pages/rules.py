@@ -8,10 +8,10 @@ they can be kept without changing texts. The first rule that a page breaks is it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from weft.errors import BadConfig
+from weft.names import nearest
 
 ENGLISH = ("en", None)  # or unknown: Gopher's list of words is English
 
@@ -79,8 +79,8 @@ def check_settings(settings: Mapping[str, Any]) -> None:
 def _problem(key: str, value: Any) -> str | None:
     known = [*_LIMITS, *_OTHERS]
     if key not in known:
-        near = get_close_matches(key, known, 1)
-        return f"{key}: there is no such setting" + (f"; did you mean {near[0]!r}?" if near else "")
+        near = nearest(key, known)
+        return f"{key}: there is no such setting" + (f"; did you mean {near!r}?" if near else "")
     if value is None:
         return None
     if key == "languages":
