@@ -10,7 +10,20 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).parents[2] / "src" / "weft"
-GROUND = {"bodies", "compiled", "config", "errors", "names", "plain_links", "records", "urls", "telemetry", "__init__"}
+GROUND = {
+    "alive",
+    "bodies",
+    "compiled",
+    "config",
+    "errors",
+    "names",
+    "plain_links",
+    "records",
+    "removal",
+    "urls",
+    "telemetry",
+    "__init__",
+}
 PARTS = {"frontier", "fetch", "extract", "store", "supervise"}
 PRODUCTS = {"crawl", "jobs", "pipelines"}
 

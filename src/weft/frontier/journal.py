@@ -40,6 +40,7 @@ from typing import Any, cast
 import msgspec
 from isal import isal_zlib
 
+from weft.alive import Alive, silent, watch
 from weft.errors import BadInput, Damaged, is_damage, writing
 from weft.frontier.mark import Mark
 
@@ -81,12 +82,14 @@ CREATE TABLE IF NOT EXISTS left_sitemaps (
 class Journal:
     """The frontier's file. Changes are buffered, and written in one transaction by `commit`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, alive: Alive = silent) -> None:
+        """`alive` is called from inside long statements."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path = path
         check_size(path)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        watch(self._db, alive)
         self._mark = Mark(mark_of(path))
         self._admitted: dict[int, list[bytes]] = defaultdict(list)  # lines, by crawl
         self._lines = 0

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from weft.alive import Alive, silent, watch
 from weft.records import PastVisit, Row
 from weft.store import schema
 from weft.store.errors import DamagedIndex, StoreError, reading, writing
@@ -87,16 +88,24 @@ class Numbers:
 class Index:
     """The writer's side of one index."""
 
-    def __init__(self, path: Path, facts: Mapping[str, object], numbers: Numbers | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        facts: Mapping[str, object],
+        numbers: Numbers | None = None,
+        alive: Alive = silent,
+    ) -> None:
         """Makes the index where there is none; `facts` are what the crawl is known by, and must not change.
 
-        `numbers` are shared by the indexes of all data dirs.
+        `numbers` are shared by the indexes of all data dirs. `alive` is called from inside long statements.
         """
         self.path = path
+        self._alive = alive
         self._numbers = numbers or Numbers()
         self._sync_db: sqlite3.Connection | None = None
         with writing(path):
             self._db = _connect(path, timeout=30)
+        watch(self._db, alive)
         try:
             with writing(path):
                 self._prepare(facts)
@@ -347,6 +356,9 @@ class Index:
         if self._sync_db is None:
             self._sync_db = _connect(self.path, timeout=0.25)
             _tune(self._sync_db)
+        # Only the last time it is the process's main thread that waits: from another thread a heartbeat would hide
+        # that the main one is stuck.
+        watch(self._sync_db, self._alive if last else None)
         if self._rows - self._folded >= (1 if last else max(FOLD_ROWS, self._folded // 20)):
             self._fold(self._sync_db)
         if log_bytes > CHECKPOINT_BYTES:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from weft.alive import Alive, silent
 from weft.errors import BadInput, Busy
 from weft.records import Row
 from weft.store import schema
@@ -59,8 +60,10 @@ class Shard:
         files: Files,
         step: Callable[[str], None],
         numbers: Numbers | None = None,
+        alive: Alive = silent,
     ) -> None:
         self.folder = data_dir / "warc"
+        self._alive = alive
         self._files = files
         self._step = step
         self._texts = TextFiles(data_dir)
@@ -75,7 +78,7 @@ class Shard:
         self._states: dict[int, FileState] = {}  # the files that are appended to
         self._lock_fd = own(data_dir, slot)
         try:
-            self.index = Index(schema.path_of(data_dir, slot), facts, numbers)
+            self.index = Index(schema.path_of(data_dir, slot), facts, numbers, alive)
             sync_folder(data_dir)
         except BaseException:
             os.close(self._lock_fd)
@@ -95,7 +98,7 @@ class Shard:
         if stray := set(on_disk) - {file.name for file in files}:
             path = self.folder / min(stray)
             raise BadInput(f"{path} is not in the index {self.index.path.name}: {remedy(self.index.path.parent)}")
-        back = repair(self.index, self.folder, durable, tail)
+        back = repair(self.index, self.folder, durable, tail, self._alive)
         for file in self.index.files():
             self._states[file.crawl] = file
         return back
