@@ -111,8 +111,9 @@ class Crawls(Leases):
         owner = self._queues.crawls.pop(crawl)
         owner.is_closed = True
         self._queues.fairness.leave(owner)
-        self._queues.drop_at_rest(owner)
+        self._queues.drop_at_rest(owner, self._alive)
         for site, lane in owner.sites.items():
+            self._alive()
             self._release_robots(lane)
             self._queues.queued -= lane.queued
             lane.clear()
@@ -251,8 +252,10 @@ class Crawls(Leases):
         owner = self._queues.crawls[crawl]
         for lane in self._queues.take_out(owner):
             self._reject(lane, Reason.DROPPED)
+            self._alive()
         for lane in owner.sites.values():
             self._reject(lane, Reason.DROPPED)
+            self._alive()
 
     def items(self, crawl: int) -> Iterator[Item]:
         """Everything that is queued for a crawl, site by site."""

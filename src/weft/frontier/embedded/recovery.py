@@ -180,6 +180,7 @@ class Recovery:
         ended = Bitmap()
         for numbers in self._journal.done_since(0):
             ended.add(numbers)
+            self._alive()
         before = counts.finished
         self._replay(0, counts, ended, now, None, crawl.number)
         counts.finished = before
