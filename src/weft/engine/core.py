@@ -52,6 +52,7 @@ LOOK_EVERY_S = 0.5
 RECORD_EVERY_S = 2.0  # between two writes of running times and counts, which no commit waits for
 FORGET_ROWS = 500  # deleted in one turn
 FORGET_EVERY_S = 0.02
+FORGET_TOGETHER = 100  # crawls: tasks of a service are small, and end as fast as they begin
 SLOT = Slot(0, "engine")
 log = Log("weft.engine.core")
 
@@ -301,14 +302,14 @@ class Core:
 
     def _forget_some(self) -> None:
         """A piece of what is to be deleted: the frontier's lines first; the index, which knows of it, last."""
-        number = self._forgetting[0]
-        if not self._frontier.forget_crawl(number):
+        some = self._forgetting[:FORGET_TOGETHER]
+        if not self._frontier.forget_crawls(some):
             return
         self._step("lines-forgotten")
-        if self._store.forget_crawl(number, FORGET_ROWS):
+        if self._store.forget_crawls(some, FORGET_ROWS):
             self._step("crawl-forgotten")
-            self._forgetting.pop(0)
-            log.info("crawl forgotten", id=number)
+            del self._forgetting[: len(some)]
+            log.info("crawls forgotten", crawls=len(some), left=len(self._forgetting))
             if not self._forgetting:
                 return_free_memory()
 
@@ -497,14 +498,16 @@ class Core:
             self._end(self._crawls[number], EndReason.CANCELLED)
         return self._standing(number)
 
-    def forget(self, name: str, number: int | None = None) -> None:
-        """Deletes everything of it, in pieces; from now on the name is free.
+    def forget(self, crawls: Sequence[tuple[str, int]]) -> None:
+        """Deletes everything of some crawls, in pieces; from now on their names are free.
 
-        `number`: which crawl is meant, where the command may come a second time.
+        Each is given with its number: the command may come a second time, and the name be another crawl's then.
         """
-        if number is not None and self._names.get(name) != number:
-            return
-        number = self._known(name)
+        for name, number in crawls:
+            if self._names.get(check_name(name)) == number:
+                self._forget(name, number)
+
+    def _forget(self, name: str, number: int) -> None:
         if number in self._crawls:
             self._end(self._crawls[number], EndReason.CANCELLED)
         record = self._ended.pop(number)

@@ -237,8 +237,11 @@ class PageStore:
 
     def forget_crawl(self, crawl: int, at_most: int = 500) -> bool:
         """Deletes a part of what a crawl has; True when nothing is left of it."""
-        left = [shard for shard in self._shards if not shard.forget_crawl(crawl, at_most)]
-        return not left
+        return self.forget_crawls([crawl], at_most)
+
+    def forget_crawls(self, crawls: Sequence[int], at_most: int = 500) -> bool:
+        """The same for several, in a few transactions: most of what a small one costs are those."""
+        return sum(shard.forget_crawls(crawls, at_most) for shard in self._shards) == len(self._shards)
 
     def numbered(self, crawl: int, after: int, limit: int) -> list[tuple[int, Row]]:
         """A crawl's rows after a number, in the order of their numbers."""

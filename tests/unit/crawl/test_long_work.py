@@ -121,7 +121,7 @@ def killed_after(count: int, work: Callable[[], object]) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             readmit(self, *args)
 
-        EmbeddedFrontier.readmit = counted  # type: ignore[method-assign]
+        EmbeddedFrontier.readmit = counted  # type: ignore[assignment, method-assign]
         try:
             work()
         finally:
