@@ -112,7 +112,7 @@ def operation(name: str, data_dir: Path, source: Path) -> dict[str, Any]:
     first = AnyHost.first.get("request")
     return {
         "first_request_s": None if first is None else round(first - began, 2),
-        "stop_s": round(ended_s - asked_s, 2),
+        "stop_s": round(ended_s - asked_s, 2) if ended_s > asked_s else None,  # None: it had nothing left to do before
         "whole_s": round(ended_s, 2),
         "cpu_s": round(usage.ru_utime + usage.ru_stime, 2),
         "largest_gap_s": round(beats.end(), 2),
@@ -197,7 +197,7 @@ def main() -> int:
                 rows.append({"pages": pages, "hosts": hosts, "busy": loops, "operations": found})
     gap_s = max(one["largest_gap_s"] for row in rows for one in row["operations"].values())
     killed = sum(one["killed"] for row in rows for one in row["operations"].values())
-    stop_s = max(one["stop_s"] for row in rows if not row["busy"] for one in row["operations"].values())
+    stop_s = max(one["stop_s"] or 0.0 for row in rows if not row["busy"] for one in row["operations"].values())
     record = {"rows": rows, "largest_gap_s": gap_s, "killed": killed, "stop_s": stop_s, "hosts": sizes[-1][1]}
     results.keep("long work", record)
     print(f"largest gap between two heartbeats {gap_s:.1f} s, longest stop {stop_s:.1f} s, {killed} killed")
