@@ -290,6 +290,32 @@ FIGURES = {
     "recrawl": Figure(
         "recrawl", ["recrawl"], "of a first fetch, for a page that has not changed", key("ratio"), most=1
     ),
+    "long-work-gap": Figure(
+        "long work",
+        ["long_work"],
+        "between two heartbeats at most, with 1 M pages and hosts",
+        whole("largest_gap_s", "hosts", 1_000_000),
+        " s",
+        most=10,
+    ),
+    "long-work-kills": Figure(
+        "long work", ["long_work"], "processes killed", whole("killed", "hosts", 1_000_000), most=0
+    ),
+    "long-work-stop": Figure(
+        "long work",
+        ["long_work"],
+        "to stop with 1 M queued hosts",
+        whole("stop_s", "hosts", 1_000_000),
+        " s",
+        most=5,
+    ),
+    "retention": Figure(
+        "retention",
+        ["retention"],
+        "more on the disk of a service late than early",
+        whole("growth", "seconds", 600),
+        most=0.1,
+    ),
     "large-bodies": Figure(
         "large bodies",
         ["large_bodies"],

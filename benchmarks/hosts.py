@@ -57,7 +57,7 @@ def serve(ready: threading.Event, at: dict[str, Any]) -> None:
     """Runs the server on a thread of its own."""
 
     async def run() -> None:
-        server = await asyncio.get_running_loop().create_server(AnyHost, "127.0.0.1", 0, backlog=4096)
+        server = await asyncio.get_running_loop().create_server(AnyHost, "127.0.0.1", at.get("port", 0), backlog=4096)
         at["port"] = server.sockets[0].getsockname()[1]
         ready.set()
         await server.serve_forever()

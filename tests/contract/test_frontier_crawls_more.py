@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from harnesses import Harness, claim_one, cool, done, no_robots, page, pages, polite, served
+from harnesses import Harness, claim_one, cool, done, no_robots, page, pages, polite, served, stored
 
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome
 from weft.frontier.requests import Finish, Start, read_events
@@ -598,7 +598,7 @@ def test_a_recrawl_is_told_the_last_item_before_it_and_begins_once(make: Make) -
     frontier.admit(harness.crawl, pages("a", 3))
     begun: list[int] = []
     for run in ("one", "one", "two"):
-        frontier.recrawl(harness.crawl, run, pages("a", 2), begun.append)
+        frontier.recrawl(harness.crawl, run, stored(pages("a", 2)), begun.append)
     assert begun == [max(item.item for item in frontier.items(harness.crawl)) - back for back in (4, 2)]
     assert frontier.is_recrawled(harness.crawl)
 

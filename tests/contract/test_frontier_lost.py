@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
-from harnesses import RedisHarness, done, no_robots, page, urls_of
+from harnesses import RedisHarness, done, no_robots, page, stored, urls_of
 
 from weft.records import Found
 
@@ -27,10 +27,10 @@ def test_what_was_queued_again_is_not_after_a_kill(make: Callable[..., Harness])
     frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
     for lease in frontier.claim("me", 9):
         done(harness, lease)
-    frontier.readmit_once(harness.crawl, NAME, "these", lost(1, 2))
+    frontier.readmit_once(harness.crawl, NAME, "these", stored(lost(1, 2)))
     frontier.commit()
     frontier = harness.crash()
-    frontier.readmit_once(harness.crawl, NAME, "these", lost(1, 2))
+    frontier.readmit_once(harness.crawl, NAME, "these", stored(lost(1, 2)))
     frontier.commit()
     harness.advance(1000)
     assert sorted(urls_of(frontier.claim("me", 9))) == ["http://a/1", "http://a/2"]
@@ -40,12 +40,12 @@ def test_others_that_are_lost_later_are_queued(make: Callable[..., Harness]) -> 
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start()
     no_robots(harness, "a")
-    frontier.readmit_once(harness.crawl, NAME, "these", lost(1))
+    frontier.readmit_once(harness.crawl, NAME, "these", stored(lost(1)))
     frontier.commit()
-    frontier.readmit_once(harness.crawl, NAME, "those", lost(2))
+    frontier.readmit_once(harness.crawl, NAME, "those", stored(lost(2)))
     frontier.note(NAME, "")
     frontier.commit()
-    frontier.readmit_once(harness.crawl, NAME, "these", lost(3))
+    frontier.readmit_once(harness.crawl, NAME, "these", stored(lost(3)))
     assert sorted(urls_of(frontier.claim("me", 9))) == ["http://a/1", "http://a/2", "http://a/3"]
 
 
@@ -69,10 +69,10 @@ def test_a_kill_among_many_goes_on_behind_those_that_are_queued(
 
     monkeypatch.setattr(frontier, "_admit", dies)
     with pytest.raises(KeyboardInterrupt):
-        frontier.readmit_once(harness.crawl, NAME, "these", many)
+        frontier.readmit_once(harness.crawl, NAME, "these", stored(many))
     assert frontier.stats().queued == 2000
     frontier = harness.crash()
-    frontier.readmit_once(harness.crawl, NAME, "these", many[:500] + many[1500:])
+    frontier.readmit_once(harness.crawl, NAME, "these", stored(many[:500] + many[1500:]))
     assert frontier.stats().queued == 2499
 
 

@@ -3,10 +3,11 @@ through the other tests with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
-from harnesses import ALLOW, Harness, claim_one, cool, done, no_robots, page, urls_of
+from harnesses import ALLOW, Harness, claim_one, cool, done, no_robots, page, stored, urls_of
 
 from weft.frontier.contract import CrawlLimits, End, Item, Outcome, RobotsRecord, Wanted
 from weft.frontier.politeness import EASE_AFTER
@@ -196,14 +197,38 @@ def test_known_pages_are_queued_once_for_each_run(make: Callable[..., Harness]) 
     begun: list[int] = []
     known = [page("http://a/1"), page("http://a/2")]
     for run in ("run-1", "run-1", "run-2"):
-        frontier.recrawl(harness.crawl, run, known, begun.append)
+        frontier.recrawl(harness.crawl, run, stored(known), begun.append)
         assert frontier.is_recrawled(harness.crawl)
     assert len(begun) == 2
     assert begun[0] >= max(lease.item for lease in first)
     assert frontier.stats().queued == 4
     frontier = harness.crash()
-    frontier.recrawl(harness.crawl, "run-2", known, begun.append)
+    frontier.recrawl(harness.crawl, "run-2", stored(known), begun.append)
     assert (len(begun), frontier.stats().queued) == (2, 4)
+
+
+def test_a_recrawl_that_is_cut_off_continues_behind_its_last_step(make: Callable[..., Harness]) -> None:
+    """In the next run, too: what is queued is a part of it."""
+    harness = make()
+    frontier = harness.start()
+    asked: list[int] = []
+    begun: list[int] = []
+
+    def known(upto: int, after: int) -> Iterator[tuple[int, Found]]:
+        asked.append(after)
+        yield from ((number, page(f"http://a/{number}")) for number in range(after + 1, upto + 1))
+        if upto < 2500:
+            raise OSError
+
+    with pytest.raises(OSError):
+        frontier.recrawl(harness.crawl, "run-1", partial(known, 1500), begun.append)
+    frontier = harness.crash()
+    assert frontier.is_recrawl_cut_off(harness.crawl)
+    frontier.recrawl(harness.crawl, "run-2", partial(known, 2500), begun.append)
+    assert (asked, len(begun), frontier.stats().queued) == ([0, 1000], 1, 2500)
+    assert not frontier.is_recrawl_cut_off(harness.crawl)
+    frontier.recrawl(harness.crawl, "run-2", partial(known, 2500), begun.append)
+    assert len(asked) == 2
 
 
 def test_what_was_admitted_before_a_new_run_is_safe_when_it_begins(make: Callable[..., Harness]) -> None:
@@ -216,7 +241,7 @@ def test_what_was_admitted_before_a_new_run_is_safe_when_it_begins(make: Callabl
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        frontier.recrawl(harness.crawl, "run-1", [page("http://a/2")], killed)
+        frontier.recrawl(harness.crawl, "run-1", stored([page("http://a/2")]), killed)
     frontier = harness.crash()
     assert (frontier.stats().queued, frontier.is_recrawled(harness.crawl)) == (1, False)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clocked_pod import ALLOW, Pod, admit, claim
+from harnesses import stored
 
 from weft.config import PolitenessSection
 from weft.errors import ServerAway
@@ -372,46 +374,46 @@ def test_a_recrawl_that_was_cut_off_goes_on_where_it_was(pod: Pod) -> None:
     frontier = pod.process(places=9, delay_s=0.0)
     known = [Found(f"https://a/{number}", 0) for number in range(2500)]
     begun: list[int] = []
-    frontier.recrawl(1, "run", known, begun.append)
+    frontier.recrawl(1, "run", stored(known), begun.append)
     assert (frontier.stats().queued, begun) == (2500, [0])
-    frontier.recrawl(1, "run", known, begun.append)
+    frontier.recrawl(1, "run", stored(known), begun.append)
     assert frontier.stats().queued == 2500
     pod.client.hset("meta", "recrawl:1", "later 2000")
-    frontier.recrawl(1, "later", known, begun.append)
+    frontier.recrawl(1, "later", stored(known), begun.append)
     assert (frontier.stats().queued, len(begun)) == (3000, 1), "the last five hundred alone"
-    frontier.recrawl(1, "next", known[:1000], begun.append)
+    frontier.recrawl(1, "next", stored(known[:1000]), begun.append)
     assert (frontier.stats().queued, begun[1]) == (4000, 3000)
     with pytest.raises(OSError):
-        frontier.recrawl(1, "stopped", CutOff(), begun.append)
-    frontier.recrawl(1, "stopped", known[:1], begun.append)
+        frontier.recrawl(1, "stopped", lambda _: CutOff(), begun.append)
+    frontier.recrawl(1, "stopped", stored(known[:1]), begun.append)
     assert len(begun) == 3, "it began once"
 
 
 def test_a_recrawl_that_is_cut_off_while_it_looks_for_its_place_begins_there_again(pod: Pod) -> None:
     frontier = pod.process()
 
-    def known(until: int) -> Iterator[Found]:
-        yield from (Found(f"https://a/{number}", 0) for number in range(until))
+    def known(until: int, after: int) -> Iterator[tuple[int, Found]]:
+        yield from ((number, Found(f"https://a/{number}", 0)) for number in range(after + 1, until + 1))
         if until < 2500:
             raise OSError
 
     for until in (1500, 500):
         with pytest.raises(OSError):
-            frontier.recrawl(1, "run", known(until), lambda _: None)
-    frontier.recrawl(1, "run", known(2500), lambda _: None)
+            frontier.recrawl(1, "run", partial(known, until), lambda _: None)
+    frontier.recrawl(1, "run", partial(known, 2500), lambda _: None)
     assert frontier.stats().queued == 2500, "each once"
 
 
 def test_a_recrawl_in_a_pod_that_had_no_item_begins_before_its_first_one(pod: Pod) -> None:
     begun: list[int] = []
-    pod.process(pod=3).recrawl(1, "run", [Found("https://a/1", 0)], begun.append)
+    pod.process(pod=3).recrawl(1, "run", stored([Found("https://a/1", 0)]), begun.append)
     assert begun == [3 << 48]
 
 
 def test_a_recrawl_asks_again_for_a_robots_txt_that_could_not_be_had(pod: Pod) -> None:
     frontier = pod.process(crawl=CrawlLimits(max_depth=5))
     frontier.robots_known("https://a", RobotsRecord("unreachable", b"", 9e12), None)
-    frontier.recrawl(1, "run", [Found("https://a/1", 0)], lambda _: None)
+    frontier.recrawl(1, "run", stored([Found("https://a/1", 0)]), lambda _: None)
     (lease,) = claim(frontier)
     assert (lease.purpose, frontier.depth_of(lease)) == (Purpose.ROBOTS, lease.depth), "no way there is known"
 
@@ -419,7 +421,7 @@ def test_a_recrawl_asks_again_for_a_robots_txt_that_could_not_be_had(pod: Pod) -
 class CutOff:
     """A source that breaks at once."""
 
-    def __iter__(self) -> Iterator[Found]:
+    def __iter__(self) -> Iterator[tuple[int, Found]]:
         raise OSError
 
 

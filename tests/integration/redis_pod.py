@@ -28,10 +28,11 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.parser import Parser
 from weft.engine.assembly import Fetching
 from weft.engine.loop.handoff import GATHER_S, Outlet
+from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.progress import CrawlProgress, read_status
 from weft.engine.loop.revisits import Revisits, StoredVisits
 from weft.engine.loop.steps import crash_point
-from weft.engine.loop.suspects import take_suspect
+from weft.engine.loop.suspects import Pulse, take_suspect
 from weft.engine.recovery import take_up
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis.connection import connect
@@ -62,9 +63,9 @@ class One:
         self.frontier = RedisFrontier(
             connect(order["redis"]), home, self.config.politeness, slot=self.slot.name, incarnation=order["start"]
         )
-        self.pulse = home / self.slot.name
         # One run, as under an orchestrator: a process that dies alone died of its page.
         self.progress = CrawlProgress(self.folder.home / f"status-{self.slot.name}.json", os.getpid(), "test")
+        self.work = LongWork(Pulse(home / self.slot.name), self.progress)
 
     def run(self) -> None:
         if self.order["role"] == "parser":
@@ -80,7 +81,7 @@ class One:
         rest_s = self.order.get("rest_s", 0.0)
         chores: list[Callable[[float], None]] = [lambda _: time.sleep(rest_s)] if rest_s else []
         parser = Parser(
-            self.config, self.folder, "test", self.slot, self.frontier, self.progress, self.pulse,
+            self.config, self.folder, "test", self.slot, self.frontier, self.progress, self.work,
             at_a_time=self.order.get("at_a_time", 50), chores=lambda _: chores,
         )  # fmt: skip
         signal.signal(signal.SIGTERM, lambda *_: parser.loop.drain())
@@ -94,7 +95,7 @@ class One:
             outlet = Outlet(frontier, frontier, folder.spool_of(0), self.slot, soft, hard, crash_point())
         parts = Fetching(
             frontier, self.config, self.slot, self.progress, corpus_id="test", data_dirs=folder.data_dirs,
-            pulse=self.pulse, metrics=folder.metrics, outlet=outlet,
+            work=self.work, metrics=folder.metrics, outlet=outlet,
         )  # fmt: skip
         self._open_crawl(parts)
         loop = parts.start(frontier.owner, ends_alone=False, gather_s=order.get("gather_s", GATHER_S))
@@ -109,8 +110,12 @@ class One:
         crawl = take_up(parts, frontier, "crawl", seeds, lambda _: None, parts.ways)
         frontier.admit(crawl.number, [Found(seed, 0) for seed in map(crawl.rules.rewritten, seeds)])
         if again := self.order.get("recrawl"):
-            known = [Found(row.url, row.depth, row.parent) for row in store.rows() if 200 <= row.status < 300]
-            frontier.recrawl(crawl.number, again, known, lambda _: None)
+            known = [
+                (row.item, Found(row.url, row.depth, row.parent)) for row in store.rows() if 200 <= row.status < 300
+            ]
+            frontier.recrawl(
+                crawl.number, again, lambda after: (one for one in known if one[0] > after), lambda _: None
+            )
         if frontier.is_recrawled(crawl.number):
             crawl.revisits = Revisits(StoredVisits(store))
         frontier.commit()

@@ -5,6 +5,7 @@ Each crawl has a web of its own, whose log is the judge.
 
 from __future__ import annotations
 
+import fcntl
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -121,6 +122,17 @@ def incomplete(web: SyntheticWeb) -> None:
     assert verdict.ok, verdict
 
 
+def duration_of_a_long_start(folder: Path) -> None:
+    """The time of a crawl that is still opening its folder is over, too: here it waits for another process's lock."""
+    lock = folder / "data" / "frontier" / "lock"
+    lock.parent.mkdir(parents=True)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        crawler = Crawler(["http://127.0.0.1:9/"], folder, "--max-duration", 1)
+        assert crawler.run() == 3, crawler.said
+    assert (crawler.status()["state"], crawler.status()["note"]) == ("limit", "max_duration")
+
+
 SCENARIOS: dict[str, Callable[[Path], None]] = {
     "max_depth 0": depth(0, MESSY),
     "max_depth 1": depth(1, MESSY),
@@ -136,6 +148,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     "max_pages_per_domain": pages_per_domain,
     "max_pages": pages_in_all,
     "max_duration": duration,
+    "max_duration of a long start": duration_of_a_long_start,
 }
 
 

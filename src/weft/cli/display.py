@@ -105,6 +105,8 @@ class Display:
         title = f"weft crawl · [{style}]{status.state}[/] · {clock(status.elapsed_s)}"
         if status.note and status.state in ("paused", "running"):
             parts.append(Text(visible(as_flags(status.note)), style="red"))
+        elif status.note and status.state in ("starting", "draining"):
+            parts.append(Text(visible(status.note), style="dim"))
         home = Text(visible(self._home), style="dim")
         return Panel(Group(*parts), title=title, subtitle=home, title_align="left", subtitle_align="left")
 

@@ -9,21 +9,26 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import signal
 import sqlite3
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 from weft import __version__
-from weft.crawl.ends import BAD_USE, SERVER_AWAY
+from weft.crawl.ends import BAD_USE, EXIT_CODES, SERVER_AWAY, STATES
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import Control, ProcessOrder, read_order
 from weft.engine.loop.progress import CrawlProgress
+from weft.engine.loop.stop import Stop
 from weft.errors import Damaged, ServerAway, ServerFull, WeftError, is_damage
 from weft.supervise.process import die_with_parent, set_name
 from weft.telemetry import Log, log_to_file
 
 CRASHED = 70
+START_LOOK_S = 0.25
 # A page makes hundreds of objects and hardly a cycle, and millions of sites may be in memory: look for cycles rarely,
 # and through no more than 100,000 objects at a time (400,000 would be a pause of a quarter of a second).
 GC_THRESHOLDS = (20_000, 5, 400)
@@ -79,6 +84,32 @@ def run_child(work: Callable[[ProcessOrder, Control], int]) -> int:
         return CRASHED
     finally:
         gc.freeze()  # the interpreter's end would look through everything for cycles, several times
+
+
+class Start:
+    """A process that opens its part of a crawl, which may take long. If the crawl shall end meanwhile (its time is
+    over, the orchestrator says so) the process ends at once, without closing anything: what a start does it does in
+    steps that a kill does not undo."""
+
+    def __init__(self, order: ProcessOrder, control: Control) -> None:
+        self._order = order
+        self._control = control
+        signal.signal(signal.SIGALRM, self._look)
+        signal.siginterrupt(signal.SIGALRM, False)
+        signal.setitimer(signal.ITIMER_REAL, START_LOOK_S, START_LOOK_S)
+
+    def is_over(self) -> None:
+        """Its loop begins, which looks itself."""
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+    def _look(self, _number: int, _frame: FrameType | None) -> None:
+        until = self._order.until
+        reason = str(Stop.MAX_DURATION) if until is not None and time.time() >= until else self._control.reason()
+        if reason is not None:
+            code = EXIT_CODES[Stop(reason)]
+            log.info("ended while it started", reason=reason)
+            progress_of(self._order).write(STATES[code], reason)
+            os._exit(code)
 
 
 def _is_damage(error: BaseException | None) -> bool:

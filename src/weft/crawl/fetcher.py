@@ -14,14 +14,16 @@ import time
 if __name__ == "__main__":
     gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
 
-from weft.crawl.child import progress_of, run_child
+from weft.crawl.child import Start, progress_of, run_child
 from weft.crawl.ends import EXIT_CODES, STATES
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.opening import Opening
 from weft.crawl.order import Control, ProcessOrder
 from weft.crawl.pods.backend import backend_of
 from weft.engine.assembly import Fetching
+from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.stop import BLOCKING, UNWRITTEN, Stop
+from weft.engine.loop.suspects import Pulse
 from weft.telemetry import Log
 
 log = Log("weft.crawl.fetcher")
@@ -32,11 +34,14 @@ class Fetcher:
 
     def __init__(self, order: ProcessOrder, control: Control) -> None:
         folder, slot = CrawlFolder(order.config.store.data_dirs), order.slot
+        start = Start(order, control)
         self.progress = progress_of(order)
-        self._backend = backend = backend_of(order, folder, self.progress)
+        work = LongWork(Pulse(folder.pulse_of(slot)), self.progress)
+        work.begin("opening the frontier")
+        self._backend = backend = backend_of(order, folder, self.progress, work)
         self._parts = parts = Fetching(
             backend.frontier, order.config, slot, self.progress, corpus_id=order.crawl_id, data_dirs=folder.data_dirs,
-            pulse=folder.pulse_of(slot), metrics=folder.metrics, peers=backend.peers, outlet=backend.outlet,
+            work=work, metrics=folder.metrics, peers=backend.peers, outlet=backend.outlet,
         )  # fmt: skip
         if parts.suspects.died_on:
             log.error("a page killed its parser", item=parts.suspects.died_on)
@@ -44,6 +49,7 @@ class Fetcher:
         crawl = opening.open()
         backend.await_seeds(parts.suspects.beat)
         chores = list(backend.chores(parts, crawl))
+        start.is_over()
 
         def heed(_now: float) -> None:
             if (reason := control.reason()) is not None:

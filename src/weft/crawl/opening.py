@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from weft.crawl.feeding import Feeding, learn_scope
@@ -15,13 +15,11 @@ from weft.engine.crawls import RunningCrawl
 from weft.engine.limits import limits_of
 from weft.engine.loop.leads import Leads
 from weft.engine.loop.revisits import Revisits, StoredVisits
-from weft.engine.loop.suspects import beat
 from weft.engine.loop.verdict import RETRYABLE
 from weft.engine.recovery import take_up
 from weft.frontier.admission import Rules
 from weft.frontier.contract import Admission
 from weft.records import Found, Reason, Row
-from weft.store.pages import PageStore
 from weft.store.query import Where
 from weft.telemetry import Log
 
@@ -41,6 +39,7 @@ class Opening:
         self._parts = parts
         self.feeding: Feeding | None = None
         self._store = parts.store
+        self._work = parts.work
 
     def open(self) -> RunningCrawl:
         """The crawl, ready to run; what its pod as a whole must do is done by the pod's first fetcher."""
@@ -58,6 +57,7 @@ class Opening:
         elif self._folder.streams():
             self.feeding = self._feeding(crawl, admits=False, ended=lambda: None)
         if frontier.is_recrawled(crawl.number):
+            self._work.begin("looking for known pages")
             crawl.revisits = Revisits(StoredVisits(self._store))
         frontier.commit()
         return crawl
@@ -65,8 +65,7 @@ class Opening:
     def learn_scope(self, rules: Rules) -> None:
         """What large seed files say of it."""
         if self._order.config.scope.scope != "any":
-            alive = partial(beat, self._folder.pulse_of(self._order.slot))
-            learn_scope(rules, self._folder, self._parts.progress, alive)
+            learn_scope(rules, self._folder, self._parts.progress, self._work)
 
     def _feed(self, crawl: RunningCrawl) -> None:
         """The pod's seeds are admitted, or the first of a large file: the others while the crawl runs."""
@@ -88,11 +87,10 @@ class Opening:
         allowed = [name for name, on in (("private", fetch.allow_private), ("public", bool(fetch.email))) if on]
         before = self._frontier.note("addresses").split()
         if set(allowed) - set(before):
-            refused = (row for row in self._store.rows() if row.error.partition(":")[0] == Reason.ADDRESS)
-            for row, visits in self._store.with_visits(refused):
-                if visits[-1].item == row.item and self._owns(row.url):
-                    self._frontier.readmit(number, Found(row.url, row.depth, row.parent))
-            self._frontier.note("addresses", " ".join(sorted({*before, *allowed})))
+            now = sorted({*before, *allowed})
+            refused = partial(self._last_rows, _is_address_refused)
+            self._readmit(number, "addresses_asked", "+".join(now), refused, "queueing refused addresses again")
+            self._frontier.note("addresses", " ".join(now))
 
     def _offer_left_sitemaps(self, crawl: RunningCrawl) -> None:
         """Sitemaps for which there was no room come in once the crawl may have more: it may have more pages."""
@@ -124,28 +122,39 @@ class Opening:
     def _visit_again(self, number: int) -> None:
         order, frontier, run = self._order, self._frontier, self._order.config.run
         if run.retry_failed:
-            for row in _failed(self._store):
-                if self._owns(row.url):
-                    frontier.readmit(number, Found(row.url, row.depth, row.parent))
-        if run.recrawl:
-            known = (found for found in _first_pages(self._store) if self._owns(found.url))
+            failed = partial(self._last_rows, _may_succeed)
+            self._readmit(number, "retry_failed", order.run, failed, "queueing failed URLs again")
+        if run.recrawl or frontier.is_recrawl_cut_off(number):
+            self._work.begin("queueing known pages again", self._store.stats(0).rows)
             begin = partial(self._folder.begin_recrawl, order.pod, order.started_at)
-            frontier.recrawl(number, order.run, known, begin)
+            frontier.recrawl(number, order.run, lambda after: self._found(self._first_pages(after)), begin)
+
+    def _readmit(self, number: int, name: str, what: str, rows: Callable[[int], Iterable[Row]], doing: str) -> None:
+        """Queues stored URLs again, once for each `what`, however often the process is killed meanwhile."""
+        self._work.begin(doing, self._store.stats(0).rows)
+        self._frontier.readmit_once(number, name, what, lambda after: self._found(rows(after)), continues=True)
+
+    def _found(self, rows: Iterable[Row]) -> Iterator[tuple[int, Found]]:
+        """Those of this pod, as they were found."""
+        return ((row.item, Found(row.url, row.depth, row.parent)) for row in rows if self._owns(row.url))
+
+    def _first_pages(self, after: int) -> Iterator[Row]:
+        """Every page that is known, once, as it was first found; after an item."""
+        rows = self._work.each(self._store.rows(Where(after_item=after, stored=True)))
+        for row, visits in self._store.with_visits(row for row in rows if 200 <= row.status < 300):
+            if not any(200 <= other.status < 300 and other.item < row.item for other in visits):
+                yield row
+
+    def _last_rows(self, wanted: Callable[[Row], bool], after: int) -> Iterator[Row]:
+        """The rows of some kind that are the last of their URLs; after an item."""
+        rows = self._work.each(self._store.rows(Where(after_item=after)))
+        for row, visits in self._store.with_visits(filter(wanted, rows)):
+            if visits[-1].item == row.item:
+                yield row
 
 
-def _first_pages(store: PageStore) -> Iterator[Found]:
-    """Every page that is known, once, as it was first found."""
-    pages = (row for row in store.rows(Where(stored=True)) if 200 <= row.status < 300)
-    for row, visits in store.with_visits(pages):
-        if not any(200 <= other.status < 300 and other.item < row.item for other in visits):
-            yield Found(row.url, row.depth, row.parent)
-
-
-def _failed(store: PageStore) -> Iterator[Row]:
-    """The last rows of URLs that may succeed another time."""
-    for row, visits in store.with_visits(filter(_may_succeed, store.rows())):
-        if visits[-1].item == row.item:
-            yield row
+def _is_address_refused(row: Row) -> bool:
+    return row.error.partition(":")[0] == Reason.ADDRESS
 
 
 def _may_succeed(row: Row) -> bool:

@@ -15,16 +15,16 @@ import msgspec
 from weft.crawl.ends import SERVER_AWAY
 from weft.crawl.order import ProcessOrder
 from weft.engine.loop.progress import CrawlStatus, read_status
-from weft.engine.loop.suspects import pulse
+from weft.engine.loop.suspects import pulse, steps_of
 from weft.supervise.child import Child, RestartPolicy
 from weft.supervise.process import Exit
 from weft.supervise.service import Command, Moving, Service, Verdict
 from weft.telemetry import Log, Slot
 
-# A process drains for ten seconds, then writes down what it has: on a busy machine that takes some more. What is in
-# flight when it is killed is fetched again.
+# A process drains for ten seconds, then writes down what it has, and makes steps while it does (engine/loop/long_work).
+# What is in flight when it is killed is fetched again.
 STOP_S = 20.0
-# A process reads its frontier and its index before its first heartbeat: it may take so many times longer than later.
+# Python starts before the first heartbeat: on a busy machine that may take so many times longer than later pauses.
 FIRST_BEAT = 4
 POLICY = RestartPolicy(first_delay_s=0.2, max_failures=6, stop_grace_s=STOP_S)
 log = Log("weft.crawl.orchestrator")
@@ -49,6 +49,7 @@ class Process:
             policy=POLICY,
             judge=self._judged,
             on_start=self._started,
+            ending=lambda: steps_of(pulse_folder),
         )
 
     @property

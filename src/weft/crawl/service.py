@@ -57,12 +57,18 @@ class DeclaredCrawl:
             return Command(argv, quiet=True, keeps_words=True)
 
         service = Service(
-            self.name, command, health=self._health(), policy=POLICY, judge=_judged, environment=environment
-        )
+            self.name, command, health=self._health(), policy=POLICY, judge=_judged, environment=environment,
+            ending=self._ending,
+        )  # fmt: skip
         status = read_status(self.folder.status) if self.folder.exists() else None
         if status is not None and status.state in DONE_STATES:
             service.be_done()
         return service
+
+    def _ending(self) -> float:
+        """Changes while the crawl makes progress with its end, which reports what it does."""
+        status = read_status(self.folder.status)
+        return status.updated_at if status is not None and status.state == "draining" else 0.0
 
     def _health(self) -> HealthCheck:
         path = self.folder.status

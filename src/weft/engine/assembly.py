@@ -20,6 +20,7 @@ from weft.engine.loop.fetch_loop import Loop
 from weft.engine.loop.flight import Flight, most_in_flight
 from weft.engine.loop.halves import fetching, fused, parsers_of, reading
 from weft.engine.loop.handoff import Outlet
+from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.parser_loop import ParserLoop
 from weft.engine.loop.progress import CrawlProgress
@@ -61,12 +62,14 @@ class Parts:
         *,
         corpus_id: str,
         data_dirs: Sequence[Path],
-        pulse: Path,
+        work: LongWork,
         metrics: Path,
         peers: Collection[Peer] = (),
         is_divided: bool = False,
     ) -> None:
-        """`pulse` and `metrics` are folders; `is_divided`: the pages of each crawl lie in a folder of their own."""
+        """`metrics` is a folder; `is_divided`: the pages of each crawl lie in a folder of their own."""
+        self.work = work
+        work.begin("opening the store")
         self.config = config
         self.folder = data_dirs[0]
         self.slot = slot
@@ -84,15 +87,17 @@ class Parts:
             is_done=frontier.knows_finished(),
             is_divided=is_divided,
             step=self.step,
+            alive=work,
         )
         self.store = when_free(open_store)
-        self.suspects = Suspects(pulse, died_with_its_starter=progress.is_new_run)
+        self.suspects = Suspects(work.pulse, died_with_its_starter=progress.is_new_run)
         self.metrics = EngineMetrics(Metrics(metrics, slot, peers), config.log.metrics_update_s)
         self.crawls: dict[int, Any] = {}  # RunningCrawl, or what a product makes of it
         self._opened: OpenFrontier = frontier
 
     def _close_frontier(self) -> None:
         """The last step: what was stored is on the disk, and the frontier has been told of it."""
+        self.work.begin("closing the queue", state="draining")
         stats = self._opened.stats()
         self.progress.ends(stats)
         self.metrics.update(self.progress, stats, 0, now=True)
@@ -140,6 +145,7 @@ class Fetching(Parts):
 
     def start(self, owner: str, chores: Sequence[Chore] = (), **how: Any) -> Loop:
         """The loop, once crawls are recovered; `how`: see `Loop`."""
+        self.work.end()
         outlet, frontier = self.outlet, self._opened
         self.committer = Committer(frontier, self.store, self.step, outlet.spool.sync if outlet else lambda: None)
         self.loop = Loop(
@@ -151,6 +157,7 @@ class Fetching(Parts):
 
     def close(self) -> None:
         """When the loop has ended."""
+        self.work.begin("storing the last pages", state="draining")
         self.ways.shut()
         self.results.close()
         self.committer.close()
@@ -175,6 +182,7 @@ class Reading(Parts):
 
     def start(self, at_a_time: int, chores: Sequence[Chore] = ()) -> ParserLoop:
         """The loop, once crawls are recovered."""
+        self.work.end()
         self._committer = Committer(self._frontier, self.store, self.step)
         return ParserLoop(
             self._frontier, self._frontier, self._reader, self.round, self._parsing, self._committer, self.crawls,
@@ -185,6 +193,7 @@ class Reading(Parts):
     def close(self) -> None:
         """When the loop has ended."""
         self._parsing.close()
+        self.work.begin("storing the last pages", state="draining")
         self._committer.close()
         self.store.close()
         self._sweeper.sweep()

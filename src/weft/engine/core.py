@@ -31,9 +31,11 @@ from weft.engine.channel import Peer, Server
 from weft.engine.deadlines import Deadlines
 from weft.engine.extraction import extraction_of
 from weft.engine.limits import check_email, limits_of
+from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.revisits import GivenVisits, Revisits
 from weft.engine.loop.robots import RobotsBook
+from weft.engine.loop.suspects import Pulse
 from weft.engine.machine import open_clock
 from weft.engine.memory import check_memory, flight_within
 from weft.engine.model import Blocked, EndReason, Seeded, Standing, State, check_name
@@ -52,6 +54,7 @@ LOOK_EVERY_S = 0.5
 RECORD_EVERY_S = 2.0  # between two writes of running times and counts, which no commit waits for
 FORGET_ROWS = 500  # deleted in one turn
 FORGET_EVERY_S = 0.02
+FORGET_TOGETHER = 100  # crawls: tasks of a service are small, and end as fast as they begin
 SLOT = Slot(0, "engine")
 log = Log("weft.engine.core")
 
@@ -62,13 +65,15 @@ class Core:
     def __init__(self, data_dir: Path, shared: Mapping[str, Any], engine_id: str, run: str = "") -> None:
         self._shared = dict(shared)
         self._config = config = crawl_settings.config_of(self._shared)
-        self._frontier = EmbeddedFrontier(
-            data_dir / "frontier", config.politeness, machine=open_clock(config.politeness)
-        )
         self._progress = CrawlProgress(data_dir / "status.json", 0, run)
+        self._work = work = LongWork(Pulse(data_dir / "frontier" / SLOT.name), self._progress)
+        work.begin("opening the frontier")
+        self._frontier = EmbeddedFrontier(
+            data_dir / "frontier", config.politeness, machine=open_clock(config.politeness), alive=work
+        )
         self._parts = parts = Fetching(
             self._frontier, config, SLOT, self._progress, corpus_id=engine_id, data_dirs=[data_dir],
-            pulse=data_dir / "frontier" / SLOT.name, metrics=data_dir / "metrics", is_divided=True,
+            work=work, metrics=data_dir / "metrics", is_divided=True,
         )  # fmt: skip
         self._step, self._store, self._ways, self._results = parts.step, parts.store, parts.ways, parts.results
         self._books: dict[tuple[str, str], RobotsBook] = {}  # by user agent and trust (see `settings.trust_of`)
@@ -129,6 +134,11 @@ class Core:
         self._parts.close()
         self._progress.write("finished")
 
+    @property
+    def steps(self) -> int:
+        """Changes while long work makes progress."""
+        return self._work.pulse.steps
+
     def stop(self) -> None:
         """Claims nothing more, and ends when what is in flight has come home."""
         self._loop.drain()
@@ -138,7 +148,8 @@ class Core:
 
     def _recover(self) -> None:
         """Restores every crawl from index and journal."""
-        frontier, store = self._frontier, self._store
+        frontier, store, work = self._frontier, self._store, self._work
+        work.begin("counting what is stored")
         records = {number: (name, msgspec.msgpack.decode(data, type=Record)) for number, name, data in store.crawls()}
         there = frontier.kept_crawls()
         for number in there:
@@ -149,14 +160,15 @@ class Core:
         pages: dict[int, int] = {}
         by_site: dict[int, dict[str, int]] = {}
         self._with_rows = store.crawls_with_rows()
-        for number, (_, record) in records.items():
+        for number, (_, record) in work.each(records.items()):
             if record.state in (State.OPEN, State.RUNNING, State.PAUSED) and number in self._with_rows:
                 pages[number] = store.stats(0, crawl=number).pages
-                by_site[number] = pages_by_site(frontier, store, limits_of(self._configured(record)), crawl=number)
-        frontier.recover(
-            store.items_since(frontier.acknowledged), pages, by_crawl=by_site, alive=self._parts.suspects.beat
-        )
-        for number, (name, record) in records.items():
+                limits = limits_of(self._configured(record))
+                by_site[number] = pages_by_site(frontier, store, limits, work, crawl=number)
+        work.begin("restoring the queue")
+        frontier.recover(store.items_since(frontier.acknowledged), pages, by_crawl=by_site)
+        work.begin("restoring the crawls", len(records))
+        for number, (name, record) in work.each(records.items()):
             self._take_up(number, name, record, is_there=number in there)
         for number in set(there) - set(self._crawls):
             frontier.close_crawl(number)
@@ -164,13 +176,13 @@ class Core:
                 frontier.closed(number)
             else:
                 self._forgetting.append(number)
-        for row in store.repair():
+        for row in work.each(store.repair()):
             if row.crawl in self._crawls:
                 frontier.readmit(row.crawl, found_of(row))
         frontier.commit()
         store.readmitted()
         if frontier.unsure_of_links:
-            read_links_again(frontier, store, lambda row: self._crawls.get(row.crawl), 0, self._parts.suspects.beat)
+            read_links_again(frontier, store, lambda row: self._crawls.get(row.crawl), 0, work)
 
     def _take_up(self, number: int, name: str, record: Record, *, is_there: bool) -> None:
         if record.state is State.FORGOTTEN:
@@ -292,14 +304,14 @@ class Core:
 
     def _forget_some(self) -> None:
         """A piece of what is to be deleted: the frontier's lines first; the index, which knows of it, last."""
-        number = self._forgetting[0]
-        if not self._frontier.forget_crawl(number):
+        some = self._forgetting[:FORGET_TOGETHER]
+        if not self._frontier.forget_crawls(some):
             return
         self._step("lines-forgotten")
-        if self._store.forget_crawl(number, FORGET_ROWS):
+        if self._store.forget_crawls(some, FORGET_ROWS):
             self._step("crawl-forgotten")
-            self._forgetting.pop(0)
-            log.info("crawl forgotten", id=number)
+            del self._forgetting[: len(some)]
+            log.info("crawls forgotten", crawls=len(some), left=len(self._forgetting))
             if not self._forgetting:
                 return_free_memory()
 
@@ -530,14 +542,16 @@ class Core:
             self._end(self._crawls[number], EndReason.CANCELLED)
         return self._standing(number)
 
-    def forget(self, name: str, number: int | None = None) -> None:
-        """Deletes everything of it, in pieces; from now on the name is free.
+    def forget(self, crawls: Sequence[tuple[str, int]]) -> None:
+        """Deletes everything of some crawls, in pieces; from now on their names are free.
 
-        `number`: which crawl is meant, where the command may come a second time.
+        Each is given with its number: the command may come a second time, and the name be another crawl's then.
         """
-        if number is not None and self._names.get(name) != number:
-            return
-        number = self._known(name)
+        for name, number in crawls:
+            if self._names.get(check_name(name)) == number:
+                self._forget(name, number)
+
+    def _forget(self, name: str, number: int) -> None:
         if number in self._crawls:
             self._end(self._crawls[number], EndReason.CANCELLED)
         record = self._ended.pop(number)

@@ -168,7 +168,7 @@ class Engine:
     def forget(self, name: str) -> None:
         """Deletes everything of a crawl; one that runs is cancelled first. The name is free at once."""
         number = self.standing(name).id
-        self._call("forget", name=name, number=number)
+        self._call("forget", crawls=[(name, number)])
 
     def standing(self, name: str) -> Standing:
         """How a crawl stands."""

@@ -101,21 +101,22 @@ class Parent:
     """Sees the end of the parent on a thread of its own, however busy the engine is.
 
     What starts is killed, which costs nothing that a start does not repeat; what runs is asked to end, and killed if
-    it has not when the grace is over.
+    it has not when the grace is over, and makes no progress any more.
     """
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
         self._stop: Callable[[], None] | None = None
+        self._steps: Callable[[], int] = lambda: 0
         threading.Thread(target=self._watch, name="parent", daemon=True).start()
 
     def fileno(self) -> int:
         """Readable when the parent has gone."""
         return self._pipe
 
-    def ends(self, stop: Callable[[], None]) -> None:
-        """From now on there is an engine that can be asked to end."""
-        self._stop = stop
+    def ends(self, stop: Callable[[], None], steps: Callable[[], int]) -> None:
+        """From now on there is an engine that can be asked to end; `steps` change while it makes progress with that."""
+        self._stop, self._steps = stop, steps
 
     def _watch(self) -> None:
         poll = select.poll()
@@ -123,7 +124,10 @@ class Parent:
         poll.poll()
         if self._stop is not None:
             self._stop()
-            time.sleep(GRACE_S)
+            before = -1
+            while before != (now := self._steps()):
+                before = now
+                time.sleep(GRACE_S)
         os._exit(1)
 
 
@@ -135,7 +139,7 @@ def run(order: HostOrder, parent: Parent) -> None:
     log_to_file(log_dir, SLOT, config.log.log_level)
     log.always("process started", pid=os.getpid(), engine=identity.engine_id, weft=__version__)
     core = when_free(lambda: Core(data_dir, order.shared, identity.engine_id))
-    parent.ends(core.stop)
+    parent.ends(core.stop, lambda: core.steps)
     gc.freeze()
     gc.enable()
     gc.set_threshold(*GC_THRESHOLDS)

@@ -15,14 +15,14 @@ from pathlib import Path
 from weft.engine.channel import Connection, Gone
 from weft.engine.core import SLOT
 from weft.engine.host import HostOrder
-from weft.engine.loop.suspects import pulse
+from weft.engine.loop.suspects import pulse, steps_of
 from weft.errors import BadInput, Busy, WeftError
 from weft.supervise.child import RestartPolicy
 from weft.supervise.process import Exit
 from weft.supervise.service import Ask, Command, HealthCheck, Moving, Service, Verdict
 
 LOOK_S = 0.05
-START_S = 120.0  # a frontier of many millions of URLs takes its time
+START_S = 120.0  # without progress: a frontier of many millions of URLs takes its time
 STUCK_S = 30.0
 STOP_S = 15.0
 REFUSED = 2
@@ -51,6 +51,7 @@ def engine_service(
     return Service(
         "engine", command, health=health or moving, policy=policy,
         ask=Ask.CLOSE_INPUT, judge=judge or _judged, on_start=on_start, environment=environment,
+        ending=lambda: steps_of(pulse_folder(order)),
     )  # fmt: skip
 
 
@@ -64,6 +65,7 @@ class EngineKeeper:
 
     def __init__(self, order: HostOrder, socket: Path) -> None:
         self._socket = socket
+        self._pulse = pulse_folder(order)
         self._pids: set[int] = set()
         self._service = engine_service(order, on_start=self._started)
         self._stopping = threading.Event()
@@ -85,9 +87,12 @@ class EngineKeeper:
         return pid in self._pids
 
     def ready(self, timeout_s: float) -> Connection:
-        """A connection, as soon as the process listens; raises why it will not."""
-        until = time.monotonic() + timeout_s
+        """A connection, as soon as the process listens; raises why it will not, or that it made no progress with its
+        start for so long."""
+        until, before = time.monotonic() + timeout_s, (0, 0)
         while True:
+            if (now := pulse(self._pulse)) != before:
+                until, before = time.monotonic() + timeout_s, now
             try:
                 return Connection(self._socket)
             except Gone as gone:

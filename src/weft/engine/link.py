@@ -150,12 +150,11 @@ class EngineLink:
         """Ends a crawl now."""
         return msgspec.convert(await self.call("cancel", name=name), Standing)
 
-    async def forget(self, name: str) -> bool:
-        """Deletes everything of a crawl; False if there is none."""
-        found = await self.find(name)
-        if found is not None:
-            await self.call("forget", name=name, number=found.id)
-        return found is not None
+    async def forget(self, names: Sequence[str]) -> None:
+        """Deletes everything of some crawls; those that are not there are left out."""
+        crawls = [(name, standing.id) for name, standing in (await self.standings(names)).items()]
+        if crawls:
+            await self.call("forget", crawls=crawls)
 
     async def blocked(self) -> list[Blocked]:
         """The sites whose breakers are open."""

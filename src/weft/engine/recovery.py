@@ -19,10 +19,11 @@ from weft.engine.crawls import RunningCrawl
 from weft.engine.extraction import extraction_of
 from weft.engine.limits import limits_of
 from weft.engine.loop.leads import Leads
+from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.robots import RobotsBook
 from weft.engine.ways import Ways
 from weft.frontier.admission import Rules
-from weft.frontier.contract import CrawlLimits, Frontier
+from weft.frontier.contract import CrawlLimits, Frontier, Stored
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import POD_SHIFT, Found, Reason, Row
 from weft.store.errors import StoreError
@@ -31,6 +32,7 @@ from weft.telemetry import Log, Slot
 
 WAIT_S, SETTLE_S = 0.1, 60.0
 TOGETHER = 1000  # stored pages whose links are let in with one commit
+LINKS_READ = "links_read"  # a note: the links of stored pages up to this item were let in
 log = Log("weft.engine.recovery")
 
 
@@ -41,7 +43,7 @@ class Readmitting(Frontier, Protocol):
 
     def readmit(self, crawl: int, found: Found) -> None: ...
 
-    def readmit_once(self, crawl: int, name: str, what: str, lost: Iterable[tuple[int, Found]]) -> None: ...
+    def readmit_once(self, crawl: int, name: str, what: str, stored: Stored, *, continues: bool = False) -> None: ...
 
     def note(self, name: str, value: str | None = None) -> str: ...
 
@@ -58,7 +60,6 @@ class Recovering(OpenFrontier, Readmitting, Protocol):
         by_key: Mapping[str, int] | None = None,
         *,
         batch: int = 0,
-        alive: Callable[[], None] = ...,
     ) -> int: ...
 
 
@@ -93,14 +94,17 @@ def take_up(
     `learn_scope` extends the rules by seeds that are not among `seeds`; `restore_links` brings back what the frontier
     may have lost of the links of stored pages.
     """
-    config, store, progress = parts.config, parts.store, parts.progress
+    config, store, progress, work = parts.config, parts.store, parts.progress, parts.work
     limits, own = limits_of(config), f"{parts.slot.name}."
+    work.begin("counting what is stored")
     number = frontier.open_crawl(name, limits)
     stats = store.stats(0, own)
     progress.take_up(stats)
     late = store.items_since(frontier.acknowledged)
-    by_site = pages_by_site(frontier, store, limits, slots=own)
-    frontier.recover(late, {number: stats.pages}, by_site, batch=store.durable, alive=parts.suspects.beat)
+    by_site = pages_by_site(frontier, store, limits, work, slots=own)
+    work.begin("restoring the queue")
+    frontier.recover(late, {number: stats.pages}, by_site, batch=store.durable)
+    work.begin("restoring the scope")
     year, extensions = datetime.now(UTC).year, frontier.scope_extensions(number)
     rules = Rules(config.scope, seeds, this_year=year, extensions=extensions)
     learn_scope(rules)
@@ -118,6 +122,7 @@ def take_up(
         extraction=extraction_of(config.extract),
         origins=origins,
     )
+    work.begin("looking for lost pages")
     lost, read_back = queue_lost(frontier, store, number, parts.slot, parts.step), store.read_back
     progress.repaired("lost_pages", lost)
     progress.repaired("rows_read_back", read_back)
@@ -128,12 +133,12 @@ def take_up(
 
 
 def pages_by_site(
-    frontier: Readmitting, store: PageStore, limits: CrawlLimits, *, slots: str = "", crawl: int = 0
+    frontier: Readmitting, store: PageStore, limits: CrawlLimits, work: LongWork, *, slots: str = "", crawl: int = 0
 ) -> Counter[str]:
     """How many pages each site has given, where a limit counts them."""
     counts: Counter[str] = Counter()
     if limits.max_pages_per_domain is not None:
-        for host, pages in store.stats(sys.maxsize, slots, crawl).hosts:
+        for host, pages in work.each(store.stats(sys.maxsize, slots, crawl).hosts):
             counts[frontier.key_of(f"http://{host}/")] += pages
     return counts
 
@@ -143,7 +148,8 @@ def queue_lost(frontier: Readmitting, store: PageStore, crawl: int, slot: Slot, 
     lost = store.repair()
     if lost:
         name = f"lost:{slot.name}"
-        frontier.readmit_once(crawl, name, store.lost_name(), ((row.item, found_of(row)) for row in lost))
+        again = [(row.item, found_of(row)) for row in lost]
+        frontier.readmit_once(crawl, name, store.lost_name(), lambda after: (one for one in again if one[0] > after))
         frontier.commit()
         step("lost-queued")
         store.readmitted()
@@ -153,7 +159,7 @@ def queue_lost(frontier: Readmitting, store: PageStore, crawl: int, slot: Slot, 
     return len(lost)
 
 
-def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, alive: Callable[[], None]) -> int:
+def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, work: LongWork) -> int:
     """Lets in once more what stored pages lead to whose ends a server has lost: it may have lost their links, too.
 
     All processes of the pod restore the pages' own URLs first: the links of one may lead to a page of
@@ -161,18 +167,19 @@ def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, alive: Ca
     Returns how many pages there were.
     """
     wanted = set(frontier.lost_ends)
-    rows = [row for row in store.rows() if row.item in wanted] if wanted else []
+    rows = [row for row in work.each(store.rows()) if row.item in wanted] if wanted else []
     frontier.restore_stored(crawl.number, ((row.url, row.depth, row.item) for row in rows))
     until = time.monotonic() + SETTLE_S
     while not frontier.settled() and time.monotonic() < until:
-        alive()
+        work.pulse.beat()
         time.sleep(WAIT_S)
     if not rows:
         return 0
     log.warning("the server has lost ends of pages: their links are read again", pages=len(rows))
     leads = Leads(frontier, store)
-    known = ((row.item, row.url, row.depth) for row in rows)
-    leads.expand_readable(crawl, known, {row.item: row.hops for row in rows})
+    for row in rows:
+        leads.expand_readable(crawl, [(row.item, row.url, row.depth)], {row.item: row.hops})
+        work()
     for row in rows:
         if row.error == "noindex":
             frontier.readmit(crawl.number, Found(row.url, row.depth, row.parent))
@@ -188,33 +195,41 @@ def read_links_again(
     store: PageStore,
     crawl_of: Callable[[Row], RunningCrawl | None],
     pod: int,
-    alive: Callable[[], None],
+    work: LongWork,
 ) -> tuple[int, int]:
     """Lets in what stored pages lead to: after a power cut that of the last ones, for a new frontier of all.
 
     A page that cannot be read, or is not kept, is visited again; for a new frontier one page of each origin as
     well, since sitemaps are asked for with the pages of an origin, and are not stored. Returns how many pages were
-    read, and how many are visited again.
+    read, and how many are visited again. A kill costs the last TOGETHER of them: how far it is, is noted.
     """
     log.warning("the frontier has lost URLs: the links of stored pages are read again", all=frontier.is_new)
-    for row in _unsure_rows(frontier, store, pod):
+    total = store.stats(0).rows if frontier.is_new else 0
+    work.begin("restoring the URLs of stored pages", total)
+    for row in work.each(_unsure_rows(frontier, store, pod)):
         if (crawl := crawl_of(row)) is not None:
             frontier.restore_stored(crawl.number, [(found_of(row), row.item)])
     leads, origins, again, count = Leads(frontier, store), set[tuple[int, str]](), 0, 0
-    for row in _unsure_rows(frontier, store, pod):
+    done = int(frontier.note(LINKS_READ) or 0)
+    work.begin("reading the links of stored pages", total)
+    for row in work.each(_unsure_rows(frontier, store, pod)):
         if (crawl := crawl_of(row)) is None:
             continue
-        count += 1
         origin = crawl.number, urls.origin_of(row.url)
         is_first = frontier.is_new and bool(row.warc_file) and origin not in origins
         if is_first:
             origins.add(origin)
+        if row.item <= done:
+            continue
+        count += 1
         if is_first or not _lead_on(leads, crawl, row):
             again += 1
             frontier.readmit(crawl.number, found_of(row))
+        work()
         if count % TOGETHER == 0:
+            frontier.note(LINKS_READ, str(row.item))
             frontier.commit()
-            alive()
+    frontier.note(LINKS_READ, "0")
     frontier.links_are_known()
     log.warning("the links of stored pages are known again", pages=count, visited_again=again)
     return count, again

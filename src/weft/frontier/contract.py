@@ -58,6 +58,10 @@ class PageLinks(Struct, frozen=True, gc=False):
         return [Found(url, self.depth, self.parent, offsite=self.offsite) for url in self.urls]
 
 
+# What is to be queued again: given an item, those stored after it, each with its item, in the order of the items.
+Stored = Callable[[int], Iterable[tuple[int, Found]]]
+
+
 class Ended(Struct, frozen=True, gc=False):
     """A transfer that is over."""
 

@@ -32,7 +32,7 @@ import sqlite3
 import zlib
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -40,6 +40,7 @@ from typing import Any, cast
 import msgspec
 from isal import isal_zlib
 
+from weft.alive import Alive, silent, watch
 from weft.errors import BadInput, Damaged, is_damage, writing
 from weft.frontier.mark import Mark
 
@@ -61,7 +62,9 @@ CREATE TABLE IF NOT EXISTS crawls (number INTEGER PRIMARY KEY, record BLOB);
 CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, crawl INTEGER NOT NULL, admitted BLOB, done BLOB);
 CREATE INDEX IF NOT EXISTS journal_by_crawl ON journal (crawl);
 CREATE TABLE IF NOT EXISTS retries (item INTEGER PRIMARY KEY, attempt INTEGER, wall REAL, crawl INTEGER);
+CREATE INDEX IF NOT EXISTS retries_by_crawl ON retries (crawl);
 CREATE TABLE IF NOT EXISTS aside (item INTEGER PRIMARY KEY, crawl INTEGER, record BLOB);
+CREATE INDEX IF NOT EXISTS aside_by_crawl ON aside (crawl);
 CREATE TABLE IF NOT EXISTS cookies (place TEXT PRIMARY KEY, crawl INTEGER, record BLOB);
 CREATE INDEX IF NOT EXISTS cookies_by_crawl ON cookies (crawl);
 CREATE TABLE IF NOT EXISTS sites (key TEXT PRIMARY KEY, record BLOB) WITHOUT ROWID;
@@ -75,18 +78,21 @@ CREATE INDEX IF NOT EXISTS refusals_by_crawl ON refusals (crawl);
 CREATE TABLE IF NOT EXISTS sitemaps (site TEXT PRIMARY KEY, count INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS left_sitemaps (
     url TEXT PRIMARY KEY, crawl INTEGER, depth INTEGER, hops INTEGER, about TEXT) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS left_sitemaps_by_crawl ON left_sitemaps (crawl);
 """
 
 
 class Journal:
     """The frontier's file. Changes are buffered, and written in one transaction by `commit`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, alive: Alive = silent) -> None:
+        """`alive` is called from inside long statements."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path = path
         check_size(path)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        watch(self._db, alive)
         self._mark = Mark(mark_of(path))
         self._admitted: dict[int, list[bytes]] = defaultdict(list)  # lines, by crawl
         self._lines = 0
@@ -295,28 +301,30 @@ class Journal:
             for _ in blobs:
                 pass
 
-    def forget(self, crawl: int, at_most: int) -> bool:
-        """Deletes a part of what is kept of a crawl; True when nothing is left. What it had must be committed."""
+    def forget(self, crawls: Sequence[int], at_most: int) -> bool:
+        """Deletes a part of what is kept of some crawls; True when nothing is left. What they had must be committed."""
         with self._transaction():
             last = sealed(msgspec.msgpack.encode(self.last_seq()))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('last_seq', ?)", (last,))
             self._has_forgotten = True
-            which = "SELECT rowid FROM {} WHERE crawl = ? LIMIT ?"
-            gone = 0
-            for table in ("journal", "retries", "aside", "cookies", "refusals"):
-                sql = f"DELETE FROM {table} WHERE rowid IN ({which.format(table)})"  # noqa: S608
-                gone += self._db.execute(sql, (crawl, at_most)).rowcount
-            gone += self._db.execute("DELETE FROM sitemaps WHERE site LIKE ?", (f"{crawl} %",)).rowcount
-            self._db.execute("DELETE FROM left_sitemaps WHERE crawl = ?", (crawl,))
-            if not gone:
-                self._db.execute("DELETE FROM crawls WHERE number = ?", (crawl,))
-            for name in (f"scope:{crawl}", f"recrawl:{crawl}"):
-                self._db.execute("DELETE FROM meta WHERE name = ?", (name,))
-        if gone:
-            return False
+            gone = sum(self._forget_some(table, key, crawls, at_most) for table, key in _OF_CRAWLS.items())
+            for crawl in crawls:
+                # The key begins with the crawl's number and a space; `!` is the character after that.
+                first, end = f"{crawl} ", f"{crawl}!"
+                gone += self._db.execute("DELETE FROM sitemaps WHERE site >= ? AND site < ?", (first, end)).rowcount
+                if not gone:
+                    self._db.execute("DELETE FROM crawls WHERE number = ?", (crawl,))
+                for name in (f"scope:{crawl}", f"recrawl:{crawl}"):
+                    self._db.execute("DELETE FROM meta WHERE name = ?", (name,))
         with undamaged(self.path), writing(self.path):
-            self._db.executescript("PRAGMA incremental_vacuum")  # `execute` would take one step of it: one page
-        return True
+            # `execute` would take one step of it: one page.
+            self._db.executescript(f"PRAGMA incremental_vacuum({GIVEN_BACK})")
+        return not gone
+
+    def _forget_some(self, table: str, key: str, crawls: Sequence[int], at_most: int) -> int:
+        listed = ",".join(map(str, crawls))
+        which = f"SELECT {key} FROM {table} WHERE crawl IN ({listed}) LIMIT ?"  # noqa: S608
+        return self._db.execute(f"DELETE FROM {table} WHERE {key} IN ({which})", (at_most,)).rowcount  # noqa: S608
 
     def last_seq(self) -> int:
         """The number of the journal's last line, which is used once, also when the line is forgotten."""
@@ -455,6 +463,14 @@ def sync_log(database: Path) -> None:
             os.close(fd)
 
 
+_OF_CRAWLS = {
+    "journal": "seq",
+    "retries": "item",
+    "aside": "item",
+    "cookies": "place",
+    "refusals": "rowid",
+    "left_sitemaps": "url",
+}  # tables with a column for the crawl, and their keys
 _KEYS = {
     "meta": "name",
     "crawls": "number",

@@ -34,6 +34,7 @@ from zlib import crc32
 from msgspec import Struct, msgpack
 from xxhash import xxh3_64_hexdigest
 
+from weft.alive import Alive, silent
 from weft.errors import DiskFull, writing
 from weft.frontier.contract import RobotsRecord
 from weft.telemetry import Log
@@ -42,6 +43,7 @@ ROTATE_BYTES = 256 * 1024 * 1024
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TORN = b"\0\n"  # ends a line that was left half written: no whole line holds a NUL
 _LONGEST_LINE = 64 * 1024
+_PIECE = 1000  # lines between two signs of life
 _SUM_BYTES = 10  # with the tab before it and the end of the line
 _ENDS_LIKE_A_SUM = re.compile(rb"\t[0-9a-f]{8}\n\Z").search
 _ROUNDING_S = 1e-3  # more than what writing a time down to the microsecond may change
@@ -166,7 +168,7 @@ class Recent(Struct):
     unsure_at: float | None = None
 
 
-def last_requests(folder: Path, not_before: float, now: float) -> Recent:
+def last_requests(folder: Path, not_before: float, now: float, alive: Alive = silent) -> Recent:
     """The sites' last requests. Those that ended before `not_before` (monotonic) may be left out."""
     started: dict[int, tuple[str, float]] = {}
     running: dict[str, int] = {}
@@ -174,7 +176,9 @@ def last_requests(folder: Path, not_before: float, now: float) -> Recent:
     last = recent.ended
     hidden = False  # a line since the last opening could not be read
     is_of_this_boot = True  # where a rotated file does not tell: else it would be too old to matter
-    for event in _recent_lines(folder, not_before):
+    for number, event in enumerate(_recent_lines(folder, not_before)):
+        if number % _PIECE == 0:
+            alive()
         if event is None:
             recent.unreadable += 1
             hidden = True

@@ -47,7 +47,8 @@ ORPHANS_S = 5.0
 EXPIRY_S = 10.0
 ENGINE_S = 1.0  # the engine may take so long for an answer before others' deadlines are looked at
 OVERDUE_S = 2.5  # past a deadline that the engine has not kept: it is dead or stuck
-DELETED_AT_ONCE = 50
+DELETED_AT_ONCE = 100
+CLEANUP_SHARE = 0.1  # of the retention: tasks are kept so much longer at most
 log = Log("weft.jobs.runner")
 
 
@@ -85,8 +86,8 @@ class Crawling(Protocol):
     async def cancel(self, name: str) -> Standing:
         """Ends a crawl now."""
 
-    async def forget(self, name: str) -> bool:
-        """Deletes everything of a crawl."""
+    async def forget(self, names: Sequence[str]) -> None:
+        """Deletes everything of some crawls."""
 
 
 class Runner:
@@ -121,6 +122,8 @@ class Runner:
         self._slots = {Lane.TASK: jobs.max_tasks, Lane.SCRAPE: jobs.max_scrapes, Lane.SITE: jobs.max_sites}
         self._per_owner = {Lane.TASK: jobs.max_tasks_per_key}
         self._next = dict.fromkeys(("standings", "waiting", "sites", "orphans", "expiry", "cleanup"), 0.0)  # monotonic
+        # What is kept for a minute must not lie there for an hour because nobody looks.
+        self._cleanup_s = min(jobs.cleanup_s, jobs.retention_hours * 3600 * CLEANUP_SHARE)
 
     @property
     def is_holder(self) -> bool:
@@ -204,7 +207,7 @@ class Runner:
             await self._expire()
         if self._is_time("orphans", ORPHANS_S):
             await self._end_orphans()
-        if self._is_time("cleanup", self._jobs.cleanup_s):
+        if self._is_time("cleanup", self._cleanup_s):
             await self._sites_looked_at()  # the report of a site's run is made of what may be deleted
             await self._clean_up()
 
@@ -395,19 +398,23 @@ class Runner:
                     log.info("a crawl without a task", crawl=standing.name)
                     await self._engine.cancel(standing.name)
                     if task is None:
-                        await self._engine.forget(standing.name)
+                        await self._engine.forget([standing.name])
         except Gone:
             self._next["orphans"] = 0.0
 
     async def _clean_up(self) -> None:
-        """Deletes tasks that were kept for long enough: the crawl first, or a kill would leave one without a row."""
+        """Deletes tasks that were kept for long enough: the crawls first, or a kill would leave one without a row.
+        Some of them: other work comes in between, and the next turn continues."""
         before = self._clock() - self._jobs.retention_hours * 3600
         try:
-            while tasks := await asyncio.to_thread(self._store.finished_since, before, DELETED_AT_ONCE):
-                for task in tasks:
-                    await self._engine.forget(task.id)
-                    await asyncio.to_thread(self._store.delete, task.id, fence=self._fence())
+            tasks = await asyncio.to_thread(self._store.finished_since, before, DELETED_AT_ONCE)
+            if tasks:
+                ids = [task.id for task in tasks]
+                await self._engine.forget(ids)
+                await asyncio.to_thread(self._store.delete, *ids, fence=self._fence())
                 log.info("tasks deleted", tasks=len(tasks))
+            if len(tasks) == DELETED_AT_ONCE:
+                self._next["cleanup"] = 0.0
         except Gone:
             self._next["cleanup"] = time.monotonic() + EXPIRY_S
 

@@ -80,7 +80,7 @@ def _engine_health(order: HostOrder) -> HealthCheck:
         report = moving(pid)
         if report.health is Health.HEALTHY and pid not in answered:
             if not _listens(path, pid):
-                return Report(Health.STARTING, "it does not listen yet")
+                return Report(Health.LOADING, "it restores its crawls")  # for as long as its heart beats
             answered.add(pid)
         return report
 

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from weft import urls
+from weft.alive import Alive, silent
 from weft.errors import BadInput
 from weft.records import Row
 from weft.store import text
@@ -34,8 +35,10 @@ TOGETHER = 1000  # URLs whose visits are read at a time
 class Corpus:
     """The reading side of a page store. Indexes are opened as they are found, and stay open."""
 
-    def __init__(self, data_dirs: Sequence[Path]) -> None:
+    def __init__(self, data_dirs: Sequence[Path], alive: Alive = silent) -> None:
+        """`alive` is called from inside long statements."""
         self._data_dirs = list(data_dirs)
+        self._alive = alive
         for folder in self._data_dirs:
             if folder.exists() and not folder.is_dir():
                 raise BadInput(f"data dir {folder} is a file: name the folder that holds the crawl")
@@ -231,7 +234,7 @@ class Corpus:
         return [self._open[path] for path in paths if path in self._open]
 
     def _add(self, path: Path, facts: dict[str, object]) -> None:
-        index = IndexReader(path)
+        index = IndexReader(path, alive=self._alive)
         if index.begun(facts):
             self._open[path] = index
         else:

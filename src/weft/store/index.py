@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from weft.alive import Alive, silent, watch
 from weft.records import PastVisit, Row
 from weft.store import schema
 from weft.store.errors import DamagedIndex, StoreError, reading, writing
@@ -87,16 +88,24 @@ class Numbers:
 class Index:
     """The writer's side of one index."""
 
-    def __init__(self, path: Path, facts: Mapping[str, object], numbers: Numbers | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        facts: Mapping[str, object],
+        numbers: Numbers | None = None,
+        alive: Alive = silent,
+    ) -> None:
         """Makes the index where there is none; `facts` are what the crawl is known by, and must not change.
 
-        `numbers` are shared by the indexes of all data dirs.
+        `numbers` are shared by the indexes of all data dirs. `alive` is called from inside long statements.
         """
         self.path = path
+        self._alive = alive
         self._numbers = numbers or Numbers()
         self._sync_db: sqlite3.Connection | None = None
         with writing(path):
             self._db = _connect(path, timeout=30)
+        watch(self._db, alive)
         try:
             with writing(path):
                 self._prepare(facts)
@@ -177,18 +186,19 @@ class Index:
         """The crawls of an engine: number, name and record."""
         return [(number, name, bytes(record)) for number, name, record in self._all("SELECT * FROM crawls")]
 
-    def forget(self, crawl: int, at_most: int) -> bool:
-        """Deletes some of a crawl's rows; True when none is left."""
+    def forget(self, crawls: Sequence[int], at_most: int) -> bool:
+        """Deletes some rows of these crawls; True when none is left."""
         self._give_back()
-        items = "SELECT item FROM pages WHERE crawl = ? LIMIT ?"
+        items = f"SELECT item FROM pages WHERE crawl IN ({','.join(map(str, crawls))}) LIMIT ?"  # noqa: S608
         with writing(self.path), _transaction(self._db):
-            found = self._all(f"SELECT url_hash, item FROM pages WHERE item IN ({items})", crawl, at_most)  # noqa: S608
-            self._db.executemany("DELETE FROM lookup WHERE url_hash = ? AND item = ?", found)
-            self._db.executemany("DELETE FROM pages WHERE item = ?", [(item,) for _, item in found])
-            if found or self._forget_visited(crawl, at_most):
+            rows = self._all(f"SELECT url_hash, item FROM pages WHERE item IN ({items})", at_most)  # noqa: S608
+            self._db.executemany("DELETE FROM lookup WHERE url_hash = ? AND item = ?", rows)
+            self._db.executemany("DELETE FROM pages WHERE item = ?", [(item,) for _, item in rows])
+            visited = sum(self._forget_visited(crawl, at_most) for crawl in crawls)
+            if rows or visited:
                 return False
-            self._db.execute("DELETE FROM tally WHERE crawl = ?", (crawl,))
-            self._db.execute("DELETE FROM changes WHERE crawl = ?", (crawl,))
+            for table in ("tally", "changes"):
+                self._db.executemany(f"DELETE FROM {table} WHERE crawl = ?", [(crawl,) for crawl in crawls])  # noqa: S608
             return True
 
     def _forget_visited(self, crawl: int, at_most: int) -> bool:
@@ -214,12 +224,16 @@ class Index:
                 found[visit.url] = visit
         return {url: found[url] for url in hashes.values() if url in found}
 
-    def forget_files(self, crawl: int) -> None:
-        """The files are gone, and with them the crawl; what its rows took up goes back to the disk."""
+    def forget_files(self, crawls: Sequence[int]) -> None:
+        """The files are gone, and with them the crawls; what their rows took up goes back to the disk."""
         with writing(self.path), _transaction(self._db):
-            self._db.execute("DELETE FROM files WHERE crawl = ?", (crawl,))
-            self._db.execute("DELETE FROM crawls WHERE number = ?", (crawl,))
-            self._numbers.forget(crawl)
+            # Its files lie in the folder of its number; `0` is the character after the slash. There is an index on
+            # names, and none on crawls.
+            folders = [(f"{crawl}/", f"{crawl}0") for crawl in crawls]
+            self._db.executemany("DELETE FROM files WHERE name >= ? AND name < ?", folders)
+            self._db.executemany("DELETE FROM crawls WHERE number = ?", [(crawl,) for crawl in crawls])
+            for crawl in crawls:
+                self._numbers.forget(crawl)
         self._give_back()
 
     def _give_back(self) -> None:
@@ -347,6 +361,9 @@ class Index:
         if self._sync_db is None:
             self._sync_db = _connect(self.path, timeout=0.25)
             _tune(self._sync_db)
+        # Only the last time it is the process's main thread that waits: from another thread a heartbeat would hide
+        # that the main one is stuck.
+        watch(self._sync_db, self._alive if last else None)
         if self._rows - self._folded >= (1 if last else max(FOLD_ROWS, self._folded // 20)):
             self._fold(self._sync_db)
         if log_bytes > CHECKPOINT_BYTES:

@@ -18,6 +18,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from weft import urls
+from weft.alive import Alive, silent
 from weft.errors import BadInput
 from weft.records import FetchResult, PastVisit, Row
 from weft.store import schema, warc_file
@@ -41,11 +42,11 @@ class PageStore:
     has returned `batch + 1` or more; what is added between `write` and `commit` is committed one batch later.
     """
 
-    def __init__(self, data_dirs: Sequence[Path], shards: list[Shard], maker: RecordMaker) -> None:
+    def __init__(self, data_dirs: Sequence[Path], shards: list[Shard], maker: RecordMaker, alive: Alive) -> None:
         """Use `open`."""
         self._shards = shards
         self._maker = maker
-        self._corpus = Corpus(data_dirs)
+        self._corpus = Corpus(data_dirs, alive)
         self.read_back = 0  # rows that the index had lost and were restored from the WARC files
         self._sync_lock = threading.Lock()
         self._attempts = self.batch = self.durable = 0
@@ -70,6 +71,7 @@ class PageStore:
         rotate_bytes: int = warc_file.ROTATE_BYTES,
         is_divided: bool = False,
         step: Callable[[str], None] = lambda _: None,
+        alive: Alive = silent,
     ) -> PageStore:
         """Opens the store, for reading or as the one writer of a slot, and repairs what a crash left.
 
@@ -77,14 +79,15 @@ class PageStore:
         the frontier: an index that ends before it has lost rows. They are restored from the WARC files if `is_done`
         can tell which items the frontier has finished; else the store does not open. `is_checked`: a reader need
         not compare the WARC files with the indexes, since a writer that runs has. `step` is called with the name of
-        each step between two durable writes, for tests that kill the process there.
+        each step between two durable writes, for tests that kill the process there; `alive` for each piece of what
+        grows with the crawl, by the thread that does it.
         """
         folders = [Path(folder) for folder in data_dirs]
         if not folders:
             raise BadInput("a page store needs at least one data dir")
         maker = RecordMaker()
         if read_only:
-            return cls._reading(folders, maker, is_checked)
+            return cls._reading(folders, maker, is_checked, alive)
         warc_file.check_slot(slot)
         _refuse_missing([schema.path_of(folder, slot) for folder in folders], acknowledged)
         names = (warc_file.name_of(crawl_id, slot, serial) for serial in count(_next_serial(folders)))
@@ -94,8 +97,8 @@ class PageStore:
         try:
             for place, folder in enumerate(folders):
                 facts = {"crawl_id": crawl_id, "data_dirs": len(folders), "data_dir": place}
-                shards.append(Shard(folder, slot, facts, files, step, numbers))
-            store = cls(folders, shards, maker)
+                shards.append(Shard(folder, slot, facts, files, step, numbers, alive))
+            store = cls(folders, shards, maker, alive)
             store._numbers = numbers
             store._keeps_warc, store.keeps_text = "warc" in keep, "text" in keep
             on_disk = [warc_file.files_of(folder / "warc", crawl_id, slot) for folder in folders]
@@ -107,8 +110,8 @@ class PageStore:
             raise
 
     @classmethod
-    def _reading(cls, folders: list[Path], maker: RecordMaker, is_checked: bool) -> PageStore:
-        store = cls(folders, [], maker)
+    def _reading(cls, folders: list[Path], maker: RecordMaker, is_checked: bool, alive: Alive) -> PageStore:
+        store = cls(folders, [], maker, alive)
         if not is_checked:
             store._corpus.check()
         if store._corpus.is_empty():
@@ -235,8 +238,11 @@ class PageStore:
 
     def forget_crawl(self, crawl: int, at_most: int = 500) -> bool:
         """Deletes a part of what a crawl has; True when nothing is left of it."""
-        left = [shard for shard in self._shards if not shard.forget_crawl(crawl, at_most)]
-        return not left
+        return self.forget_crawls([crawl], at_most)
+
+    def forget_crawls(self, crawls: Sequence[int], at_most: int = 500) -> bool:
+        """The same for several, in a few transactions: most of what a small one costs are those."""
+        return sum(shard.forget_crawls(crawls, at_most) for shard in self._shards) == len(self._shards)
 
     def numbered(self, crawl: int, after: int, limit: int) -> list[tuple[int, Row]]:
         """A crawl's rows after a number, in the order of their numbers."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from weft.alive import Alive, silent, watch
 from weft.errors import BadInput
 from weft.records import Row
 from weft.store import schema
@@ -93,10 +94,12 @@ EVERY = Where()
 class IndexReader:
     """The reader's side of one index."""
 
-    def __init__(self, path: Path, *, whole: bool = True) -> None:
-        """`whole`: refuse an index that was cut; else it is read as far as possible."""
+    def __init__(self, path: Path, *, whole: bool = True, alive: Alive = silent) -> None:
+        """`whole`: refuse an index that was cut; else it is read as far as possible. `alive` is called from inside
+        long statements."""
         self.path = path
         self._db = _connect(path, whole)
+        watch(self._db, alive)
         self._is_current = False  # as far as known: of this Weft's layout
 
     def begun(self, facts: Mapping[str, object]) -> bool:

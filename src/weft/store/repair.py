@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from weft.alive import Alive, silent
 from weft.store import row_field, schema
 from weft.store.errors import StoreError, writing
 from weft.store.index import FileState, Index
@@ -34,22 +35,26 @@ class Tail:
     next_batch: Callable[[], int]
 
 
-def repair(index: Index, folder: Path, durable: int, tail: Tail | None = None) -> int:
-    """Removes rows whose bytes are gone, and cuts bytes without a row; returns how many rows were restored."""
+def repair(index: Index, folder: Path, durable: int, tail: Tail | None = None, alive: Alive = silent) -> int:
+    """Removes rows whose bytes are gone, and cuts bytes without a row; returns how many rows were restored.
+
+    `alive` is called for each record that is read.
+    """
     back = 0
     for file in index.files():
+        alive()
         path = folder / file.name
-        whole = _is_whole(index, path, file, durable)
+        whole = _is_whole(index, path, file, durable, alive)
         if not whole:
-            file = _mend(index, path, file)
+            file = _mend(index, path, file, alive)
         if tail is not None and _size(path) > file.length:
-            file, rows = _read_back(index, path, file, tail)
+            file, rows = _read_back(index, path, file, tail, alive)
             back += rows
         _cut(path, file.length)
     return back
 
 
-def _is_whole(index: Index, path: Path, file: FileState, durable: int) -> bool:
+def _is_whole(index: Index, path: Path, file: FileState, durable: int, alive: Alive) -> bool:
     if file.length == 0:
         return True
     places = {(row.warc_offset, row.warc_length) for row in index.rows_in(file.id, after_batch=durable)}
@@ -57,17 +62,19 @@ def _is_whole(index: Index, path: Path, file: FileState, durable: int) -> bool:
     try:
         for offset, length in places:
             read_record(path, offset, length)
+            alive()
     except StoreError:
         return False
     return True
 
 
-def _mend(index: Index, path: Path, file: FileState) -> FileState:
+def _mend(index: Index, path: Path, file: FileState, alive: Alive) -> FileState:
     """Removes the rows whose records are incomplete; returns the file's state up to its last complete record."""
     lost = {(row.warc_offset, row.warc_length): row for row in index.rows_in(file.id)}
     offsets = {offset for offset, _ in lost}
     last = length = 0
     for found in WarcScan(path, known=offsets.__contains__) if _size(path) else ():
+        alive()
         end = found.offset + found.length
         if end > file.length:
             break
@@ -79,9 +86,10 @@ def _mend(index: Index, path: Path, file: FileState) -> FileState:
     return mended
 
 
-def _read_back(index: Index, path: Path, file: FileState, tail: Tail) -> tuple[FileState, int]:
+def _read_back(index: Index, path: Path, file: FileState, tail: Tail, alive: Alive) -> tuple[FileState, int]:
     rows = []
     for found in WarcScan(path, file.length):
+        alive()
         row = row_field.row_of(found.record, file.name, found.offset, found.length)
         if row is not None and tail.is_done(row.item):
             number = file.id if row.warc_file else None

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from weft.alive import Alive, silent
 from weft.errors import BadInput, Busy
 from weft.records import Row
+from weft.removal import Trash
 from weft.store import schema
 from weft.store.errors import remedy
 from weft.store.index import Change, FileState, Index, Numbers
@@ -59,8 +60,10 @@ class Shard:
         files: Files,
         step: Callable[[str], None],
         numbers: Numbers | None = None,
+        alive: Alive = silent,
     ) -> None:
         self.folder = data_dir / "warc"
+        self._alive = alive
         self._files = files
         self._step = step
         self._texts = TextFiles(data_dir)
@@ -74,8 +77,9 @@ class Shard:
         self._file_lock = threading.Lock()
         self._states: dict[int, FileState] = {}  # the files that are appended to
         self._lock_fd = own(data_dir, slot)
+        self._trash = Trash(data_dir / "trash")
         try:
-            self.index = Index(schema.path_of(data_dir, slot), facts, numbers)
+            self.index = Index(schema.path_of(data_dir, slot), facts, numbers, alive)
             sync_folder(data_dir)
         except BaseException:
             os.close(self._lock_fd)
@@ -95,7 +99,7 @@ class Shard:
         if stray := set(on_disk) - {file.name for file in files}:
             path = self.folder / min(stray)
             raise BadInput(f"{path} is not in the index {self.index.path.name}: {remedy(self.index.path.parent)}")
-        back = repair(self.index, self.folder, durable, tail)
+        back = repair(self.index, self.folder, durable, tail, self._alive)
         for file in self.index.files():
             self._states[file.crawl] = file
         return back
@@ -138,24 +142,25 @@ class Shard:
         """Has the next commit write down what has become of a crawl."""
         self._changes.append(change)
 
-    def forget_crawl(self, crawl: int, at_most: int) -> bool:
-        """Deletes a part of what a crawl has here, rows first, then its files; True when nothing is left."""
-        self._drop_pending(crawl)
-        if not self.index.forget(crawl, at_most):
+    def forget_crawls(self, crawls: Sequence[int], at_most: int) -> bool:
+        """Deletes a part of what some crawls have here, rows first, then their files; True when nothing is left."""
+        self._drop_pending(frozenset(crawls))
+        if not self.index.forget(crawls, at_most):
             self._step("rows-forgotten")
             return False
-        self._put_file_away(crawl)
-        self._states.pop(crawl, None)
-        for folder in (self.folder / str(crawl), self.folder.parent / FOLDER / str(crawl)):
-            shutil.rmtree(folder, ignore_errors=True)
+        for crawl in crawls:
+            self._put_file_away(crawl)
+            self._states.pop(crawl, None)
+            for folder in (self.folder / str(crawl), self.folder.parent / FOLDER / str(crawl)):
+                self._trash.discard(folder)
         self._step("files-forgotten")
-        self.index.forget_files(crawl)
+        self.index.forget_files(crawls)
         return True
 
-    def _drop_pending(self, crawl: int) -> None:
-        for item in [item for item, (row, _, _) in self._pending.items() if row.crawl == crawl]:
+    def _drop_pending(self, crawls: frozenset[int]) -> None:
+        for item in [item for item, (row, _, _) in self._pending.items() if row.crawl in crawls]:
             del self._pending[item]
-        for item in [item for item, values in self._written.items() if values[3] == crawl]:
+        for item in [item for item, values in self._written.items() if values[3] in crawls]:
             del self._written[item]
 
     def _write_texts(self) -> None:

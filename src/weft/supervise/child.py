@@ -7,7 +7,8 @@
 
 The owner (the worker pool, the crawl's orchestrator) asks `next_step()` what to do now, does it in its own way, and
 tells what happened: `spawned`, `ready`, `exited`. Invariants: one process at a time; never started before its delay is
-over; never started again after DEAD; a child told to stop is killed once its grace is over.
+over; never started again after DEAD; a child told to stop is killed once its grace is over, which begins again for as
+long as it makes progress (`still_ending`).
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class Child:
         self._since_s = clock()
         self._was_healthy = False
         self._told_to_stop = False
+        self._grace_s = policy.stop_grace_s
         self._again = False
 
     @property
@@ -136,6 +138,11 @@ class Child:
             self._enter(State.RUNNING)
         self._was_healthy = self._was_healthy or healthy
 
+    def still_ending(self) -> None:
+        """It was asked to end, and makes progress with that: its grace begins again."""
+        if self.state is State.STOPPING:
+            self._due_s = max(self._due_s, self._clock() + self._grace_s)
+
     def told_to_stop(self) -> None:
         """The owner has asked it to end; what is left is waiting, then KILL."""
         self._told_to_stop = True
@@ -148,7 +155,8 @@ class Child:
         elif self.state in (State.STARTING, State.RUNNING):
             self._enter(State.STOPPING)
             self._told_to_stop = False
-            self._due_s = self._since_s + (self.policy.stop_grace_s if grace_s is None else grace_s)
+            self._grace_s = self.policy.stop_grace_s if grace_s is None else grace_s
+            self._due_s = self._since_s + self._grace_s
 
     def exited(self, how: Exit, *, failed: bool | None = None, final: bool = False) -> None:
         """It has ended. `failed` overrides the judgement by its running time: True counts towards the crash loop.

@@ -5,8 +5,8 @@ When something is due is the state machine's affair (`child`); how a process is 
 where it is started, `starter`'s. A crawl's processes, an engine's process and managed Redis servers are services.
 
 Invariants: one process at a time; health is checked before anything is done to it; it is not started while a service
-that it needs is not healthy; a process that does not stop on request is killed when its grace is over; a signal goes to
-the very process that was started or adopted, never to one that has reused its pid.
+that it needs is not healthy; a process that does not stop on request, and makes no progress with that, is killed when
+its grace is over; a signal goes to the very process that was started or adopted, never to one that has reused its pid.
 """
 
 from __future__ import annotations
@@ -158,6 +158,7 @@ class Service:
         needs_once: bool = False,
         environment: Mapping[str, str] | None = None,
         words: Callable[[], str] = lambda: "",
+        ending: Callable[[], Hashable] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`needs` hold back a start alone: once it runs, it goes on when one of them fails. `needs_once`: its first
@@ -165,7 +166,8 @@ class Service:
 
         `judge`: what an exit without a stop request means. `on_start` gets each new pid, before the descriptors
         that the process inherits are closed here. `environment`: what is added to that of its processes.
-        `words`: what it has said last, where that is not on standard error."""
+        `words`: what it has said last, where that is not on standard error. `ending`: a value that changes while a
+        process that was asked to stop makes progress with that; it is killed when it has not for its grace."""
         self.name = name
         self.needs = tuple(needs)
         self._needs_once = needs_once
@@ -179,6 +181,8 @@ class Service:
         self._clock = clock
         self._environment = environment
         self._words = words
+        self._ending = ending
+        self._ended_so_far: Hashable = None
         self._command = command
         self._health = health
         self._policy = policy or RestartPolicy()
@@ -230,6 +234,7 @@ class Service:
         if how is not None:
             self._ended(held, how)
             return how
+        self._look_at_ending()
         self.report = self._health(held.pid)
         if self.report.health in (Health.HEALTHY, Health.LOADING):
             self.child.ready(healthy=self.report.health is Health.HEALTHY)
@@ -271,6 +276,7 @@ class Service:
         self.stop()
         while self._held is not None:
             self.act()
+            self._look_at_ending()
             self._held.wait(DRAIN_EVERY_S)
             how = self._held.poll()
             self._held.drain_stderr()
@@ -371,6 +377,11 @@ class Service:
             self._went_wrong(f"{how}: {self.last_words.splitlines()[-1]}" if self.last_words else str(how))
         is_final = verdict in (Verdict.FINAL, Verdict.DONE)
         self.child.exited(how, failed=False if verdict is Verdict.HARMLESS else None, final=is_final)
+
+    def _look_at_ending(self) -> None:
+        if (now := self._ending()) != self._ended_so_far:
+            self._ended_so_far = now
+            self.child.still_ending()
 
     def _went_wrong(self, why: str) -> None:
         self.last_error, self.last_error_at = why, time.time()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from server_kills import kill_written
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import Admission, CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import Admission, CrawlLimits, End, Ended, Outcome, RobotsRecord, Stored
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.routing import RoutedFrontier
 from weft.frontier.outbox import PodMessage, encoded
@@ -213,6 +213,12 @@ HARNESSES = {
     "redis-killed": (KilledServerHarness, "redis killed"),
 }
 ALLOW = RobotsRecord("allow", b"", 9e12)
+
+
+def stored(known: Iterable[Found | tuple[int, Found]]) -> Stored:
+    """What is queued again, as a store gives it: by item, or numbered from 1 on."""
+    numbered = [one if isinstance(one, tuple) else (number, one) for number, one in enumerate(known, 1)]
+    return lambda after: (one for one in numbered if one[0] > after)
 
 
 def page(url: str, depth: int = 0, parent: int = 0) -> Found:

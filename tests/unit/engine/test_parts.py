@@ -14,7 +14,7 @@ from weft.config import PolitenessSection
 from weft.engine.loop.progress import CrawlProgress, read_status
 from weft.engine.loop.robots import MOST_TRIES, TRIES, is_worth_another, record_of
 from weft.engine.loop.steps import STEPS, crash_point
-from weft.engine.loop.suspects import Suspects, pulse
+from weft.engine.loop.suspects import Pulse, Suspects, pulse
 from weft.engine.loop.verdict import Kind, backoff_s, error_kind, kind_of, site_health
 from weft.records import FetchResult
 
@@ -112,8 +112,8 @@ def test_what_an_answer_for_robots_txt_means(answer: FetchResult, status: str | 
 DIE = """
 import os, sys
 from pathlib import Path
-from weft.engine.loop.suspects import Suspects
-suspects = Suspects(Path(sys.argv[1]))
+from weft.engine.loop.suspects import Pulse, Suspects
+suspects = Suspects(Pulse(Path(sys.argv[1])))
 suspects.beat()
 suspects.parsing(42)
 os.abort()
@@ -125,12 +125,12 @@ def test_a_page_that_kills_its_parser_twice_is_poison(tmp_path: Path) -> None:
         died = subprocess.run([sys.executable, "-c", DIE, str(tmp_path)], capture_output=True, check=False)
         assert died.returncode == -signal.SIGABRT
         assert pulse(tmp_path)[1] == 42
-        suspects = Suspects(tmp_path)
+        suspects = Suspects(Pulse(tmp_path))
         assert suspects.died_on == 42
         assert suspects.is_poison(42) is (deaths == 2)
         assert not suspects.is_poison(41)
         suspects.close()
-    again = Suspects(tmp_path)
+    again = Suspects(Pulse(tmp_path))
     assert (again.died_on, again.is_poison(42)) == (0, True), "it is remembered, and not counted twice"
     again.parsing(7)
     again.parsed()
@@ -144,7 +144,7 @@ def test_a_death_with_whoever_started_it_counts_half(tmp_path: Path) -> None:
     """A page that is under way when everything is killed, twice, is no poison; one that always brings all down is."""
     for deaths in range(1, 5):
         subprocess.run([sys.executable, "-c", DIE, str(tmp_path)], capture_output=True, check=False)
-        suspects = Suspects(tmp_path, died_with_its_starter=True)
+        suspects = Suspects(Pulse(tmp_path), died_with_its_starter=True)
         assert suspects.is_poison(42) is (deaths == 4)
         suspects.close()
 
@@ -153,7 +153,7 @@ def test_a_torn_pulse_file_is_as_none(tmp_path: Path) -> None:
     assert pulse(tmp_path) == (0, 0)
     (tmp_path / "pulse").write_bytes(b"xx")
     (tmp_path / "deaths.json").write_text("{torn")
-    suspects = Suspects(tmp_path)
+    suspects = Suspects(Pulse(tmp_path))
     assert suspects.died_on == 0
     suspects.close()
 

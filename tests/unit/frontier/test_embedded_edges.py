@@ -555,7 +555,7 @@ def test_nothing_is_left_in_the_journal_of_a_crawl_that_is_forgotten(bench: Benc
     frontier.close_crawl(other)
     if is_told:
         frontier.closed(other)
-    assert not frontier._journal.forget(other, 1)
+    assert not frontier._journal.forget([other], 1)
     assert len(list(frontier._journal.rows("crawls"))) == 2, (
         "a kill now leaves a crawl that is forgotten, not rows of none"
     )

@@ -121,7 +121,7 @@ def test_what_is_forgotten_makes_a_journal_smaller(tmp_path: Path) -> None:
     journal.close()
     before = path.stat().st_size
     journal = Journal(path)
-    while not journal.forget(1, 200):
+    while not journal.forget([1], 200):
         pass
     journal.close()
     assert path.stat().st_size < before / 2

@@ -40,11 +40,11 @@ class Lives:
         section = PolitenessSection(delay_s=0.0, places=50, lease_s=1e6)
         frontier = EmbeddedFrontier(
             self.folder, section, checkpoint_every=checkpoint_every, clock=lambda: self.time,
-            wall=lambda: 1_700_000_000.0 + self.time - self.set_back_s,
+            wall=lambda: 1_700_000_000.0 + self.time - self.set_back_s, alive=self._beat,
         )  # fmt: skip
         self.crawl = frontier.open_crawl("test", limits or CrawlLimits())
         self.beats = 0
-        frontier.recover(alive=self._beat)
+        frontier.recover()
         frontier.robots_known("https://a", RobotsRecord("allow", b"", 9e12), None)
         self._frontier = frontier
         return frontier
@@ -214,7 +214,7 @@ def test_a_checkpoint_is_closed_before_the_journal_behind_it_is_read(
 
     monkeypatch.setattr(lives, "_beat", look)
     assert urls(lives.next(NEVER).claim("me", 9)) == ["https://a/0", "https://a/1"]
-    assert (held[0], held[-1]) == (True, False)
+    assert (True in held, held[-1]) == (True, False)
     lives.close()
 
 

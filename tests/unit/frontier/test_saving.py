@@ -23,6 +23,7 @@ from weft.frontier.embedded.checkpoint import Writer
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.saving import Saving
 from weft.frontier.embedded.spill import SpillQueue
+from weft.frontier.embedded.state import MOST_REPLAYED
 from weft.records import Found
 from weft.supervise.process import has_ended
 
@@ -151,11 +152,13 @@ def test_one_that_has_been_written_is_noticed_with_the_next_commit(tmp_path: Pat
     frontier.close()
 
 
-def test_the_last_one_is_written_by_the_process_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_one_is_written_by_the_process_itself_where_that_takes_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another would die with it."""
-    frontier = opened(tmp_path)
+    frontier = opened(tmp_path, beside=False)
     fill(frontier, 0, 5)
-    frontier._checkpoint_every, frontier._since_checkpoint = 0, 5
+    frontier._checkpoint_every = 0
     monkeypatch.setattr(frontier._recovery, "save_beside", lambda *_: pytest.fail("it is written by another"))
     frontier.close()
     assert (tmp_path / "checkpoint").exists()
@@ -188,15 +191,57 @@ def test_one_that_is_killed_in_the_middle_leaves_the_old_checkpoint(
     frontier.close()
 
 
-def test_only_one_is_written_at_a_time_and_the_end_waits_for_it(tmp_path: Path) -> None:
+def test_only_one_is_written_at_a_time(tmp_path: Path) -> None:
     frontier = opened(tmp_path)
     fill(frontier, 0, 5)
     frontier._checkpoint()
     first = frontier._saving
     frontier._checkpoint()
     assert frontier._saving in (first, None)
+    assert not frontier._is_saving(wait=True)
     frontier.close()
     assert (tmp_path / "checkpoint").exists() and not (tmp_path / "checkpoint.tmp").exists()
+
+
+def test_an_end_does_not_wait_for_a_large_one_and_loses_nothing(
+    tmp_path: Path, small_pieces: None, go_on: Callable[[], object]
+) -> None:
+    """The child waits for `go_on`, which does not come: an end that waited for it would never come either."""
+    frontier = opened(tmp_path)
+    fill(frontier, 0, 5)
+    wanted = queued(frontier)
+    frontier._checkpoint()
+    frontier.close()
+    assert not (tmp_path / "checkpoint").exists() and not (tmp_path / "checkpoint.tmp").exists()
+    again = opened(tmp_path)
+    assert queued(again) == wanted
+    again.close()
+
+
+def test_what_is_replayed_does_not_grow_with_every_short_life(tmp_path: Path) -> None:
+    """No life is long enough to write a checkpoint beside its work: when that has cost enough, an end waits for one,
+    and reports progress while it does."""
+    beats = closing = replayed = 0
+
+    def beat() -> None:
+        nonlocal beats
+        beats += 1
+
+    for life in range(8):
+        frontier = EmbeddedFrontier(
+            tmp_path, PolitenessSection(delay_s=0.0, places=1), checkpoint_every=100, alive=beat
+        )  # fmt: skip
+        frontier.saved_beside_from = 0
+        frontier.open_crawl("test", CrawlLimits())
+        frontier.recover()
+        replayed = max(replayed, frontier._recovery.replayed_lines)
+        frontier.admit(1, [Found(f"https://{host}/{life}/{number}", 0) for number in range(10) for host in HOSTS])
+        closing -= beats
+        frontier.close()
+        closing += beats
+    assert (tmp_path / "checkpoint").exists() and closing > 0
+    lines = 10 * len(HOSTS)
+    assert replayed <= MOST_REPLAYED * (100 + 8 * lines * 9 // 80) + lines < 7 * lines
 
 
 def test_a_child_dies_with_the_process_that_it_comes_from() -> None:

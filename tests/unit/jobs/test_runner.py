@@ -16,6 +16,8 @@ from weft.config import load_service
 from weft.engine.channel import Gone
 from weft.engine.model import EndReason, Standing, State
 from weft.errors import BadInput
+from weft.jobs import runner as runner_module
+from weft.jobs.crawls import finish_without
 from weft.jobs.model import FinishReason, Lane, Progress, Task, TaskSpec, TaskState, new_task_id
 from weft.jobs.runner import LEASE_S, LONG_WAIT_S, OVERDUE_S, Runner
 from weft.jobs.store.contract import Finish
@@ -39,6 +41,7 @@ class ModelEngine:
     def __init__(self, clock: Clock) -> None:
         self.crawls: dict[str, Standing] = {}
         self.told: list[tuple[str, str]] = []
+        self.forgotten: list[list[str]] = []  # by call
         self.settings: dict[str, dict[str, Any]] = {}
         self.is_away = False
         self.mistakes = 0  # calls that fail as nothing should
@@ -109,9 +112,11 @@ class ModelEngine:
         self._check("cancel", name)
         return self._change(name, state=State.ENDED, reason=EndReason.CANCELLED)
 
-    async def forget(self, name: str) -> bool:
-        self._check("forget", name)
-        return self.crawls.pop(name, None) is not None
+    async def forget(self, names: Sequence[str]) -> None:
+        self.forgotten.append(list(names))
+        for name in names:
+            self._check("forget", name)
+            self.crawls.pop(name, None)
 
 
 class Stage:
@@ -526,6 +531,47 @@ def test_an_ended_task_is_deleted_after_its_time_the_crawl_first(stage: Stage) -
 
 
 # ── the lease ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_old_tasks_are_deleted_many_at_a_time_with_other_work_between(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service may end seventy tasks a second: each by itself, they would be deleted more slowly than they end."""
+    monkeypatch.setattr(runner_module, "DELETED_AT_ONCE", 10)
+    old = [stage.submit() for _ in range(23)]
+    for task in old:
+        state, finish = finish_without(task, FinishReason.CANCELLED)
+        stage.store.move(task.id, state, expect={TaskState.PENDING}, at=stage.clock(), finish=finish)
+    stage.clock.now += 25 * 3600
+    new = stage.submit()
+    calls = len(stage.engine.forgotten)
+    for turn in range(1, 4):
+        stage.turn(times=1)
+        assert len(stage.engine.forgotten) - calls == turn, "one call for all"
+        assert sum(stage.store.get(task.id) is not None for task in old) == max(0, 23 - turn * 10)
+    assert stage.state(new) == ("RUNNING", None)
+
+
+def test_what_is_kept_for_a_moment_is_not_kept_for_an_hour(tmp_path: Path) -> None:
+    """The interval of deletions is an hour, unless the retention is shorter; and a long list is continued at once."""
+    stage = Stage(tmp_path, task_retention_hours=1e-7)
+    runner = Runner(stage.store, stage.engine, stage.jobs, "one", clock=stage.clock)
+
+    async def work() -> None:
+        assert await runner.take_lease()
+        await runner.turn()
+        for _ in range(2):
+            task = stage.submit()
+            state, finish = finish_without(task, FinishReason.CANCELLED)
+            stage.store.move(task.id, state, expect={TaskState.PENDING}, at=stage.clock(), finish=finish)
+            stage.clock.now += 1
+            async with asyncio.timeout(patience(20)):
+                while stage.store.get(task.id) is not None:
+                    await runner.turn()
+                    await asyncio.sleep(0.001)
+
+    asyncio.run(work())
+    stage.store.close()
 
 
 def test_one_runner_works_and_another_takes_over_when_its_lease_ends(stage: Stage) -> None:

@@ -112,6 +112,20 @@ def test_all_crawls_are_read_in_the_order_of_the_commits_and_a_place_is_kept(ope
     assert store.batches(0, 100) == [entry for entry in before if entry[2] == 2], "the others stay where they were"
 
 
+def test_small_crawls_are_deleted_together_in_as_many_pieces_as_one(
+    opened: Callable[..., PageStore], tmp_path: Path
+) -> None:
+    store = opened()
+    fill(store, {crawl: range(crawl * 10, crawl * 10 + 3) for crawl in range(1, 31)})
+    some = [*range(1, 3), *range(4, 31)]
+    assert not store.forget_crawls(some, 500)
+    assert store.forget_crawls(some, 500)
+    assert [number for number, *_ in store.crawls()] == [3] and store.stats().pages == 3, "not 3 for 30"
+    assert [path.name for path in (tmp_path / "warc").iterdir()] == ["3"]
+    assert [one.item for _, one in store.numbered(3, 0, 9)] == [30, 31, 32]
+    assert opened().stats().pages == 3
+
+
 def test_one_crawl_is_found_counted_and_deleted_without_the_other(
     opened: Callable[..., PageStore], tmp_path: Path
 ) -> None:

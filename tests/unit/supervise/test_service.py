@@ -171,6 +171,32 @@ def test_a_process_that_has_not_moved_yet_may_have_much_to_read() -> None:
     assert check(2).health is Health.UNHEALTHY
 
 
+def test_a_process_that_makes_progress_with_its_end_is_not_killed_and_one_that_does_not_is(keep: Keep) -> None:
+    now_s, steps = 0.0, 0
+    read, told = os.pipe()
+    argv = [sys.executable, "-c", f"import os; os.dup2({told}, 1)\n{DEAF}"]
+    service = keep(
+        Service(
+            "slow", lambda: Command(argv, inherits=(told,)), policy=QUICK, ending=lambda: steps, clock=lambda: now_s
+        )
+    )
+    until(service, lambda: service.healthy)
+    line_of(read, b"deaf\n")
+    os.close(read)
+    pid = service.pid
+    service.stop(b"")
+    for _ in range(5):
+        now_s += QUICK.stop_grace_s * 0.9
+        steps += 1
+        service.look()
+        service.act()
+        assert service.pid == pid, "it is at work"
+    now_s += QUICK.stop_grace_s * 1.1
+    service.act()
+    until(service, lambda: service.has_ended)
+    assert str(service.child.last_exit) == "killed by SIGKILL"
+
+
 def test_a_crash_loop_is_given_up_with_the_last_words(keep: Keep) -> None:
     code = "import sys; print('x' * 200_000, file=sys.stderr); sys.exit('no such table: pages')"
     service = keep(Service("store", python(code, keeps_words=True), policy=QUICK))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from weft.crawl.folder import CrawlFolder
@@ -10,8 +10,10 @@ from weft.crawl.order import ProcessOrder
 from weft.engine.assembly import Chore, Fetching
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.handoff import Outlet
+from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.recovery import Recovering
+from weft.frontier.contract import Stored
 from weft.records import Found
 from weft.telemetry import Peer
 
@@ -19,9 +21,11 @@ from weft.telemetry import Peer
 class CrawlFrontier(Recovering, Protocol):
     """What opening a crawl asks of a frontier beyond its recovery."""
 
-    def recrawl(self, crawl: int, run: str, known: Iterable[Found], begin: Callable[[int], None]) -> None: ...
+    def recrawl(self, crawl: int, run: str, known: Stored, begin: Callable[[int], None]) -> None: ...
 
     def is_recrawled(self, crawl: int) -> bool: ...
+
+    def is_recrawl_cut_off(self, crawl: int) -> bool: ...
 
     def left_sitemaps(self, crawl: int) -> list[Found]: ...
 
@@ -59,12 +63,12 @@ class Backend(Protocol):
         """Everything but the frontier, which the assembly closes."""
 
 
-def backend_of(order: ProcessOrder, folder: CrawlFolder, progress: CrawlProgress) -> Backend:
+def backend_of(order: ProcessOrder, folder: CrawlFolder, progress: CrawlProgress, work: LongWork) -> Backend:
     """The backend that the order names; what another would need is not imported."""
     if order.servers:
         from weft.crawl.pods.redis_process import RedisBackend
 
-        return RedisBackend(order, folder, progress)
+        return RedisBackend(order, folder, progress, work)
     from weft.crawl.pods.embedded_process import EmbeddedBackend
 
-    return EmbeddedBackend(order, folder)
+    return EmbeddedBackend(order, folder, work)

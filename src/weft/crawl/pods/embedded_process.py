@@ -12,7 +12,7 @@ from weft.crawl.pods.permits import PermitChore, Permits
 from weft.engine.assembly import Chore, Fetching, when_free
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.handoff import Outlet
-from weft.engine.loop.suspects import beat
+from weft.engine.loop.long_work import LongWork
 from weft.engine.machine import open_clock
 from weft.engine.recovery import read_links_again
 from weft.frontier.embedded.frontier import EmbeddedFrontier
@@ -27,7 +27,7 @@ class EmbeddedBackend:
     outlet: Outlet | None = None
     peers: Collection[Peer] = ()
 
-    def __init__(self, order: ProcessOrder, folder: CrawlFolder) -> None:
+    def __init__(self, order: ProcessOrder, folder: CrawlFolder, work: LongWork) -> None:
         self._order = order
         self._folder = folder
         self._exchange: Exchange | None = None
@@ -36,12 +36,12 @@ class EmbeddedBackend:
         machine = open_clock(section)
         pod, revision = {"pod": order.pod, "pods": order.pods}, folder.settings_record().revision
         self._routed = (
-            when_free(partial(RoutedFrontier, home, section, machine=machine, revision=revision, **pod))
+            when_free(partial(RoutedFrontier, home, section, machine=machine, revision=revision, alive=work, **pod))
             if order.pods > 1
             else None
         )
         self.frontier: EmbeddedFrontier = self._routed or when_free(
-            partial(EmbeddedFrontier, home, section, machine=machine, revision=revision)
+            partial(EmbeddedFrontier, home, section, machine=machine, revision=revision, alive=work)
         )
 
     def owns(self, url: str) -> bool:
@@ -54,8 +54,7 @@ class EmbeddedBackend:
         progress.repaired("request_log_lines", frontier.unreadable_requests)
         progress.repaired("request_log_bytes", frontier.missing_log_bytes)
         if frontier.unsure_of_links:
-            alive = partial(beat, self._folder.pulse_of(self._order.slot))
-            read, again = read_links_again(frontier, parts.store, lambda _: crawl, self._order.pod, alive)
+            read, again = read_links_again(frontier, parts.store, lambda _: crawl, self._order.pod, parts.work)
             progress.repaired("links_read_again", read)
             progress.repaired("visited_again", again)
 

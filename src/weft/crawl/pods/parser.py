@@ -9,15 +9,13 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 if __name__ == "__main__":
     gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
 
 from weft.config import Config
-from weft.crawl.child import progress_of, run_child
+from weft.crawl.child import Start, progress_of, run_child
 from weft.crawl.feeding import learn_scope
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.frontier_settings import CRAWL
@@ -25,8 +23,9 @@ from weft.crawl.order import Control, ProcessOrder
 from weft.crawl.pods.redis_process import measure, open_frontier, shared_chores
 from weft.engine.assembly import Chore, ParsersFrontier, Reading
 from weft.engine.crawls import RunningCrawl
+from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.loop.suspects import beat, take_suspect
+from weft.engine.loop.suspects import Pulse, take_suspect
 from weft.engine.recovery import Losing, Recovering, read_lost, take_up
 from weft.frontier.admission import Rules
 from weft.frontier.redis.connection import peers
@@ -40,7 +39,7 @@ class LosingParsersFrontier(Recovering, Losing, ParsersFrontier, Protocol):
 
 
 class Parser:
-    """One parser. `frontier` takes links for any pod, and has this pod's parse queue; `pulse` is the slot's folder."""
+    """One parser. `frontier` takes links for any pod, and has this pod's parse queue."""
 
     def __init__(
         self,
@@ -50,26 +49,26 @@ class Parser:
         slot: Slot,
         frontier: LosingParsersFrontier,
         progress: CrawlProgress,
-        pulse: Path,
+        work: LongWork,
         *,
         at_a_time: int,
         redis: Collection[Peer] = (),
         chores: Callable[[Parser], Sequence[Chore]] = lambda _: (),
     ) -> None:
         self.progress = progress
-        if suspect := take_suspect(pulse):
+        if suspect := take_suspect(work.pulse.folder):
             log.error("a page killed its parser", item=suspect, deaths=frontier.died_on(suspect))
         self._parts = parts = Reading(
-            frontier, config, slot, progress, corpus_id=crawl_id, data_dirs=folder.data_dirs, pulse=pulse,
+            frontier, config, slot, progress, corpus_id=crawl_id, data_dirs=folder.data_dirs, work=work,
             metrics=folder.metrics, peers=redis, spool=folder.spool_of(slot.pod),
         )  # fmt: skip
 
         def restore_links(crawl: RunningCrawl) -> None:
-            progress.repaired("links_read_again", read_lost(frontier, parts.store, crawl, partial(beat, pulse)))
+            progress.repaired("links_read_again", read_lost(frontier, parts.store, crawl, work))
 
         def learn(rules: Rules) -> None:
             if config.scope.scope != "any":
-                learn_scope(rules, folder, progress, partial(beat, pulse))
+                learn_scope(rules, folder, progress, work)
 
         self.crawl = take_up(parts, frontier, CRAWL, folder.seeds(), restore_links, learn_scope=learn)
         self.metrics, self.round = parts.metrics, parts.round
@@ -86,7 +85,10 @@ class Parser:
 def parse(order: ProcessOrder, control: Control) -> int:
     """Carries out an order."""
     folder, progress = CrawlFolder(order.config.store.data_dirs), progress_of(order)
-    frontier = open_frontier(order, folder, progress)
+    start = Start(order, control)
+    work = LongWork(Pulse(folder.pulse_of(order.slot)), progress)
+    work.begin("opening the frontier")
+    frontier = open_frontier(order, folder, progress, work)
 
     def chores(parser: Parser) -> Sequence[Chore]:
         def heed(_now: float) -> None:
@@ -97,9 +99,10 @@ def parse(order: ProcessOrder, control: Control) -> int:
         return [heed, *shared_chores(order, frontier, parser.crawl, parser.round.expand)]
 
     parser = Parser(
-        order.config, folder, order.crawl_id, order.slot, frontier, progress, folder.pulse_of(order.slot),
+        order.config, folder, order.crawl_id, order.slot, frontier, progress, work,
         at_a_time=order.config.pods.parser_workers, redis=peers(order.servers), chores=chores,
     )  # fmt: skip
+    start.is_over()
     signal.signal(signal.SIGTERM, lambda *_: parser.loop.drain())
     parser.run()
     progress.write("finished")

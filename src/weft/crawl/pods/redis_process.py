@@ -16,11 +16,11 @@ from weft.crawl.pods.places import slots
 from weft.engine.assembly import Chore, Fetching, Parts
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.handoff import GATHER_S, Outlet
+from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.steps import crash_point
 from weft.engine.loop.stop import BLOCKING
-from weft.engine.loop.suspects import beat
 from weft.engine.recovery import read_lost
 from weft.errors import ServerAway, ServerFull
 from weft.frontier.redis.client import PodClient
@@ -47,10 +47,10 @@ class RedisBackend:
 
     gather_s = GATHER_S
 
-    def __init__(self, order: ProcessOrder, folder: CrawlFolder, progress: CrawlProgress) -> None:
+    def __init__(self, order: ProcessOrder, folder: CrawlFolder, progress: CrawlProgress, work: LongWork) -> None:
         self._order = order
         self._folder = folder
-        self.frontier = frontier = open_frontier(order, folder, progress)
+        self.frontier = frontier = open_frontier(order, folder, progress, work)
         self.owner = frontier.owner
         self.peers: Collection[Peer] = peers(order.servers)
         self.outlet: Outlet | None = None
@@ -64,8 +64,7 @@ class RedisBackend:
 
     def restore_links(self, parts: Parts, crawl: RunningCrawl) -> None:
         """After a server has lost its last moments."""
-        alive = partial(beat, self._folder.pulse_of(self._order.slot))
-        parts.progress.repaired("links_read_again", read_lost(self.frontier, parts.store, crawl, alive))
+        parts.progress.repaired("links_read_again", read_lost(self.frontier, parts.store, crawl, parts.work))
 
     def begun(self) -> None:
         """What has to be admitted first is: the pod's other fetchers may begin."""
@@ -116,7 +115,9 @@ def other_pod(order: ProcessOrder, folder: CrawlFolder, pod: int) -> OtherPod:
     return OtherPod(pod, client, shelf, CRAWL)
 
 
-def open_frontier(order: ProcessOrder, folder: CrawlFolder, progress: CrawlProgress) -> RoutedRedisFrontier:
+def open_frontier(
+    order: ProcessOrder, folder: CrawlFolder, progress: CrawlProgress, work: LongWork
+) -> RoutedRedisFrontier:
     """The pod's frontier with the others behind it; waits while the pod's own server is away."""
     config, settings = order.config, settings_of(order.config)
     connection, where = connect(order.servers[order.pod], settings), address(order.servers[order.pod], settings.db)
@@ -129,7 +130,7 @@ def open_frontier(order: ProcessOrder, folder: CrawlFolder, progress: CrawlProgr
             frontier = RoutedRedisFrontier(
                 connection, home, config.politeness, slot=order.slot.name, incarnation=order.incarnation,
                 revision=revision, pod=order.pod, pods=order.pods, where=where, bloom_filter=bloom_of(config),
-                others=others, outbox=home / "outbox" / f"{order.slot.name}.db",
+                others=others, outbox=home / "outbox" / f"{order.slot.name}.db", alive=work,
             )  # fmt: skip
             if order.slot.role == "fetcher" and order.index == 0:
                 for left in _outboxes_left(order, home / "outbox"):
@@ -137,7 +138,7 @@ def open_frontier(order: ProcessOrder, folder: CrawlFolder, progress: CrawlProgr
             return frontier
         except (ServerAway, ServerFull) as why:
             progress.write("paused", str(why))
-            beat(folder.pulse_of(order.slot))
+            work.pulse.beat()
             time.sleep(TRY_AGAIN_S)
 
 

@@ -3,8 +3,8 @@
 Before a page is parsed its item is written into a small shared file, and taken out after: a killed process's memory is
 gone, its shared pages are not. The next process that opens the file sees which page it was. Two deaths on one page,
 and it is stored unparsed. A death together with whoever started the process (a kill of everything, a power cut) says
-little about the page, which was merely under way: it counts as half of one. The same file carries the heartbeat by
-which a supervisor detects a process stuck in native code.
+little about the page, which was merely under way: it counts as half of one. The same file (`Pulse`) carries the
+heartbeat by which a supervisor detects a process stuck in native code.
 """
 
 from __future__ import annotations
@@ -15,31 +15,71 @@ import struct
 from pathlib import Path
 
 MAX_DEATHS = 2
-_LAYOUT = struct.Struct("<QQ")  # beats, the item that is being parsed (0: none)
-_put = struct.Struct("<Q").pack_into
+_LAYOUT = struct.Struct("<QQQ")  # beats, the item that is being parsed (0: none), steps of long work since the start
+_BEATS, _ITEM, _STEPS = 0, 8, 16  # offsets
+_put, _get = struct.Struct("<Q").pack_into, struct.Struct("<Q").unpack_from
+
+
+class Pulse:
+    """The file, opened by the process whose heartbeat it carries; leaves the suspect page as it is."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "pulse"
+        size = path.stat().st_size if path.exists() else 0
+        if size < _LAYOUT.size:  # a new file, or one of an older Weft, which counted no steps
+            with path.open("ab") as file:
+                file.write(bytes(_LAYOUT.size - size))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), _LAYOUT.size)
+
+    @property
+    def item(self) -> int:
+        """The page that is being parsed; 0: none is."""
+        return int(_get(self._map, _ITEM)[0])
+
+    @property
+    def steps(self) -> int:
+        """How many steps of long work were done since the process has started its loop."""
+        return 0 if self._map.closed else int(_get(self._map, _STEPS)[0])
+
+    def beat(self) -> None:
+        """The process is alive."""
+        if not self._map.closed:
+            _put(self._map, _BEATS, _get(self._map, _BEATS)[0] + 1)
+
+    def step(self) -> None:
+        """Long work has made progress, after the start; this is a heartbeat as well."""
+        if not self._map.closed:
+            _put(self._map, _STEPS, _get(self._map, _STEPS)[0] + 1)
+            self.beat()
+
+    def mark(self, item: int) -> None:
+        """This page is being parsed; 0: none is."""
+        _put(self._map, _ITEM, item)
+
+    def close(self) -> None:
+        """Unmaps the file; heartbeats after this are not seen."""
+        self._map.close()
 
 
 class Suspects:
-    """The file, opened by the one process that parses."""
+    """The pages that have killed, for the one process that parses."""
 
-    def __init__(self, folder: Path, *, died_with_its_starter: bool = False) -> None:
+    def __init__(self, pulse: Pulse, *, died_with_its_starter: bool = False) -> None:
         """`died_with_its_starter`: the process that had the file before, if it has died."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self._deaths_path = folder / "deaths.json"
+        self._pulse = pulse
+        self._deaths_path = pulse.folder / "deaths.json"
         self._deaths: dict[str, float] = _read_json(self._deaths_path)
-        path = folder / "pulse"
-        if not path.exists() or path.stat().st_size < _LAYOUT.size:
-            path.write_bytes(bytes(_LAYOUT.size))
-        with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), _LAYOUT.size)
-        self._beats, self.died_on = _LAYOUT.unpack_from(self._map)
+        self.died_on = pulse.item
         if self.died_on:
             weight = 0.5 if died_with_its_starter else 1.0
             self._deaths[str(self.died_on)] = self._deaths.get(str(self.died_on), 0.0) + weight
             beside = self._deaths_path.with_suffix(".tmp")
             beside.write_text(json.dumps(self._deaths))
             beside.replace(self._deaths_path)
-        self._mark(0)
+        pulse.mark(0)
 
     def is_poison(self, item: int) -> bool:
         """Whether this page has killed its parser too often."""
@@ -57,47 +97,48 @@ class Suspects:
 
     def parsing(self, item: int) -> None:
         """This page is being parsed from now on."""
-        self._mark(item)
+        self._pulse.mark(item)
 
     def parsed(self) -> None:
         """The parser has survived the page."""
-        self._mark(0)
+        self._pulse.mark(0)
 
     def beat(self) -> None:
         """The loop is alive."""
-        self._beats += 1
-        _put(self._map, 0, self._beats)
+        self._pulse.beat()
 
     def close(self) -> None:
         """Lets the file go."""
-        self._map.close()
-
-    def _mark(self, item: int) -> None:
-        _put(self._map, 8, item)
+        self._pulse.close()
 
 
 def pulse(folder: Path) -> tuple[int, int]:
     """Heartbeats and suspect page from the file, for the supervising process."""
-    try:
-        beats, item = _LAYOUT.unpack_from((folder / "pulse").read_bytes())
-    except (OSError, struct.error):
-        return 0, 0
+    beats, item, _ = _read(folder)
     return beats, item
 
 
-def beat(folder: Path) -> None:
-    """A heartbeat of a process that is still starting; leaves the suspect page as it is."""
-    beats, item = pulse(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pulse").write_bytes(_LAYOUT.pack(beats + 1, item))
+def steps_of(folder: Path) -> int:
+    """Changes while a process that was asked to stop makes progress with that."""
+    return _read(folder)[2]
+
+
+def _read(folder: Path) -> tuple[int, int, int]:
+    try:
+        data = (folder / "pulse").read_bytes()
+        beats, item, steps = _LAYOUT.unpack_from(data.ljust(_LAYOUT.size, b"\0") if len(data) >= _STEPS else data)
+    except (OSError, struct.error):
+        return 0, 0, 0
+    return beats, item, steps
 
 
 def take_suspect(folder: Path) -> int:
     """The page that a dead process was parsing, or 0; cleared by the first call that reads it."""
     try:
         with (folder / "pulse").open("r+b") as file:
-            _, item = _LAYOUT.unpack(file.read(_LAYOUT.size))
-            file.seek(8)
+            file.seek(_ITEM)
+            (item,) = struct.unpack("<Q", file.read(8))
+            file.seek(_ITEM)
             file.write(bytes(8))
     except (OSError, struct.error):
         return 0

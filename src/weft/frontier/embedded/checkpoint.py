@@ -8,7 +8,7 @@ missing, torn, of another layout or fails its checksum, the whole journal is rep
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 from xxhash import xxh3_64
 
+from weft.alive import Alive, silent
 from weft.errors import Damaged, writing
 from weft.frontier.contract import Item
 from weft.frontier.embedded.queues import Queues
@@ -79,7 +80,7 @@ class Writer:
 
         `out`: items that are leased, or ended and not yet acknowledged. `ended`: see `Reader.ended`.
         """
-        temporary = self._path.with_suffix(".tmp")
+        temporary = temporary_of(self._path)
         with writing(self._path):
             try:
                 with open(temporary, "wb", opener=_private) as file:
@@ -133,12 +134,13 @@ class Writer:
 class Reader:
     """Reads a checkpoint; `header` is None where there is no usable one."""
 
-    def __init__(self, path: Path, last_seq: int, crawls: dict[int, Crawl]) -> None:
+    def __init__(self, path: Path, last_seq: int, crawls: dict[int, Crawl], alive: Alive = silent) -> None:
+        self._alive = alive
         self._file: BinaryIO | None = None
         self.header: Header | None = None
         try:
             self._file = path.open("rb")
-            whole = _is_whole(self._file)
+            whole = _is_whole(self._file, alive)
             header = self._next(Header)
         except FileNotFoundError:
             return
@@ -160,17 +162,13 @@ class Reader:
         ended: dict[int, bytes] = self._next(dict[int, bytes])
         return ended
 
-    def load(
-        self, queues: Queues, now: float, ended: Container[int], alive: Callable[[], None] = lambda: None
-    ) -> list[OpenItem]:
+    def load(self, queues: Queues, now: float, ended: Container[int]) -> list[OpenItem]:
         """Fills the working set and returns the items that were out of their queues, without those in `ended`."""
         assert self.header is not None
         out = [one for one in self._next(list[OpenItem]) if one.item.item not in ended and one.crawl in queues.crawls]
         for number, has_depths in self.header.crawls:
             self._load_crawl(queues.crawls.get(number), has_depths, ended)
-            alive()
         while (records := self._next(list[LaneRecord] | str)) != "end":
-            alive()
             for record in records:
                 assert isinstance(record, LaneRecord)
                 self._load_lane(record, queues, now, ended)
@@ -220,16 +218,23 @@ class Reader:
         size = self._file.read(4)
         if len(size) < 4:
             raise EOFError
+        self._alive()
         return msgspec.msgpack.decode(self._file.read(int.from_bytes(size, "little")), type=kind)
 
 
-def _is_whole(file: BinaryIO) -> bool:
+def temporary_of(path: Path) -> Path:
+    """The file in which a checkpoint is written before it replaces the one before."""
+    return path.with_suffix(".tmp")
+
+
+def _is_whole(file: BinaryIO, alive: Alive) -> bool:
     """Whether a file is complete and matches its checksum; leaves it at its beginning."""
     size = file.seek(0, os.SEEK_END) - _SUM_BYTES
     checksum, end = xxh3_64(), b""
     file.seek(0)
     while (left := size - file.tell()) > 0 and (piece := file.read(min(_PIECE, left))):
         checksum.update(piece)
+        alive()
         end = (end + piece)[-len(_END) :]
     whole = end == _END and file.read() == checksum.digest()
     file.seek(0)

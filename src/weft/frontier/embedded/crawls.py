@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -113,8 +113,9 @@ class Crawls(Leases):
         owner = self._queues.crawls.pop(crawl)
         owner.is_closed = True
         self._queues.fairness.leave(owner)
-        self._queues.drop_at_rest(owner)
+        self._queues.drop_at_rest(owner, self._alive)
         for site, lane in owner.sites.items():
+            self._alive()
             self._release_robots(lane)
             self._queues.queued -= lane.queued
             lane.clear()
@@ -145,10 +146,15 @@ class Crawls(Leases):
 
     def forget_crawl(self, crawl: int, at_most: int = 200) -> bool:
         """Deletes a part of what the journal holds of a closed crawl; True when nothing is left of it."""
-        self._unacknowledged = [entry for entry in self._unacknowledged if entry[1].crawl != crawl]
+        return self.forget_crawls([crawl], at_most)
+
+    def forget_crawls(self, crawls: Sequence[int], at_most: int = 200) -> bool:
+        """The same for several, in one transaction: most of what one costs is the transaction."""
+        gone = frozenset(crawls)
+        self._unacknowledged = [entry for entry in self._unacknowledged if entry[1].crawl not in gone]
         self._journal.put_meta("next_item", self._counts.next_item)  # what is deleted cannot tell it any more
         self._journal.commit()
-        return self._journal.forget(crawl, at_most)
+        return self._journal.forget(crawls, at_most)
 
     def open_breakers(self) -> list[tuple[str, float]]:
         """Sites of which nothing is asked now because they failed, with the end of that on the wall clock."""
@@ -257,8 +263,10 @@ class Crawls(Leases):
         owner = self._queues.crawls[crawl]
         for lane in self._queues.take_out(owner):
             self._reject(lane, Reason.DROPPED)
+            self._alive()
         for lane in owner.sites.values():
             self._reject(lane, Reason.DROPPED)
+            self._alive()
 
     def items(self, crawl: int) -> Iterator[Item]:
         """Everything that is queued for a crawl, site by site."""

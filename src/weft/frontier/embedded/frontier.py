@@ -22,6 +22,7 @@ from weft.frontier.contract import (
     Item,
     PageLinks,
     Rejection,
+    Stored,
 )
 from weft.frontier.embedded.checkpoint import OpenItem
 from weft.frontier.embedded.crawls import Crawls
@@ -32,6 +33,7 @@ from weft.frontier.journal import ANY_CRAWL, LOST_TAIL, REMEDY, undamaged
 from weft.frontier.link_lists import numbered
 from weft.frontier.requests import boot_id, last_requests
 from weft.frontier.seen import seen_key
+from weft.frontier.walk import STEP, Walk, is_cut_off
 from weft.records import Found, Purpose, Reason
 from weft.telemetry import Log
 
@@ -51,13 +53,12 @@ class EmbeddedFrontier(Crawls):
         by_crawl: Mapping[int, Mapping[str, int]] | None = None,
         *,
         batch: int = 0,  # noqa: ARG002
-        alive: Callable[[], None] = lambda: None,
     ) -> int:
         """Fills the queues from the journal; call once, after the crawls are opened. Returns the number queued.
 
         `done`: items with a row in the store, whose ends the journal may lack. `pages`: stored pages by crawl;
         `by_key`: stored pages by site, where a crawl has a budget for each site; `by_crawl`: the same for each crawl.
-        `batch` is for frontiers that are shared; this one acknowledges nothing here. `alive` is called all the time.
+        `batch` is for frontiers that are shared; this one acknowledges nothing here.
         """
         now = self.now()
         self._is_recovered = True
@@ -68,7 +69,7 @@ class EmbeddedFrontier(Crawls):
             self._queues.not_before = now + self._queues.longest_delay_s
         self._recall_requests(now)
         self._robots.restore()
-        for item in self._settle(list(done), now, alive):
+        for item in self._settle(list(done), now):
             self._journal.done[ANY_CRAWL].append(item)
             if item in self._queues.retries:
                 self._journal.delete("retries", item)
@@ -81,7 +82,7 @@ class EmbeddedFrontier(Crawls):
     def _recall_requests(self, now: float) -> None:
         """When sites were last asked, from the request log; where lines of it are lost, all wait a full delay."""
         longest = max(self._queues.longest_delay_s, self._journal.meta("longest_delay") or 0.0)
-        recent = last_requests(self._folder / "requests", now - longest - _LONGEST_REQUEST_S, now)
+        recent = last_requests(self._folder / "requests", now - longest - _LONGEST_REQUEST_S, now, self._alive)
         self._queues.asked = recent.ended
         missing = self.missing_log_bytes
         self.unreadable_requests = recent.unreadable
@@ -95,7 +96,7 @@ class EmbeddedFrontier(Crawls):
         if recent.unsure_at is not None:
             self._queues.not_before = max(self._queues.not_before, recent.unsure_at + self._queues.longest_delay_s)
 
-    def _settle(self, done: list[int], now: float, alive: Callable[[], None]) -> list[int]:
+    def _settle(self, done: list[int], now: float) -> list[int]:
         """Fills the queues; gives those of `done` that the journal did not know to have ended."""
         self._counts.next_item = max(self._counts.next_item, self._journal.meta("next_item") or 0)
         with undamaged(self._journal.path):
@@ -103,8 +104,9 @@ class EmbeddedFrontier(Crawls):
             # A checkpoint may have items in its queues that were set aside since: then the journal alone is read.
             unrecorded = self._recovery.restore(
                 self._counts, done, now, remember=self.unsure_of_links, aside=aside,
-                by_checkpoint=not self._aside.keys() & self._queues.crawls.keys(), alive=alive,
+                by_checkpoint=not self._aside.keys() & self._queues.crawls.keys(),
             )  # fmt: skip
+        self._since_checkpoint = self._unsaved = self._recovery.replayed_lines
         last_stored = max(unrecorded, default=0)
         if last_stored >= self._counts.next_item:
             if not self.unsure_of_links:
@@ -124,6 +126,7 @@ class EmbeddedFrontier(Crawls):
         """
         owner = self._queues.crawls[crawl]
         for found, item in rows:
+            self._alive()
             owner.seen.add(found.url)
             if found.hops:
                 # Its redirect may have led back into its own chain, which has a key of its own (`seen_key`): mark both.
@@ -149,10 +152,12 @@ class EmbeddedFrontier(Crawls):
             if number in self._queues.crawls:
                 self._queues.crawls[number].pages = count
         for key, count in by_key.items():
+            self._alive()
             for crawl in self._queues.crawls.values():
                 self._queues.site(key).lane(crawl).pages = count
         for number, counts in by_crawl.items():
             for key, count in counts.items():
+                self._alive()
                 self._queues.site(key).lane(self._queues.crawls[number]).pages = count
 
     # ── the contract ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -238,20 +243,25 @@ class EmbeddedFrontier(Crawls):
         lane = crawl.sites.get(site) if site is not None else None
         return lane is not None and len(links.urls) <= _room(lane, cap)
 
-    def recrawl(self, crawl: int, run: str, known: Iterable[Found], begin: Callable[[int], None]) -> None:
-        """Queues known pages again, all or none, and once for each run; `begin` is called with the last item before."""
-        if self._journal.meta(f"recrawl:{crawl}") == run:
+    def recrawl(self, crawl: int, run: str, known: Stored, begin: Callable[[int], None]) -> None:
+        """Queues known pages again, once for each run; `begin` is called with the last item before. One that was cut
+        off, in whichever run, continues where it was."""
+        name = f"recrawl:{crawl}"
+        walk = Walk.of(self._journal.meta(name), run, continues=True)
+        if walk.is_over:
             return
-        self.commit()
-        begin(self._counts.next_item - 1)
-        for found in known:
-            self.readmit(crawl, found)
-        self._journal.put_meta(f"recrawl:{crawl}", run)
-        self.commit()
+        if not walk.after:
+            self.commit()
+            begin(self._counts.next_item - 1)
+        self._readmit_all(crawl, name, walk, known)
 
     def is_recrawled(self, crawl: int) -> bool:
         """Whether known pages of this crawl are being visited again."""
         return self._journal.meta(f"recrawl:{crawl}") is not None
+
+    def is_recrawl_cut_off(self, crawl: int) -> bool:
+        """Whether some known pages were queued again, and others not yet."""
+        return is_cut_off(self._journal.meta(f"recrawl:{crawl}"))
 
     def readmit(self, crawl: int, found: Found) -> None:
         """Queues a URL, seen or not, as a new visit under a new number.
@@ -267,16 +277,26 @@ class EmbeddedFrontier(Crawls):
         """A robots.txt that could not be fetched is fetched once more, before the next page of its origin."""
         self._robots.expire_failed(self._queues.crawls[crawl].trust + origin)
 
-    def readmit_once(self, crawl: int, name: str, what: str, lost: Iterable[tuple[int, Found]]) -> None:
-        """Queues URLs once more, unless the note `name` says of these (`what`) that they are; it says so from now on.
+    def readmit_once(self, crawl: int, name: str, what: str, stored: Stored, *, continues: bool = False) -> None:
+        """Queues URLs once more, those of which the note `name` does not say that they (`what`) are already.
 
-        `lost` are in the order of the items that they had.
+        The note says how far it has come, in the transaction that queues them. `continues`: also where it was cut off
+        under another `what`.
         """
-        if self.note(name) == what:
-            return
-        for _, found in lost:
+        walk = Walk.of(self.note(name), what, continues=continues)
+        if not walk.is_over:
+            self._readmit_all(crawl, f"note:{name}", walk, stored)
+
+    def _readmit_all(self, crawl: int, name: str, walk: Walk, stored: Stored) -> None:
+        """In steps, each with its place in the journal's meta: a kill costs one step."""
+        for number, (item, found) in enumerate(stored(walk.after), 1):
             self.readmit(crawl, found)
-        self.note(name, what)  # in the same transaction
+            if number % STEP == 0:
+                self._journal.put_meta(name, walk.at(item))
+                self.commit()
+                self._alive()
+        self._journal.put_meta(name, walk.what)
+        self.commit()
 
     def _leave_out(self, crawl: Crawl, found: Found) -> None:
         if found.purpose is Purpose.SITEMAP and self._refusals_kept[crawl.number] < REMEMBERED_REFUSALS:

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from weft import urls
+from weft.alive import Alive, silent
 from weft.config import PolitenessSection
 from weft.frontier.contract import Item, PageLinks
 from weft.frontier.embedded.fairness import Fairness
@@ -527,9 +528,10 @@ class Queues:
             else:
                 crawl.sites.pop(site, None)
 
-    def drop_at_rest(self, crawl: Crawl) -> None:
+    def drop_at_rest(self, crawl: Crawl, alive: Alive = silent) -> None:
         """A crawl has ended: what it has at sites that are at rest is gone."""
         while (rows := self.resting.take_due(crawl.number, float("inf"))) is not None:
+            alive()
             if not rows[0].startswith(SITE):
                 self.queued -= len(rows)  # nobody has asked there
                 continue

@@ -6,14 +6,15 @@ ended since are skipped when they are popped, so that a restart need not look at
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Container, Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from weft.frontier.embedded.checkpoint import LAYOUT, Header, OpenItem, Reader, Writer
+from weft.alive import Alive, silent
+from weft.frontier.embedded.checkpoint import LAYOUT, Header, OpenItem, Reader, Writer, temporary_of
 from weft.frontier.embedded.queues import Queues
 from weft.frontier.embedded.saving import Saving
 from weft.frontier.embedded.sites import Crawl, KnownDepth
@@ -21,7 +22,9 @@ from weft.frontier.embedded.spill import SpillQueue
 from weft.frontier.journal import Journal, sync_log
 from weft.frontier.seen import seen_key
 from weft.records import Found, Purpose
+from weft.removal import Trash
 
+_PIECE = 1000  # sites between two signs of life
 LETTER = {Purpose.PAGE: "p", Purpose.SITEMAP: "s"}
 _PURPOSE = {letter: purpose for purpose, letter in LETTER.items()}
 
@@ -37,8 +40,11 @@ class Counts(Struct):
 class Recovery:
     """Writes checkpoints and restores from them."""
 
-    def __init__(self, folder: Path, journal: Journal, queues: Queues) -> None:
+    def __init__(self, folder: Path, journal: Journal, queues: Queues, trash: Trash, alive: Alive = silent) -> None:
         self._path = folder / "checkpoint"
+        self._trash = trash
+        self._alive = alive
+        self.replayed_lines = 0  # by `restore`: what the checkpoint did not have
         self._journal = journal
         self._queues = queues
         self._aside: Container[int] = ()  # items that an edit has excluded
@@ -66,11 +72,20 @@ class Recovery:
 
         return Saving(in_child)
 
+    def written(self) -> int:
+        """How much of the checkpoint that is being written is in its file."""
+        try:
+            return temporary_of(self._path).stat().st_size
+        except OSError:
+            return 0
+
     def saved(self) -> None:
         """The process has ended."""
+        temporary_of(self._path).unlink(missing_ok=True)  # of one that was killed
         self._queues.resting.rows.delete_kept()
         for path in SpillQueue.unused or ():
             path.unlink(missing_ok=True)
+            self._alive()
         SpillQueue.unused = None
         folders, self._unused = self._unused, []
         for folder in folders:
@@ -79,7 +94,7 @@ class Recovery:
     def delete(self, folder: Path) -> None:
         """Deletes the queues of a crawl that has ended, once no process reads them."""
         if SpillQueue.unused is None:
-            shutil.rmtree(folder, ignore_errors=True)
+            self._trash.discard(folder)
         else:
             self._unused.append(folder)
 
@@ -108,23 +123,23 @@ class Recovery:
         remember: bool,
         aside: Container[int],
         by_checkpoint: bool,
-        alive: Callable[[], None] = lambda: None,
     ) -> list[int]:
         """Fills the queues and the counts; returns those of `done` whose ends are not in the journal.
 
         `remember`: keep what `knows` needs. `aside`: items that are not queued. Without
-        `by_checkpoint` the journal alone is read. `alive` is called with every commit that is read.
+        `by_checkpoint` the journal alone is read.
         """
         queues, journal = self._queues, self._journal
         queues.retries = {item: (attempt, wall) for item, attempt, wall, _ in journal.rows("retries")}
         self._aside = aside
-        reader = Reader(self._path, journal.last_seq(), queues.crawls)
+        reader = Reader(self._path, journal.last_seq(), queues.crawls, self._alive)
         header = reader.header if by_checkpoint else None
         seq = header.seq if header is not None else 0
         ended = Bitmap(reader.ended() if header is not None else None)
         for numbers in journal.done_since(seq):
             counts.finished += ended.add(numbers)
-            alive()
+            self.replayed_lines += len(numbers)
+            self._alive()
         unrecorded = [item for item in done if item not in ended]
         counts.finished += ended.add(unrecorded)
         queues.ended = ended
@@ -133,18 +148,21 @@ class Recovery:
             counts.next_item = max(counts.next_item, header.next_item)
             counts.admitted += header.admitted
             counts.finished += header.finished
-            for one in reader.load(queues, now, ended, alive):
+            for one in reader.load(queues, now, ended):
                 self._put_back(one, now)
         reader.close()
         there = {number for number, _ in header.crawls} if header is not None else set()
         absent = [number for number in queues.crawls if number not in there] if seq else []
         for number in absent:
             # It was not open when the checkpoint was written: what it has is in the journal alone.
-            self._replay(0, counts, ended, now, None, number, alive=alive)
+            self._replay(0, counts, ended, now, None, number)
         replayed = self._replayed if remember else None
-        self._replay(seq, counts, ended, now, replayed, but=frozenset(absent), alive=alive)
-        for site in queues.sites.values():
-            queues.schedule(site)
+        self._replay(seq, counts, ended, now, replayed, but=frozenset(absent))
+        sites = iter(queues.sites.values())
+        while some := list(islice(sites, _PIECE)):
+            for site in some:
+                queues.schedule(site)
+            self._alive()
         return unrecorded
 
     def _put_back(self, one: OpenItem, now: float) -> None:
@@ -162,6 +180,7 @@ class Recovery:
         ended = Bitmap()
         for numbers in self._journal.done_since(0):
             ended.add(numbers)
+            self._alive()
         before = counts.finished
         self._replay(0, counts, ended, now, None, crawl.number)
         counts.finished = before
@@ -175,12 +194,12 @@ class Recovery:
         replayed: Bitmap | None,
         only: int | None = None,
         but: frozenset[int] = frozenset(),
-        alive: Callable[[], None] = lambda: None,
     ) -> None:
         """Takes up what was admitted after a line of the journal; of one crawl alone, or of all `but` some."""
         crawls = self._queues.crawls
         for lines in self._journal.admitted_since(seq, only):
-            alive()
+            self._alive()
+            self.replayed_lines += len(lines)
             for line in lines:
                 number, depth, parent, hops, offsite, crawl_number, letter, rest = line.split(" ", 7)
                 item = int(number)

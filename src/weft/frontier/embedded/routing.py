@@ -13,7 +13,7 @@ transaction is on the disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +86,12 @@ class RoutedFrontier(EmbeddedFrontier):
         by_crawl: Mapping[int, Mapping[str, int]] | None = None,
         *,
         batch: int = 0,
-        alive: Callable[[], None] = lambda: None,
     ) -> int:
         """Also queues again the robots.txt fetches that other pods wait for."""
         # The message numbers used last are unknown after a rebuild or a reboot, and a receiver drops reused ones.
         if self.is_new or self._journal.meta("boot") not in (None, boot_id()):
             self.outbox.jump()
-        queued = super().recover(done, pages, by_key, by_crawl, batch=batch, alive=alive)
+        queued = super().recover(done, pages, by_key, by_crawl, batch=batch)
         for name, value in list(self._journal.rows("meta")):
             if name.startswith(_FOREIGN_ROBOTS):
                 crawl, url, depth, parent, hops = msgspec.msgpack.decode(value)

@@ -11,10 +11,13 @@ import ctypes
 import gc
 import os
 import signal
+import time
 import warnings
 from collections.abc import Callable
 
 from weft.telemetry import Log
+
+LOOK_S = 0.01
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -26,6 +29,7 @@ class Saving:
 
     def __init__(self, write: Callable[[], None]) -> None:
         """`write` is called in the child, which has no descriptors of its parent."""
+        self.was_written = self._was_given_up = False
         parent = os.getpid()
         with warnings.catch_warnings():
             # Other threads may hold locks for ever in the child: it takes none of theirs, and ends without cleaning up.
@@ -42,9 +46,26 @@ class Saving:
         if not pid:
             return False
         self._pid = 0
-        if status:
+        self.was_written = status == 0
+        if status and not self._was_given_up:
             log.warning("a checkpoint was not written: the one before stays", status=status)
         return True
+
+    def wait(self, written: Callable[[], int], alive: Callable[[], None]) -> None:
+        """Returns when the child has ended; `alive` is called whenever what it has `written` grows."""
+        before = -1
+        while not self.is_over():
+            if (now := written()) != before:
+                before = now
+                alive()
+            time.sleep(LOOK_S)
+
+    def give_up(self) -> None:
+        """Ends the child: the checkpoint before stays."""
+        self._was_given_up = True
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            self.is_over(wait=True)
 
 
 def _run(write: Callable[[], None], parent: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from weft.alive import Alive, silent
 from weft.config import PolitenessSection
 from weft.errors import BadInput, Busy, DiskFull
 from weft.frontier.clock import MachineClock, NoMachineClock
@@ -36,10 +36,12 @@ from weft.frontier.embedded.turns import Turns
 from weft.frontier.journal import Journal, undamaged
 from weft.frontier.requests import RequestLog, missing_bytes
 from weft.records import POD_SHIFT, Found, Purpose, Reason
+from weft.removal import Trash
 
 REMEMBERED_REFUSALS = 100_000
 CHECKPOINT_EVERY = 500_000  # journal lines between checkpoints; a large frontier waits longer, close() less
 SAVED_BESIDE_FROM = 100_000  # URLs, queued and seen: fewer are written down in some milliseconds
+MOST_REPLAYED = 3  # times the lines between checkpoints: close() lets a start replay so many, and waits for none
 FROM_STORE = "from_store"  # in the journal's meta: the frontier was rebuilt, stored pages' links are yet to be admitted
 
 
@@ -62,12 +64,15 @@ class State:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         machine: MachineClock | None = None,
+        alive: Alive = silent,
     ) -> None:
         """`machine`: the clock that all processes of a user share; it goes by the machine's monotonic time.
 
-        `revision`: of the crawl's settings, for the request log.
+        `revision`: of the crawl's settings, for the request log. `alive` is called for each piece of work that grows
+        with the crawl.
         """
         self._folder = folder
+        self._alive = alive
         self._machine = machine or NoMachineClock()
         self._section = section
         self._clock = clock
@@ -75,7 +80,7 @@ class State:
         self._latest = 0.0
         self._lock = _lock(folder)
         try:
-            self._journal = Journal(folder / "frontier.db")
+            self._journal = Journal(folder / "frontier.db", alive)
         except BaseException:
             os.close(self._lock)
             raise
@@ -83,7 +88,8 @@ class State:
         # frontier (`weft rebuild --frontier`). See `restore_stored`.
         self.is_new = self._journal.meta(FROM_STORE) is not None
         self.unsure_of_links = self.is_new or self._journal.lost_tail
-        shutil.rmtree(folder / "spill", ignore_errors=True)
+        trash = Trash(folder / "trash")
+        trash.discard(folder / "spill")  # a cache, with a folder for each site that had a long queue
         self.epoch: int = (self._journal.meta("epoch") or 0) + 1
         self.acknowledged: int = self._journal.meta("acknowledged") or 0
         self._queues = Queues(section, self._journal, folder / "spill", self.now, wall)
@@ -91,7 +97,7 @@ class State:
         with undamaged(self._journal.path):
             records = self._journal.rows("crawls")
             self._by_name: dict[str, int] = {msgspec.msgpack.decode(data)["name"]: number for number, data in records}
-        self._recovery = Recovery(folder, self._journal, self._queues)
+        self._recovery = Recovery(folder, self._journal, self._queues, trash, alive)
         self._leases: dict[int, LiveLease] = {}
         self._turns = Turns()
         self._aside: dict[int, dict[int, Item]] = {}  # by crawl and number: what an edit has excluded
@@ -104,7 +110,9 @@ class State:
         self._rejected_out: dict[int, OpenItem] = {}  # rejected items whose rows are not stored yet
         self._unacknowledged: list[tuple[int, OpenItem]] = []
         self._checkpoint_every = checkpoint_every
-        self._since_checkpoint = 0
+        self._since_checkpoint = 0  # journal lines since one was begun
+        self._unsaved = 0  # journal lines that the last whole checkpoint does not include: a start replays them
+        self._unsaved_before = 0  # those of them that the one that is being written includes
         self.saved_beside_from = SAVED_BESIDE_FROM
         self._saving: Saving | None = None
         self._refusals_kept: Counter[int] = Counter()  # by crawl
@@ -188,13 +196,13 @@ class State:
         """Writes what was admitted and what has ended to the journal, and now and then a checkpoint."""
         self._requests.flush()
         self._since_checkpoint += self._journal.waiting
+        self._unsaved += self._journal.waiting
         if self._requests.place != self._log_place:
             self._log_place = self._requests.place
             self._journal.put_meta("request_log", self._log_place)
         self._journal.commit()
         self._is_saving()
-        size = self._queues.queued + self._counts.admitted // 8
-        if self._since_checkpoint > self._checkpoint_every + size // 10:
+        if self._since_checkpoint > self._checkpoint_lines():
             self._checkpoint()
 
     def sync(self) -> None:
@@ -205,9 +213,7 @@ class State:
     def close(self) -> None:
         """Commits, closes, and releases the folder's lock."""
         self.commit()
-        self._is_saving(wait=True)
-        if self._since_checkpoint > self._checkpoint_every // 25:
-            self._checkpoint(at_once=True)
+        self._close_checkpoint()
         self._queues.resting.close()
         self._requests.close()
         self._journal.close()
@@ -257,24 +263,52 @@ class State:
         except DiskFull:
             pass  # the changes stay buffered; the next `commit` raises
 
-    def _checkpoint(self, *, at_once: bool = False) -> None:
+    def _checkpoint_lines(self) -> int:
+        """After how many journal lines a checkpoint is due."""
+        return self._checkpoint_every + (self._queues.queued + self._counts.admitted // 8) // 10
+
+    def _checkpoint(self) -> None:
         """Writes a checkpoint, a large one beside the crawl; everything must be committed."""
         if self._is_saving():
             return
         self._since_checkpoint = 0
         counts = msgspec.structs.replace(self._counts, finished=self._counts.finished - len(self._unacknowledged))
-        size = self._queues.queued + sum(len(crawl.seen) for crawl in self._queues.crawls.values())
-        if size >= self.saved_beside_from and not at_once:
+        if self._is_large():
+            self._unsaved_before = self._unsaved
             self._saving = self._recovery.save_beside(counts, self._out)
             return
         try:
             self._recovery.save(counts, self._out)
+            self._unsaved = 0
         except DiskFull:
             pass  # the journal has everything
+
+    def _is_large(self) -> bool:
+        """Whether a checkpoint takes longer than anyone should wait for."""
+        size = self._queues.queued + sum(len(crawl.seen) for crawl in self._queues.crawls.values())
+        return size >= self.saved_beside_from
+
+    def _close_checkpoint(self) -> None:
+        """The last checkpoint of this process. Writing down a large frontier takes 25 µs a site, so an end does not
+        wait for it: the next start replays the journal instead, and begins one. Only where it would have to replay
+        several times what lies between two checkpoints, because no process ran for long enough to write one, the end
+        waits."""
+        must_wait = self._unsaved > MOST_REPLAYED * self._checkpoint_lines()
+        is_worth_it = self._unsaved > self._checkpoint_every // 25
+        if self._saving is None and is_worth_it and (must_wait or not self._is_large()):
+            self._checkpoint()
+        if self._saving is not None:
+            if must_wait:
+                self._saving.wait(self._recovery.written, self._alive)
+            else:
+                self._saving.give_up()
+        self._is_saving()
 
     def _is_saving(self, *, wait: bool = False) -> bool:
         """Whether a checkpoint is being written."""
         if self._saving is not None and self._saving.is_over(wait=wait):
+            if self._saving.was_written:
+                self._unsaved -= self._unsaved_before
             self._saving = None
             self._recovery.saved()
         return self._saving is not None

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weft.alive import Alive, silent
 from weft.config import PolitenessSection
 from weft.frontier.contract import (
     Item,
     Rejection,
+    Stored,
 )
 from weft.frontier.redis.client import NUMBER_MASK, POD_BITS, Limits
 from weft.frontier.redis.connection import asking, check_run
@@ -33,6 +36,7 @@ from weft.frontier.redis.scripts import Argument
 from weft.frontier.redis.shelf import Shelf
 from weft.frontier.requests import RequestLog
 from weft.frontier.slots import ClassSlots
+from weft.frontier.walk import STEP, Walk, is_cut_off
 from weft.records import Found, Purpose, Reason
 from weft.telemetry import Log
 
@@ -69,7 +73,10 @@ class RedisFrontier(RedisLeases):
         wall: Callable[[], float] = time.time,
         server_clock: Callable[[], float] | None = None,
         idle_s: float = IDLE_S,
+        alive: Alive = silent,
     ) -> None:
+        """`alive` is called for each piece of work that grows with the crawl."""
+        self._alive = alive
         super().__init__(
             connection, section, pod=pod, pods=pods, where=where, limits=limits, clock=clock, server_clock=server_clock
         )
@@ -129,7 +136,6 @@ class RedisFrontier(RedisLeases):
         by_crawl: Mapping[int, Mapping[str, int]] | None = None,
         *,
         batch: int = 0,
-        alive: Callable[[], None] = lambda: None,  # noqa: ARG002
     ) -> int:
         """Resolves what this slot's earlier process left open; returns the number queued.
 
@@ -137,7 +143,7 @@ class RedisFrontier(RedisLeases):
         slot's store alone; `by_key`: likewise by site, used only where Redis has no count for the site; `by_crawl`: the
         same for each crawl. `batch`: the store's last one, which is on the disk. It is acknowledged here, unless there
         are `lost_ends`: then it is once their links were read again. An end of a crawl that this slot's earlier process
-        did not confirm is undone. `alive` is for frontiers that read long here.
+        did not confirm is undone.
         """
         numbers = [item & NUMBER_MASK for item in done if item > 0 and item >> POD_BITS == self._pod]
         stored = [figure for pair in (pages or {}).items() for figure in pair]
@@ -153,9 +159,11 @@ class RedisFrontier(RedisLeases):
             self._schedule_anew(int(crawl))
         for key, count in (by_key or {}).items():
             self._call("budget", [key, count, *self._crawls])
+            self._alive()
         for number, counts in (by_crawl or {}).items():
             for key, count in counts.items():
                 self._call("budget", [key, count, number])
+                self._alive()
         for earlier in (self._slot, self._slot + "#"):
             self.release_owner(earlier, but=self.owner)
         if self._places is not None:
@@ -187,18 +195,25 @@ class RedisFrontier(RedisLeases):
         self._forget_unreachable(found.url)
         self._admit(crawl, [found], mode="again")
 
-    def readmit_once(self, crawl: int, name: str, what: str, lost: Iterable[tuple[int, Found]]) -> None:
-        """Queues URLs once more, those of them of which the note `name` does not say that they (`what`) are already.
+    def readmit_once(self, crawl: int, name: str, what: str, stored: Stored, *, continues: bool = False) -> None:
+        """Queues URLs once more, those of which the note `name` does not say that they (`what`) are already.
 
-        `lost` are in the order of the items that they had: the note tells how far it has come, whoever dies.
+        The note says how far it has come, in the call that queues them. `continues`: also where it was cut off under
+        another `what`.
         """
-        said, _, last = self.note(name).partition(" ")
-        left = [(item, found) for item, found in lost if said != what or item > int(last)]
-        for start in range(0, len(left), 1000):
-            some = left[start : start + 1000]
+        walk = Walk.of(self.note(name), what, continues=continues)
+        if not walk.is_over:
+            self._readmit_all(crawl, name, walk, stored)
+
+    def _readmit_all(self, crawl: int, name: str, walk: Walk, stored: Stored) -> None:
+        """In steps, each with its place: a kill costs one step."""
+        left = iter(stored(walk.after))
+        while some := list(islice(left, STEP)):
             for _, found in some:
                 self._forget_unreachable(found.url)
-            self._admit(crawl, [found for _, found in some], mode="again", then=(name, f"{what} {some[-1][0]}"))
+            self._admit(crawl, [found for _, found in some], mode="again", then=(name, walk.at(some[-1][0])))
+            self._alive()
+        self._set_meta(name, walk.what)
 
     def restore_stored(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None:
         """The pages of `lost_ends` (URL, depth, item): if the server has forgotten them, it knows them again."""
@@ -220,29 +235,25 @@ class RedisFrontier(RedisLeases):
         self._ask("SADD", "crew", *slots)
         self._ask("SINTERSTORE", "settling", "settling", "crew")
 
-    def recrawl(self, crawl: int, run: str, known: Iterable[Found], begin: Callable[[int], None]) -> None:
-        """Queues known pages again, once for each run, across crashes; `begin` is called with the last item before."""
-        state = self._meta(f"recrawl:{crawl}")
-        started, _, done = state.partition(" ")
-        if started == run and not done:
+    def recrawl(self, crawl: int, run: str, known: Stored, begin: Callable[[int], None]) -> None:
+        """Queues known pages again, once for each run; `begin` is called with the last item before. One that was cut
+        off, in whichever run, continues where it was."""
+        name = f"recrawl:{crawl}"
+        walk = Walk.of(self._meta(name), run, continues=True)
+        if walk.is_over:
             return
-        if started != run:
+        if not walk.after and self._meta(name) != walk.at(0):
             begin(self._item(self._figures()[0][6]))
-            self._set_meta(f"recrawl:{crawl}", f"{run} 0")
-            done = "0"
-        batch: list[Found] = []
-        for at, found in enumerate(known):
-            if at >= int(done):
-                self._forget_unreachable(found.url)
-                batch.append(found)
-            if len(batch) == 1000:
-                self._admit(crawl, batch, mode="again", then=(f"recrawl:{crawl}", f"{run} {at + 1}"))
-                batch = []
-        self._admit(crawl, batch, mode="again", then=(f"recrawl:{crawl}", run))
+            self._set_meta(name, walk.at(0))
+        self._readmit_all(crawl, name, walk, known)
 
     def is_recrawled(self, crawl: int) -> bool:
         """Whether known pages of this crawl are being visited again."""
         return bool(self._meta(f"recrawl:{crawl}"))
+
+    def is_recrawl_cut_off(self, crawl: int) -> bool:
+        """Whether some known pages were queued again, and others not yet."""
+        return is_cut_off(self._meta(f"recrawl:{crawl}"))
 
     def acknowledge(self, batch: int) -> None:
         """The store's batches up to this one are durable: what was prepared for them has ended."""

@@ -261,8 +261,8 @@ class JobStore(Protocol):
     def finished_since(self, before: float, limit: int = 100) -> list[Task]:
         """Terminal tasks that ended before a moment, oldest first; without those whose webhook is still open."""
 
-    def delete(self, task_id: str, *, fence: int) -> bool:
-        """Deletes a terminal task, its URLs and its idempotency key; False if there is none, or it still runs."""
+    def delete(self, *task_ids: str, fence: int) -> int:
+        """Deletes terminal tasks, their URLs and idempotency keys; how many there were. Those that still run stay."""
 
     def counts(self, owner: str | None = None) -> Mapping[tuple[Lane, TaskState], int]:
         """How many tasks there are in each lane and state; without a walk over them, but for those of an owner."""

@@ -206,19 +206,19 @@ class SqliteJobStore:
 
         return self._do(step)
 
-    def delete(self, task_id: str, *, fence: int) -> bool:
-        """Deletes a terminal task with all that belongs to it."""
+    def delete(self, *task_ids: str, fence: int) -> int:
+        """Deletes terminal tasks with all that belongs to them."""
 
-        def step(db: sqlite3.Connection) -> bool:
+        def step(db: sqlite3.Connection) -> int:
             _check(db, fence)
-            task = _get(db, task_id)
-            if task is None or not task.is_terminal:
-                return False
-            for table, column in (("tasks", "id"), ("urls", "task"), ("words", "task")):
-                db.execute(f"DELETE FROM {table} WHERE {column} = ?", (task_id,))  # noqa: S608
-            sqlite_hooks.deleted(db, task_id)
-            _shift(db, task.spec.lane, task.state, None)
-            return True
+            found = (_get(db, task_id) for task_id in task_ids)
+            ended = [task for task in found if task is not None and task.is_terminal]
+            for task in ended:
+                for table, column in (("tasks", "id"), ("urls", "task"), ("words", "task")):
+                    db.execute(f"DELETE FROM {table} WHERE {column} = ?", (task.id,))  # noqa: S608
+                sqlite_hooks.deleted(db, task.id)
+                _shift(db, task.spec.lane, task.state, None)
+            return len(ended)
 
         return self._do(step)
 

@@ -1,0 +1,22 @@
+"""How work that grows with a crawl reports that it makes progress.
+
+Whoever does such work is handed a function without arguments, `alive`, and calls it for each bounded piece: a thousand
+rows, a file, a record. What the call does (a heartbeat, a line for the user) is the affair of the process.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+Alive = Callable[[], None]
+_SQLITE_STEPS = 20_000  # of its virtual machine: less than a millisecond in memory, some seconds on a slow disk
+
+
+def silent() -> None:
+    """For work that nobody waits for."""
+
+
+def watch(db: sqlite3.Connection, alive: Alive | None) -> None:
+    """Has a connection call `alive` from inside its statements, which may read a whole table."""
+    db.set_progress_handler(alive, _SQLITE_STEPS)

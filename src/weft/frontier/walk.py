@@ -1,0 +1,36 @@
+"""How far stored URLs were queued again: in steps, each noted with what it queues, so that a kill costs one step.
+
+The note is `WHAT ITEM` while it is under way (all up to this item are queued), and `WHAT` when it is over. `WHAT` has
+no space: the run that wants it, or a name of what is queued.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+STEP = 1000  # URLs
+
+
+class Walk(NamedTuple):
+    """What is queued again, and after which item it continues."""
+
+    what: str
+    after: int = 0
+    is_over: bool = False
+
+    @classmethod
+    def of(cls, note: str | None, what: str, *, continues: bool) -> Walk:
+        """By the note; `continues`: one that was begun under another name is the same."""
+        begun, _, last = (note or "").partition(" ")
+        if last and (continues or begun == what):
+            return cls(what, int(last))
+        return cls(what, 0, bool(note) and begun == what)
+
+    def at(self, item: int) -> str:
+        """The note when all up to an item are queued."""
+        return f"{self.what} {item}"
+
+
+def is_cut_off(note: str | None) -> bool:
+    """Whether it was begun and is not over."""
+    return " " in (note or "")

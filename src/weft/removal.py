@@ -1,0 +1,51 @@
+"""Folders that are no longer used: moved aside in one step, deleted by a thread.
+
+A folder may hold a million files, and deleting those takes minutes: nobody waits for it. A killed process leaves what
+it has moved; the next one that opens the same `Trash` deletes it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from itertools import count
+from pathlib import Path
+from queue import SimpleQueue
+
+
+class Trash:
+    """Deletes folders in the background. `folder` must be on the same file system as what is discarded."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._numbers = count()
+        self._moved: SimpleQueue[Path] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        if folder.exists():
+            self._remove(folder)
+
+    def discard(self, path: Path) -> None:
+        """The folder is gone for its owner at once; its files are deleted later. One that does not exist is fine."""
+        target = self._folder / f"{time.time_ns()}-{next(self._numbers)}"
+        try:
+            if not path.exists():
+                return
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            path.rename(target)
+        except OSError:  # it cannot be moved: a mount point, say
+            target = path
+        self._remove(target)
+
+    def _remove(self, path: Path) -> None:
+        self._moved.put(path)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._empty, name="removal", daemon=True)
+            self._thread.start()
+
+    def _empty(self) -> None:
+        while True:
+            path = self._moved.get()
+            left = list(path.iterdir()) if path == self._folder and path.exists() else [path]
+            for one in left:
+                shutil.rmtree(one, ignore_errors=True)

@@ -1,0 +1,180 @@
+"""Work that grows with a crawl: heartbeats and a line for the user while it lasts, and a kill costs one step of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from log_lines import log_lines
+
+from weft import alive as alive_module
+from weft.config import load
+from weft.crawl.fetcher import Fetcher
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.frontier_settings import CRAWL
+from weft.crawl.order import Control, ProcessOrder
+from weft.crawl.start import prepare
+from weft.engine.loop.long_work import LOG_EVERY_S, REPORT_EVERY_S, LongWork
+from weft.engine.loop.progress import CrawlProgress, read_status
+from weft.engine.loop.suspects import Pulse, pulse, steps_of
+from weft.frontier.contract import CrawlLimits
+from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.requests import RequestLog, last_requests
+from weft.frontier.walk import STEP
+from weft.records import FetchResult, Found, Row
+from weft.store.pages import PageStore
+
+PAGES = 2 * STEP + 500
+SITE = "http://127.0.0.1:9"
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A crawl with many stored pages, one in ten of them failed, and nothing in its queue."""
+    home = tmp_path_factory.mktemp("crawl") / "data"
+    prepare([f"{SITE}/0"], {"data_dirs": [str(home)], "allow_private": True, "prometheus_port": 0}).close()
+    folder = CrawlFolder([home])
+    frontier = EmbeddedFrontier(folder.of_pod(0), load(None, {}, {}).config.politeness)
+    number = frontier.open_crawl(CRAWL, CrawlLimits())
+    frontier.recover()
+    store = PageStore.open([home], crawl_id=folder.identity().crawl_id)
+    items = range(1, PAGES + 1)
+    frontier.restore_stored(number, [(Found(f"{SITE}/{item}", 1), item) for item in items])
+    for item in items:
+        store.add(*visit(item, number))
+    store.write()
+    frontier.commit()
+    store.commit()
+    store.close()
+    frontier.close()
+    return home
+
+
+def visit(item: int, crawl: int) -> tuple[Row, FetchResult]:
+    url, status, body = f"{SITE}/{item}", 200 if item % 10 else 503, b"A page."
+    row = Row(item, crawl, url, url, status, time.time(), "text/html", "", "", "", 1, 0, "", len(body), "")
+    head = b"HTTP/1.1 %d X\r\nContent-Type: text/html\r\n\r\n" % status
+    return row, FetchResult(url, status, head, body, None, "", 0.0, 0.0, "127.0.0.1", b"GET / HTTP/1.1\r\n\r\n")
+
+
+def life(data_dir: Path, run: str, **flags: Any) -> tuple[int, int]:
+    """A fetcher that opens the crawl, asks nobody and ends: its heartbeats, and what it leaves in the queue."""
+    folder = CrawlFolder([data_dir])
+    given = {"data_dirs": [str(data_dir)], "allow_private": True, "prometheus_port": 0, "resume": True, **flags}
+    order = ProcessOrder(load(None, {}, given).config, folder.identity().crawl_id, os.getpid(), run)
+    before = pulse(folder.frontier)[0]
+    read, write = os.pipe()
+    try:
+        fetcher = Fetcher(order, Control(read))
+        fetcher.loop.drain()
+        fetcher.run()
+    finally:
+        os.close(read)
+        os.close(write)
+    status = read_status(folder.status)
+    assert status is not None
+    return pulse(folder.frontier)[0] - before, status.queued
+
+
+@pytest.mark.parametrize(("flag", "again"), [("recrawl", PAGES * 9 // 10), ("retry_failed", PAGES // 10)])
+def test_a_walk_over_all_pages_has_heartbeats_and_is_made_once_for_a_run(
+    data_dir: Path, tmp_path: Path, flag: str, again: int
+) -> None:
+    """A process that is started again in its run must not queue everything a second time."""
+    copy = tmp_path / "data"
+    shutil.copytree(data_dir, copy)
+    life(copy, "first")
+    usual, waiting = life(copy, "run")
+    walking, more = life(copy, "run", **{flag: True})
+    assert more - waiting == again
+    assert walking - usual >= PAGES // STEP, "one for each step at least"
+    assert life(copy, "run", **{flag: True})[1] == more, "what this run has queued is queued"
+
+
+@pytest.mark.parametrize("run", ["run", "another"])
+def test_a_recrawl_that_was_cut_off_is_completed_by_the_next_start(data_dir: Path, tmp_path: Path, run: str) -> None:
+    """Also by one that was not asked for a recrawl: the pages that are queued are half of it."""
+    copy = tmp_path / "data"
+    shutil.copytree(data_dir, copy)
+    waiting = life(copy, "first")[1]
+    killed_after(STEP + 1, lambda: life(copy, "run", recrawl=True))
+    assert life(copy, run, recrawl=run == "run")[1] - waiting == PAGES * 9 // 10
+    assert life(copy, "later")[1] - waiting == PAGES * 9 // 10
+
+
+def killed_after(count: int, work: Callable[[], object]) -> None:
+    """Does it in a process that is killed when its frontier has queued so many known pages."""
+    pid = os.fork()
+    if not pid:
+        readmit, left = EmbeddedFrontier.readmit, count
+
+        def counted(self: EmbeddedFrontier, *args: Any) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            readmit(self, *args)
+
+        EmbeddedFrontier.readmit = counted  # type: ignore[assignment, method-assign]
+        try:
+            work()
+        finally:
+            os._exit(1)
+    assert os.WTERMSIG(os.waitpid(pid, 0)[1]) == signal.SIGKILL
+
+
+def test_a_statement_that_reads_a_whole_index_has_heartbeats(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alive_module, "_SQLITE_STEPS", 1000)
+    beats = 0
+
+    def beat() -> None:
+        nonlocal beats
+        beats += 1
+
+    store = PageStore.open([data_dir], read_only=True, alive=beat)
+    assert store.stats(9).hosts == [("127.0.0.1", PAGES * 9 // 10)]
+    assert beats >= PAGES // 1000
+    store.abandon()
+
+
+def test_a_long_request_log_has_heartbeats(tmp_path: Path) -> None:
+    log = RequestLog(tmp_path, 1.0)
+    for item in range(1500):
+        log.start(item, 2.0, "a.test", 1.0, 1, "http://a.test/")
+        log.end(item, 3.0, "200")
+    log.close()
+    beats: list[int] = []
+    assert last_requests(tmp_path, 0.0, 9.0, lambda: beats.append(1)).ended == {"a.test": 3.0}
+    assert len(beats) >= 3
+
+
+def test_what_takes_long_is_reported_with_how_far_it_is(tmp_path: Path) -> None:
+    now, path = 0.0, tmp_path / "status.json"
+    work = LongWork(Pulse(tmp_path), CrawlProgress(path, 1), clock=lambda: now)
+    work.begin("queueing known pages again", 3000)
+    assert list(work.each(range(2500))) == list(range(2500))
+    assert (pulse(tmp_path)[0], steps_of(tmp_path), path.exists()) == (3, 0, False), "it was over in a moment"
+    now = REPORT_EVERY_S
+    work()
+    status = read_status(path)
+    assert status is not None
+    assert (status.state, status.note) == ("starting", "queueing known pages again: 2,500 of 3,000")
+    work.begin("closing the queue", state="draining")
+    now += LOG_EVERY_S
+    with log_lines("weft.engine.loop.long_work") as lines:
+        work()
+    status = read_status(path)
+    assert status is not None
+    assert (status.state, status.note, steps_of(tmp_path)) == ("draining", "closing the queue", 1)
+    assert lines == [("long work", {"what": "closing the queue", "done": 0, "of": 0})]
+    path.unlink()
+    work.end()
+    now += LOG_EVERY_S
+    work()
+    assert (steps_of(tmp_path), path.exists()) == (2, False), "the loop reports then"
