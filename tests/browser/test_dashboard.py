@@ -3,6 +3,7 @@ width, in the dark, without scripts; no error in any console, and nothing seriou
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -11,6 +12,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from browsing import Open, axe
@@ -135,8 +137,12 @@ def test_submit_watch_open_and_cancel_by_keyboard(service: Service, site: str, o
 
     page.get_by_role("button", name="Pause").press("Enter")
     expect(page.locator(".sub .state")).to_have_text("Paused")
-    page.get_by_role("button", name="Resume").press("Enter")
+    expect(page.get_by_role("button", name="Resume")).to_be_focused()
+    page.keyboard.press("Enter")
     expect(page.locator(".sub .state")).to_have_text("Running")
+    expect(page.get_by_role("button", name="Pause")).to_be_focused()
+    assert page.locator("[data-chart=pages] .y span").all_inner_texts()[-1] == "0/s"
+    assert page.locator("[data-chart=pages] .x span").first.inner_text() == "0 s"
     page.get_by_role("button", name="Cancel").press("Enter")
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("What was scraped is kept")
@@ -204,6 +210,11 @@ def test_titles_that_are_meant_badly_are_texts(service: Service, ended: str, ope
     expect(page.get_by_text("<script>document.title='broken'</script>")).to_be_visible()
     assert "broken" not in page.title()
     assert "\u202e" not in page.content() and len(page.content()) < 60_000
+    page.get_by_role("link", name="<script>document.title='broken'</script>").click()
+    expect(page.locator("h1")).to_have_text("<script>document.title='broken'</script>")
+    expect(page.locator("pre.content").first).to_contain_text("Goods")
+    assert "broken" not in page.title().removeprefix("<script>document.title='broken'</script>")
+    page.go_back()
     height = page.evaluate("Math.max(...[...document.querySelectorAll('tbody tr')].map(row => row.offsetHeight))")
     assert height < 80  # none takes more than its two lines
     page.goto(f"{service.url}/tasks/{ended}/pages?kind=error&class=http_5xx")
@@ -215,7 +226,9 @@ def test_every_page_passes_axe_and_fits(service: Service, running: str, ended: s
     options: dict[str, Any] = {"color_scheme": "dark"} if kind == "dark" else PHONE if kind == "phone" else {}
     page = open_page(**options)
     of_ended = [f"/tasks/{ended}{what}" for what in ("", "/pages", "/webhook")]
-    for path in ("/", f"/tasks/{running}", *of_ended, "/new", "/service"):
+    page.goto(f"{service.url}/tasks/{ended}/pages?kind=page")
+    content = str(page.locator(".title a").first.get_attribute("href"))
+    for path in ("/", f"/tasks/{running}", *of_ended, content, "/new", "/sites", "/service"):
         page.goto(service.url + path)
         # In the dark only colours differ, and on a phone only places.
         assert axe(page, *{"light": [], "dark": ["color-contrast"], "phone": ["target-size"]}[kind]) == [], path
@@ -267,6 +280,34 @@ def test_addresses_are_told_apart_at_any_width(tmp_path: Path, open_page: Open) 
             for width in (360, 740, 1000, 1160):
                 page.set_viewport_size({"width": width, "height": 800})
                 assert page.locator(f"{link}, {link} .path").evaluate_all(shows_all), (path, width)
+
+
+def test_a_chip_beside_a_long_address_is_seen_whole(tmp_path: Path, open_page: Open) -> None:
+    service = ScriptedService()
+    url = "http://docs.example.com/" + "guide/" * 40
+    task = Task(id=new_task_id(), owner="", url=url, url_count=1200, spec=TaskSpec(), created_at=time.time())
+    service.tasks[task.id], service.log[task.id] = task, []
+    is_whole = "it => { const cell = it.closest('th').getBoundingClientRect(), own = it.getBoundingClientRect();"
+    is_whole += " return own.width > 0 && own.right <= cell.right + 1 && it.scrollWidth <= it.clientWidth; }"
+    with served(service, tmp_path) as server:
+        page = open_page()
+        page.goto(server.url)
+        for width in (360, 740, 1000, 1160):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.get_by_text("+1,199 URLs").evaluate(is_whole), width
+
+
+def test_a_site_is_run_and_stopped_by_keyboard(service: Service, site: str, open_page: Open) -> None:
+    order = json.dumps({"name": "shop", "start_urls": [site], "max_depth": 1}).encode()
+    with urlopen(Request(f"{service.url}/scraping/sites", order, {"Content-Type": "application/json"})) as answer:
+        assert answer.status == 201
+    page = open_page()
+    page.goto(f"{service.url}/sites")
+    assert axe(page) == []
+    page.get_by_role("button", name="Run shop").press("Enter")
+    expect(page.get_by_role("button", name="Stop shop")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Run shop")).to_be_focused(timeout=patience(15) * 1000)
 
 
 def test_without_scripts_pages_are_whole_and_forms_work(

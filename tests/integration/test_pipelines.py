@@ -132,7 +132,8 @@ def test_a_changed_helper_of_the_authors_package_makes_a_stage_stale(bench: Benc
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "work.py").write_text(
-        "from . import helper\nimport beside_of_imports\n\ndef run(item, context):\n    return helper.words(item['text'])\n"
+        "from . import helper\nimport beside_of_imports\n\n\ndef run(item, context):\n"
+        "    return helper.words(item['text'])\n"
     )
     (package / "helper.py").write_text("def words(text):\n    from .deep import cut\n    return len(cut(text))\n")
     (package / "deep.py").write_text("def cut(text):\n    return text.split()\n")

@@ -34,7 +34,8 @@ from weft.telemetry import Log, Slot, log_to_file
 
 LOG = "supervisor.log"
 POLL_S = 0.02
-_STOPPED = (0, *(128 + number for number in SIGNALS))  # exit codes of a supervisor that was asked to end
+# Exit codes of a supervisor that was asked to end; negative: before it listened to signals.
+_STOPPED = (0, *(128 + number for number in SIGNALS), *(-number for number in SIGNALS))
 log = Log("weft.system.background")
 
 

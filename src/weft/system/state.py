@@ -30,7 +30,7 @@ from weft.supervise.leftovers import MARK
 from weft.telemetry import Log
 
 LOCK, FILE, SOCKET = "service.lock", "services.json", "control.sock"
-LOCK_WAIT_S = 15.0  # for a supervisor that starts or is being killed, or a `weft down` that is at work
+LOCK_WAIT_S = 30.0  # for a supervisor that starts or is being killed, or a `weft down` that is at work
 _ID_BYTES = 16
 log = Log("weft.system.state")
 

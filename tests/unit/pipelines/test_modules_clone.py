@@ -316,9 +316,9 @@ def test_by_the_catalogue_a_copy_that_is_as_new_as_its_date_is_not_asked_about(b
         assert bench.clone("clock", last_commit=listed) == first
     assert bench.clone("clock", lastCommit="2023-11-14") == first
     assert "as new as the catalogue says" in bench.said[-1]
-    for listed in ("2023-11-15", "2023-11-14T22:13:21Z", "soon", None):
+    for later in ("2023-11-15", "2023-11-14T22:13:21Z", "soon", None):
         with pytest.raises(GitFailed):
-            bench.clone("clock", last_commit=listed)
+            bench.clone("clock", last_commit=later)
     Path(f"{away}-away").rename(away)
     newest = bench.shop.commit("clock", {"a": "3"}, when=1_700_100_000)
     assert bench.clone("clock", last_commit="2023-11-16")["commit"] == newest

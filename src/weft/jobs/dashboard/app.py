@@ -30,6 +30,7 @@ from weft.jobs.dashboard.panels import Panel
 from weft.jobs.dashboard.service_page import ServicePage
 from weft.jobs.dashboard.sessions import Sessions
 from weft.jobs.dashboard.signing import Signing
+from weft.jobs.dashboard.site_list import SiteList
 from weft.jobs.dashboard.task_lists import TaskLists
 from weft.jobs.service import JobService
 
@@ -57,6 +58,7 @@ class Dashboard:
         pages, sessions = Pages(lambda: not keyring.is_empty), Sessions(settings.data_dir, keyring)
         self._hooks = WebhookPages(service, self._board, pages)
         self._task = OneTask(service, self._board, pages, settings, self._hooks)
+        self._sites = SiteList(service, self._board, pages, rate)
         routes = self._routes(
             pages, TaskLists(service, self._board, pages), Ordering(service, pages, settings, rate),
             ServicePage(service, self._board, pages, settings, places, panels), Signing(keyring, sessions, pages),
@@ -88,16 +90,18 @@ class Dashboard:
         async def static(request: Request) -> Response:
             return pages.static(request)
 
-        one = "/tasks/{task_id}"
+        one, site = "/tasks/{task_id}", "/sites/{name}"
         get: dict[str, Endpoint] = {
             "/": lists.show, "/new": ordering.show, "/service": service.show, "/sign-in": signing.show,
             "/static/{name}": static, "/live": self._live, one: self._task.show, one + "/pages": self._task.rows,
+            one + "/pages/{number}": self._task.page, "/sites": self._sites.show,
             one + "/results": self._task.results, one + "/live": self._live_task, one + "/webhook": self._hooks.show,
         }  # fmt: skip
         post: dict[str, Endpoint] = {
             "/new": ordering.send, "/sign-in": signing.enter, "/sign-out": signing.leave,
             one + "/pause": self._task.pause, one + "/resume": self._task.resume, one + "/cancel": self._task.cancel,
-            one + "/webhook/replay": self._hooks.replay,
+            one + "/webhook/replay": self._hooks.replay, site + "/run": self._sites.run,
+            site + "/stop": self._sites.stop,
         }  # fmt: skip
         return [
             Route(path, partial(_answered, path, endpoints), methods=list(endpoints))

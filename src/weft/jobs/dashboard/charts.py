@@ -21,15 +21,17 @@ _KINDS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 def charts_of(history: History, until: float | None) -> list[dict[str, Any]]:
     """Those of a task; `until`: now, while it runs."""
     bars = history.bars(until)
-    length = text.duration(float(len(bars) * history.width_s)) if bars else ""
+    length_s = float(len(bars) * history.width_s)
+    times = {"begin": "0 s", "middle": text.duration(length_s / 2), "length": text.duration(length_s)}
+    axis = times if bars else dict.fromkeys(times, "")
     return [
-        chart([bar[place] for bar in bars], written) | {"name": name, "title": title, "length": length}
+        chart([bar[place] for bar in bars], written) | {"name": name, "title": title, **axis}
         for place, (name, title, written) in enumerate(_KINDS)
     ]
 
 
 def chart(values: Sequence[float], written: Callable[[float], str]) -> dict[str, Any]:
-    """One chart: `line` and `area` are paths, `top` is what its upper edge stands for."""
+    """One chart: `line` and `area` are paths; `top`, `half` and `zero` label its edge, middle and base."""
     most = max(values, default=0.0)
     top = ceiling(most)
     points = [(x, HEIGHT - value / top * HEIGHT) for x, value in zip(_places(len(values)), values, strict=True)]
@@ -42,7 +44,7 @@ def chart(values: Sequence[float], written: Callable[[float], str]) -> dict[str,
     return {
         "line": line,
         "area": f"{line}V{HEIGHT}H0Z" if line else "",
-        "top": written(top) if values else "",
+        **{name: f"{written(at)}/s" if values else "" for name, at in (("top", top), ("half", top / 2), ("zero", 0.0))},
         "said": f"highest {written(most)}, on average {written(mean)}" if values else "nothing yet",
     }
 

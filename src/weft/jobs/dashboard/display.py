@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from weft.jobs.dashboard import text
 from weft.jobs.model import FinishReason, Progress, Task, TaskState
-from weft.jobs.service import JobEvent, Status
+from weft.jobs.service import JobEvent, Result, Status
 
 LABELS: Mapping[str, str] = {
     TaskState.PENDING: "Waiting",
@@ -42,6 +44,10 @@ CLASSES: Mapping[str, str] = {
     "parse": "Could not be parsed",
     "other": "Other",
 }
+_CONTENTS = {  # members of a document, and what they are called
+    "markdown": "Markdown", "text": "Text", "fields": "Fields", "summary": "Summary", "html": "HTML",
+    "raw_html": "HTML as it came", "links": "Links", "metadata": "Metadata",
+}  # fmt: skip
 SEGMENTS = ("completed", "gone", "failed", "refused", "in_flight")  # of a progress bar, from the left
 
 
@@ -124,6 +130,32 @@ def errors(classes: Mapping[str, int]) -> list[dict[str, Any]]:
         }
         for name, number in sorted(classes.items(), key=lambda one: (-one[1], one[0]))
     ]
+
+
+def page(result: Result, now: float, most: int) -> dict[str, Any]:
+    """A stored page with its content: each form as text of at most so many characters, the most readable first."""
+    document = result.document
+    host, path = text.split_url(result.url)
+    forms = [(title, document.get(name)) for name, title in _CONTENTS.items()]
+    contents = [(title, value if isinstance(value, str) else _as_json(value)) for title, value in forms if value]
+    why = str(document.get("unparsed") or "its task has ordered no content: order `formats`, for example markdown")
+    return {
+        "number": result.number, "title": text.shown(result.title), "status": result.status or "–",
+        "link": text.link(result.url), "host": host, "path": path, "depth": result.depth,
+        "type": text.shown(str(document.get("content_type") or ""), 80),
+        "size": text.size(int(document.get("length") or 0)),
+        "at": text.machine_time(result.fetched_at), "clock": text.clock(result.fetched_at),
+        "ago": text.ago(result.fetched_at, now),
+        "contents": [
+            {"title": title, "text": text.paragraph(value, most), "length": len(value), "is_cut": len(value) > most}
+            for title, value in contents
+        ],
+        "empty": f"There is no content to show: {text.shown(why, 300)}.",
+    }  # fmt: skip
+
+
+def _as_json(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()
 
 
 def event(found: JobEvent, now: float) -> dict[str, Any]:

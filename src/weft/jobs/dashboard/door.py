@@ -39,7 +39,7 @@ _HEADERS = (
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
 )
-_ROOMS = frozenset({"", "tasks", "new", "service", "live", "sign-in", "sign-out", "static"})
+_ROOMS = frozenset({"", "tasks", "new", "sites", "service", "live", "sign-in", "sign-out", "static"})
 _OPEN = frozenset({"sign-in", "static"})
 log = Log("weft.jobs.dashboard")
 

@@ -27,7 +27,8 @@ from weft.jobs.model import ErrorClass, Task
 from weft.jobs.service import JobService
 
 AT_ONCE = 50
-FORMATS = ("jsonl", "csv", "markdown")  # whose stretches can be put together
+FORMATS = {"jsonl": "JSON lines", "csv": "CSV", "markdown": "Markdown"}  # whose stretches can be put together
+MOST_CHARACTERS = 200_000  # of one form of a page's content
 STRETCH = 200
 _KINDS = {"": ("page", "error"), "page": ("page",), "error": ("error",)}
 
@@ -82,6 +83,23 @@ class OneTask:
             "rows": [display.event(event, moment.at) for event in found.events], "moment": moment,
             "classes": display.CLASSES, "is_first": not before,
             "older": f"/tasks/{task_id}/pages?{older}" if found.before else "",
+        })  # fmt: skip
+
+    async def page(self, request: Request) -> Response:
+        """One page: its title, its status, and its content in the forms that the task has ordered, as text."""
+        visitor, task_id = _asked(request, KeyScope.READ)
+        given = str(request.path_params["number"])
+        if not (given.isascii() and given.isdigit() and len(given) < 18):
+            raise Refusal(404, "there is no such page")
+        status = await self._board.status(task_id, visitor.owner)
+        found = await self._service.results(task_id, visitor.owner, cursor=max(0, int(given) - 1), limit=1)
+        result = next((one for one in found.results if one.number == int(given)), None)
+        if result is None:
+            raise Refusal(404, "the task has stored no page of this number")
+        moment = await self._board.moment()
+        return self._pages.page("page.html", visitor, {
+            "nav": "tasks", "task": status.task, "about": display.described(status.task, moment.at),
+            "page": display.page(result, moment.at, MOST_CHARACTERS), "formats": FORMATS.items(),
         })  # fmt: skip
 
     async def results(self, request: Request) -> Response:

@@ -230,7 +230,9 @@ def test_scopes_hold_for_pages(tmp_path: Path) -> None:
         for path in ("/new", "/service"):
             assert (await reader("GET", path)).status == 403
         assert (await post(reader, f"/tasks/{task}/cancel", {}, **OWN)).status == 403
-        for path in ("", "/pages", "/results", "/live"):
+        for path in ("/sites/shop/run", "/sites/shop/stop"):
+            assert (await post(reader, path, {}, **OWN)).status == 403
+        for path in ("", "/pages", "/pages/1", "/results", "/live"):
             assert (await reader("GET", f"/tasks/{other}{path}")).status == 404
         assert other.encode() not in start.body
 

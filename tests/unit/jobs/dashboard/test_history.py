@@ -52,7 +52,11 @@ def test_a_chart_stays_within_its_frame() -> None:
     assert [x for x, _ in points] == sorted(x for x, _ in points)
     assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in points)
     assert (points[0], points[-1][0]) == ((0, HEIGHT), WIDTH)
-    assert found["area"].startswith(found["line"]) and found["top"] == "10"
+    assert found["area"].startswith(found["line"]) and (found["top"], found["half"], found["zero"]) == (
+        "10/s",
+        "5/s",
+        "0/s",
+    )
 
 
 def test_charts_of_nothing_and_of_one_bar() -> None:
@@ -61,6 +65,15 @@ def test_charts_of_nothing_and_of_one_bar() -> None:
     history = History()
     history.add([Second(100, 5, 0, 9)], number=1)
     assert charts_of(history, None)[0]["line"] == f"M0 0L{WIDTH} 0"
+    history.add([Second(189, 0, 0, 4_000_000)], number=2)
+    pages, _, size = charts_of(history, None)
+    assert [pages[name] for name in ("title", "begin", "middle", "length")] == [
+        "Pages a second",
+        "0 s",
+        "45 s",
+        "1 min 30 s",
+    ]
+    assert [size[name] for name in ("zero", "half", "top")] == ["0 B/s", "2.5 MB/s", "5.0 MB/s"]
 
 
 def test_the_ceiling_is_the_next_round_number() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -27,6 +28,9 @@ from weft.jobs.errors import EngineAway
 from weft.jobs.model import FinishReason, Lane, TaskSpec, TaskState
 from weft.jobs.proxies_panel import ProxiesPanel
 from weft.jobs.service import Submission
+from weft.jobs.sites.registry import SiteRegistry
+from weft.jobs.sites.service import Sites
+from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.webhooks.model import Delivery, HookEvent, order_of
 from weft.records import Table
 from weft.system.services import PANELS
@@ -45,9 +49,9 @@ def run(folder: Path, test: Test, panels: Sequence[Panel] = (), **settings: Any)
     asyncio.run(main())
 
 
-async def post(caller: Asgi, path: str, form: Any) -> Answer:
+async def post(caller: Asgi, path: str, form: Any, **headers: str) -> Answer:
     kind = "application/x-www-form-urlencoded"
-    return await caller("POST", path, urlencode(form, doseq=True).encode(), content_type=kind)
+    return await caller("POST", path, urlencode(form, doseq=True).encode(), content_type=kind, **headers)
 
 
 async def order(service: ScriptedService, url: str = "http://a.test/", **spec: Any) -> str:
@@ -129,6 +133,51 @@ def test_a_tasks_page_and_what_changes_it(tmp_path: Path) -> None:
         for path in ("pages?kind=x", "pages?class=x", "pages?before=x", "results?format=pdf"):
             assert (await caller("GET", f"/tasks/{task}/{path}")).status == 422
         assert (await caller("GET", "/tasks/" + "0" * 32)).status == 404
+
+    run(tmp_path, test)
+
+
+def test_a_page_is_read_as_text_that_is_never_code(tmp_path: Path) -> None:
+    async def test(caller: Asgi, service: ScriptedService) -> None:
+        task = await order(service)
+        service.error(task, "http://a.test/two")
+        service.page(
+            task, "http://a.test/one", markdown="# One\n<script>alert(1)</script>\u202e", fields={"price": [1]}
+        )
+        service.page(task, "http://a.test/long", html="<b>" + "x" * 300_000)
+        service.page(task, "http://a.test/none")
+        listed = (await caller("GET", f"/tasks/{task}/pages")).body.decode()
+        assert f'href="/tasks/{task}/pages/2"' in listed and f"/tasks/{task}/pages/1" not in listed
+        page = (await caller("GET", f"/tasks/{task}/pages/2")).body.decode()
+        assert "# One\n&lt;script&gt;alert(1)&lt;/script&gt;" in page and "<script>alert" not in page
+        assert "\u202e" not in page and "&#34;price&#34;" in page and "A title" in page
+        assert f"/tasks/{task}/results?format=markdown" in page and 'href="http://a.test/one"' in page
+        page = (await caller("GET", f"/tasks/{task}/pages/3")).body.decode()
+        assert "the beginning of 300,003 characters" in page and len(page) < 210_000 and "&lt;b&gt;xxx" in page
+        assert "has ordered no content" in (await caller("GET", f"/tasks/{task}/pages/4")).body.decode()
+        for number in ("1", "5", "0", "x", "9" * 30):  # an error, none, and what is no number
+            assert (await caller("GET", f"/tasks/{task}/pages/{number}")).status == 404
+
+    run(tmp_path, test)
+
+
+def test_sites_are_run_and_stopped_by_buttons(tmp_path: Path) -> None:
+    async def test(caller: Asgi, service: ScriptedService) -> None:
+        with closing(SqliteJobStore(tmp_path / "jobs.db")) as store:
+            service.sites = Sites(SiteRegistry(tmp_path, store=store), lambda _: None, lambda: None)
+            assert b"weft sites add" in (await caller("GET", "/sites")).body
+            await service.sites.add({"name": "shop", "start_urls": ["http://a.test/"]}, "")
+            page = (await caller("GET", "/sites")).body.decode()
+            assert 'action="/sites/shop/run"' in page and "/stop" not in page
+            answer = await post(caller, "/sites/shop/run", {})
+            assert (answer.status, answer.headers["location"]) == (303, "/sites")
+            page = (await caller("GET", "/sites")).body.decode()
+            assert 'action="/sites/shop/stop"' in page and "/run" not in page
+            assert (await post(caller, "/sites/shop/stop", {})).status == 303
+            assert b"Stopping" in (await caller("GET", "/sites")).body  # until a runner has ended it
+            assert (await post(caller, "/sites/nowhere/run", {})).status == 404
+            assert (await caller("GET", "/sites/shop/run")).status == 405
+            assert (await post(caller, "/sites/shop/run", {}, origin="http://evil.example")).status == 403
 
     run(tmp_path, test)
 

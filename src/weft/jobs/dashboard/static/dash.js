@@ -68,8 +68,8 @@ function drawChart(one) {
   const root = document.querySelector(`[data-chart="${one.name}"]`);
   set(root.querySelector(".line"), "d", one.line);
   set(root.querySelector(".area"), "d", one.area);
-  set(root.querySelector("svg"), "aria-label", `${one.title}: ${one.said}`);
-  for (const name of ["top", "length", "said"]) put(field(root, name), one[name]);
+  set(root.querySelector("svg"), "aria-label", `${one.title}: ${one.said}, over ${one.length || "no time yet"}`);
+  for (const name of ["top", "half", "zero", "begin", "middle", "length", "said"]) put(field(root, name), one[name]);
 }
 
 function drawLatest(events) {
@@ -82,7 +82,9 @@ function drawLatest(events) {
       row.dataset.number = one.number;
       row.dataset.kind = one.kind;
       for (const name of ["status", "host", "path", "depth", "size"]) put(field(row, name), one[name]);
-      put(field(row, "title"), one.error || one.title);
+      put(field(row, "title"), one.error || one.title || (one.kind === "page" ? "Untitled page" : ""));
+      if (one.kind === "page") field(row, "title").href = `/tasks/${list.dataset.of}/pages/${one.number}`;
+      else field(row, "title").removeAttribute("href"); // of the template's row
       if (one.link) field(row, "link").href = one.link;
       const at = field(row, "at");
       at.dateTime = one.at;
@@ -134,9 +136,15 @@ function selectorOf(node) {
 function keepFocus(root, draw) {
   const focused = root.contains(document.activeElement) ? document.activeElement : null;
   const where = focused && selectorOf(focused);
+  const action = focused?.closest("tr[data-site]")?.dataset.site;
+  const row = action === undefined ? "" : `[data-site="${CSS.escape(action)}"] `;
+  const isAction = focused?.closest(".actions") != null;
   draw();
-  if (focused && !focused.isConnected && where) root.querySelector(where)?.focus();
-  else if (focused?.isConnected) focused.focus();
+  if (!focused) return;
+  if (focused.isConnected) focused.focus();
+  else if (where && root.querySelector(where)) root.querySelector(where).focus();
+  // A button that is gone has done its work: the one in its place is next, or the heading where there is none.
+  else if (isAction) (root.querySelector(`${row}.actions button`) ?? document.querySelector("main")).focus({ preventScroll: true });
 }
 
 // ── the whole page again, part by part ──
@@ -289,11 +297,30 @@ function confirmed(form, submitter) {
   dialog.showModal();
 }
 
+// A button of a part that is kept current: the page stays, and with it the keyboard's focus.
+async function act(form, submitter) {
+  submitter?.focus();
+  try {
+    const answer = await fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)) });
+    if (answer.ok && new URL(answer.url).pathname === location.pathname) {
+      replaceParts(pageOf(await answer.text()));
+      return;
+    }
+  } catch {
+    // the service is away, as the browser will say
+  }
+  form.submit();
+}
+
 document.addEventListener("submit", (event) => {
   const form = event.target;
   if (form.dataset.confirm) {
     event.preventDefault();
     confirmed(form, event.submitter);
+  }
+  else if (form.method === "post" && form.closest("[data-part] .actions")) {
+    event.preventDefault();
+    act(form, event.submitter);
   }
   const busy = event.submitter?.dataset.busy;
   if (busy) {
