@@ -19,4 +19,4 @@ def silent() -> None:
 
 def watch(db: sqlite3.Connection, alive: Alive | None) -> None:
     """Has a connection call `alive` from inside its statements, which may read a whole table."""
-    db.set_progress_handler(alive, _SQLITE_STEPS)
+    db.set_progress_handler(None if alive is silent else alive, _SQLITE_STEPS)

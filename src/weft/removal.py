@@ -6,12 +6,15 @@ it has moved; the next one that opens the same `Trash` deletes it.
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 import time
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
+
+_MOVED = re.compile(r"\d{15,}-\d+")
 
 
 class Trash:
@@ -46,6 +49,10 @@ class Trash:
     def _empty(self) -> None:
         while True:
             path = self._moved.get()
-            left = list(path.iterdir()) if path == self._folder and path.exists() else [path]
-            for one in left:
+            for one in _left_in(path) if path == self._folder else [path]:
                 shutil.rmtree(one, ignore_errors=True)
+
+
+def _left_in(folder: Path) -> list[Path]:
+    """What was moved here; a folder of this name may hold something else, which is not ours."""
+    return [path for path in folder.iterdir() if _MOVED.fullmatch(path.name)] if folder.is_dir() else []

@@ -36,7 +36,7 @@ def test_what_is_discarded_is_gone_at_once_and_deleted_then(tmp_path: Path) -> N
 
 
 def test_what_a_killed_process_has_left_is_deleted_by_the_next(tmp_path: Path) -> None:
-    filled(tmp_path / "trash" / "17-0")
-    filled(tmp_path / "trash" / "18-0")
+    for name in ("1700000000000000000-0", "1700000000000000001-12", "letters"):
+        filled(tmp_path / "trash" / name)
     Trash(tmp_path / "trash")
-    until(lambda: not any((tmp_path / "trash").iterdir()))
+    until(lambda: [path.name for path in (tmp_path / "trash").iterdir()] == ["letters"])  # is not ours

@@ -48,8 +48,8 @@ class JobsSection(Section, frozen=True, kw_only=True):
     retention_hours: Annotated[Timeout, Help("hours that a task is kept after its end")] = field(
         default=24.0, name="task_retention_hours"
     )
-    cleanup_s: Annotated[Timeout, Tuning("seconds between two deletions of old tasks; a tenth of the retention where that is shorter")] = field(
-        default=3600.0, name="cleanup_interval_seconds"
+    cleanup_s: Annotated[Timeout, Tuning("seconds between two deletions of old tasks, or a tenth of the retention")] = (
+        field(default=3600.0, name="cleanup_interval_seconds")
     )
 
 

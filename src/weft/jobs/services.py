@@ -67,11 +67,11 @@ def engine_of(config: ServiceConfig, environment: Mapping[str, str] | None = Non
     check_clock(config_of(shared).politeness, lambda what: warnings.warn(what, stacklevel=2))
     order = HostOrder(str(folder), shared)
     return engine_service(
-        order, policy=ENGINE_POLICY, health=_engine_health(order), judge=_judged, environment=environment
+        order, policy=ENGINE_POLICY, health=engine_health(order), judge=_judged, environment=environment
     )
 
 
-def _engine_health(order: HostOrder) -> HealthCheck:
+def engine_health(order: HostOrder) -> HealthCheck:
     """It is up when its heart beats and it answers at its socket; then the heartbeat tells."""
     moving = Moving(lambda: pulse(pulse_folder(order)), STUCK_S, start_s=START_S, must_move_first=True, late_s=LATE_S)
     path, answered = socket_path(Path(order.data_dir)), set[int]()

@@ -98,8 +98,7 @@ class IndexReader:
         """`whole`: refuse an index that was cut; else it is read as far as possible. `alive` is called from inside
         long statements."""
         self.path = path
-        self._db = _connect(path, whole)
-        watch(self._db, alive)
+        self._db = _connect(path, whole, alive)
         self._is_current = False  # as far as known: of this Weft's layout
 
     def begun(self, facts: Mapping[str, object]) -> bool:
@@ -348,12 +347,12 @@ def _of(select: str, crawl: int, rest: str = "") -> tuple[Any, ...]:
     return (f"{select} WHERE crawl = ? {rest}", crawl) if crawl else (f"{select} {rest}",)
 
 
-def _connect(path: Path, whole: bool) -> sqlite3.Connection:
+def _connect(path: Path, whole: bool, alive: Alive) -> sqlite3.Connection:
     """A read-only connection. Without a log, and where none can be created (a read-only medium), it is `immutable`."""
     quoted = path.resolve().as_uri()
     for mode in ("mode=ro", "mode=ro&immutable=1"):
         try:
-            return _checked(f"{quoted}?{mode}", path, whole)
+            return _checked(f"{quoted}?{mode}", path, whole, alive)
         except (sqlite3.Error, UnicodeDecodeError) as error:
             if isinstance(found := store_error(path, error, "read"), DamagedIndex):
                 raise found from error
@@ -363,8 +362,9 @@ def _connect(path: Path, whole: bool) -> sqlite3.Connection:
     raise BadInput(f"{path} cannot be read ({refused})") from refused
 
 
-def _checked(uri: str, path: Path, whole: bool) -> sqlite3.Connection:
+def _checked(uri: str, path: Path, whole: bool, alive: Alive) -> sqlite3.Connection:
     db = sqlite3.connect(uri, uri=True, timeout=10, isolation_level=None, check_same_thread=False)
+    watch(db, alive)
     try:
         if not schema.is_empty(db, path):
             schema.check(db, path)

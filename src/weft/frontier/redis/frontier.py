@@ -105,7 +105,7 @@ class RedisFrontier(RedisLeases):
         self._shelf = Shelf(folder / "robots.db")
         self._marks = Marks(folder / "marks", slot)
         self._requests = RequestLog(folder / "requests" / slot, self.now(), revision)
-        self._lead = Lead(folder / "spill", self._call, self._ask, self._scan, self._limits.cap, clock)
+        self._lead = Lead(folder / "spill", self._call, self._ask, self._scan, self._limits.cap, clock, alive)
         self.lost_ends: list[int] = []  # stored items whose links may have been lost with the server's data
         self._run = ""  # of the server that was opened
         check_run(connection, lambda: self._run)

@@ -22,6 +22,7 @@ from uuid import uuid4
 
 import msgspec
 
+from weft.alive import Alive, silent
 from weft.errors import Damaged, writing
 from weft.frontier.redis.packing import unpacked_item
 from weft.frontier.redis.scripts import Argument
@@ -44,8 +45,10 @@ class Lead:
         scan: Callable[[str], Iterator[list[bytes]]],
         segment_entries: int,
         clock: Callable[[], float] = time.monotonic,
+        alive: Alive = silent,
     ) -> None:
         self._folder = folder
+        self._alive = alive
         self._call, self._ask, self._scan = call, ask, scan
         self._entries = segment_entries
         self._clock = clock
@@ -157,10 +160,12 @@ class Lead:
         }
         old = time.time() - SWEEP_AGE_S
         for path in self._folder.glob("*/*.seg"):
+            self._alive()
             with suppress(FileNotFoundError):  # another lead has deleted it meanwhile
                 if f"{path.parent.name}/{path.name}" not in known and path.stat().st_mtime < old:
                     path.unlink()
         for folder in self._folder.iterdir():
+            self._alive()
             with suppress(OSError):  # something is in it, perhaps only since another lead has spilled
                 folder.rmdir()
 

@@ -275,6 +275,7 @@ class RoutedRedisFrontier(RedisFrontier):
         left = FileOutbox(path, self._wall)
         for pod, sent in self._sent.items():
             for _, body in left.all(pod):
+                self._alive()
                 sent.put(self._box.put({pod: body})[pod])
         self._box.sync()
         self._report_unsafe(at_once=True)
