@@ -2,6 +2,7 @@
 
     DATA/crawl.json     what the crawl is: layout, id, when, the public suffix list it was sharded with
     DATA/config.json    the settings in force, and every change of them (see record.py)
+    DATA/dirs.json      of a crawl with several data dirs, in each of them: where all are (see siblings.py)
     DATA/seeds.txt      its seeds, canonical, one a line; large seed files by name
     DATA/seeds-N.pack   large seed files (see seed_streams.py)
     DATA/status.json    how it stands; read by displays
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import socket
 import time
@@ -41,11 +43,13 @@ from weft.crawl.files import open_json, open_lines, read_sealed, replace_file, s
 from weft.crawl.record import SettingsRecord
 from weft.crawl.seed_streams import Piece, Stream, check_stream, read_pieces, streams_in, write_stream
 from weft.crawl.seeds import SeedFile, all_seeds
+from weft.crawl.siblings import record_siblings
 from weft.errors import BadInput, Busy, Damaged, NoCrawl
 from weft.store.pages import PageStore
 from weft.telemetry import Slot
 
 LAYOUT = 1
+_LOOKED_AT_S = 0.2  # longer than another process's look at the lock takes
 _SETTINGS_REMEDY = (
     "without it nobody knows the crawl's delay, scope and limits: restore it from a backup, or start over with "
     "`fresh=True`"
@@ -58,6 +62,8 @@ _OWN = (
     "config.json",
     "recrawl.json",
     "seeds.txt",
+    "dirs.json",
+    "dirs.tmp",
     "crawl.tmp",
     "config.tmp",
     "recrawl.tmp",
@@ -215,11 +221,32 @@ class CrawlFolder:
             except OSError as error:
                 raise BadInput(f"data dir {folder}: {error.strerror}; choose another `data_dir`") from None
         self._lock = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        until = time.monotonic() + _LOOKED_AT_S
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() < until:
+                    time.sleep(_LOOKED_AT_S / 10)
+                    continue
+                os.close(self._lock)
+                watch = shlex.join(["weft", "watch", str(self.home)])
+                raise Busy(f"data dir {self.home}: a crawl is running in it; `{watch}` shows it") from None
+
+    def is_held(self) -> bool:
+        """Whether a process runs the crawl, or works on its folder."""
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fd = os.open(self.home / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            os.close(self._lock)
-            raise Busy(f"data dir {self.home}: a crawl is running in it; `weft watch {self.home}` shows it") from None
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go at once: `hold` waits for that
+        except OSError:
+            return True
+        finally:
+            os.close(fd)
+        return False
 
     def let_go(self) -> None:
         """Gives the folder back."""
@@ -259,6 +286,7 @@ class CrawlFolder:
         self._pods = pods, on_redis
         self._write_settings(SettingsRecord(dict(settings or {}), sorted(defaults)))
         self._write_seeds(seeds, [self._copy(large, tell, [])] if large is not None else [])
+        record_siblings(self.data_dirs, identity.crawl_id)
         replace_file(self._identity, sealed_json(msgspec.to_builtins(identity)))
         return identity
 

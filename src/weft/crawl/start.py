@@ -23,17 +23,22 @@ from weft.crawl.pods.places import check_cores
 from weft.crawl.pods.servers import forget_pods
 from weft.crawl.record import SettingsRecord
 from weft.crawl.reports.outcome import Outcome, outcome_of
+from weft.crawl.reports.standing import current_status
 from weft.crawl.seeds import SeedFile
+from weft.crawl.siblings import all_data_dirs, record_siblings
 from weft.engine.extraction import extraction_of
 from weft.engine.limits import check_email
+from weft.engine.loop.stop import Stop
 from weft.engine.machine import check_clock
-from weft.errors import BadInput, Busy, Occupied, installing
+from weft.errors import BadInput, Busy, Occupied, WeftError, installing
 from weft.frontier.admission import read_domains
 from weft.frontier.redis.connection import peers
+from weft.store.pages import PageStore
 from weft.supervise.node import NodeMetrics
 from weft.telemetry import Endpoint, Log, LogFile
 
 log = Log("weft.crawl.start")
+_ON_PURPOSE = frozenset({str(Stop.INTERRUPTED), str(Stop.MAX_DURATION)})  # why a crawl has ended, with work left
 
 if TYPE_CHECKING:
     from weft.crawl.pods.redis_pods import RedisPods
@@ -83,9 +88,12 @@ def prepare(
     """
     # What fits together depends on what a resumed crawl was started with, which lies in its data dir.
     asked = load(config_file, environment, flags, is_judged=False)
-    folder = CrawlFolder(asked.config.store.data_dirs)
     if asked.config.run.resume:
-        folder.identity()
+        flags = {name: value for name, value in flags.items() if name != "data_dir"}
+        flags["data_dirs"] = list(map(str, all_data_dirs(asked.config.store.data_dirs)))
+        asked = load(config_file, environment, flags, is_judged=False)
+    folder = CrawlFolder(asked.config.store.data_dirs)
+    if asked.config.run.resume and folder.exists():
         record = folder.settings_record()
         kept = _kept(record, asked)
         loaded = load(config_file, environment, flags, kept, earlier_defaults=record.defaults)
@@ -93,6 +101,8 @@ def prepare(
             complain(_unrecorded(folder, loaded))
     else:
         loaded = load(config_file, environment, flags)
+        if asked.config.run.resume:
+            folder.identity()  # raises what is wrong
     config = loaded.config
     seeds = [urls.seed(text) for text in typed]
     given = SeedFile(config.scope.seed_file) if config.scope.seed_file else None
@@ -144,6 +154,7 @@ def _prepare(
     try:
         if resume:
             identity = folder.go_on()
+            record_siblings(folder.data_dirs, identity.crawl_id)
             folder.check_streams()  # what is damaged is refused before anything is started
             _check_pods(folder, loaded)
             _check_suffixes(folder, identity.suffix_list)
@@ -308,15 +319,32 @@ def _unrecorded(folder: CrawlFolder, loaded: Loaded) -> str:
     )
 
 
+def _is_failed_start(folder: CrawlFolder, loaded: Loaded) -> bool:
+    """Whether the crawl that is there stored no page and was not stopped on purpose: the same command starts again."""
+    status = current_status(folder)
+    if is_part(loaded.config) or (status.state in ("interrupted", "limit") and status.note in _ON_PURPOSE):
+        return False
+    try:
+        store = PageStore.open(folder.data_dirs, read_only=True)
+    except BadInput:
+        return True  # there is no index yet
+    try:
+        return store.stats(0).pages == 0
+    except WeftError:
+        return False  # what cannot be read may hold pages
+    finally:
+        store.abandon()
+
+
 def _make_room(folder: CrawlFolder, loaded: Loaded) -> None:
     """Sees that nothing is there; a crawl that is started over is deleted, what it left in databases too."""
     if not folder.exists():
         if folder.holds_pages():
             raise BadInput(f"{folder.home}: holds pages, but no crawl.json: choose another data dir")
         return
-    if not loaded.config.run.fresh:
-        raise Occupied(folder.home)
     before = folder.identity()
+    if not loaded.config.run.fresh and not _is_failed_start(folder, loaded):
+        raise Occupied(folder.home)
     if before.on_redis:
         servers = {pod: spec.redis_url for pod, spec in enumerate(loaded.config.pods.pods) if spec.redis_url}
         forget_pods(before.crawl_id, servers, settings_of(loaded.config), folder.node)
