@@ -4,7 +4,7 @@
     DATA/config.json    the settings in force, and every change of them (see record.py)
     DATA/dirs.json      of a crawl with several data dirs, in each of them: where all are (see siblings.py)
     DATA/seeds.txt      its seeds, canonical, one a line; large seed files by name
-    DATA/seeds-N.pack   large seed files (see seed_streams.py)
+    DATA/seeds-N.pack   large seed files (see seed_streams.py); their origins: seeds-N.origins (seed_origins.py)
     DATA/status.json    how it stands; read by displays
     DATA/status/        how each process stands, where there are several
     DATA/recrawl.json   where the last recrawl began
@@ -31,6 +31,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ from weft import __version__, urls
 from weft.config import Config, load, numbers
 from weft.crawl.files import open_json, open_lines, read_sealed, replace_file, sealed_json, sealed_lines
 from weft.crawl.record import SettingsRecord
+from weft.crawl.seed_origins import origins_of, record_origins
 from weft.crawl.seed_streams import Piece, Stream, check_stream, read_pieces, streams_in, write_stream
 from weft.crawl.seeds import SeedFile, all_seeds
 from weft.crawl.siblings import record_siblings
@@ -309,7 +311,7 @@ class CrawlFolder:
                     shutil.rmtree(path)
                 else:
                     path.unlink(missing_ok=True)
-            for path in (*folder.glob("index-*"), *folder.glob("seeds-*.pack")):
+            for path in (*folder.glob("index-*"), *folder.glob("seeds-*.pack"), *folder.glob("seeds-*.origins")):
                 path.unlink()
 
     def settings(self) -> dict[str, Any]:
@@ -391,12 +393,19 @@ class CrawlFolder:
         """The pieces of a large seed file."""
         return read_pieces(self.home, stream, _SEEDS_REMEDY, at)
 
-    def all_seeds(self) -> Iterator[str]:
-        """Every seed, canonical; those of large files, too."""
-        yield from self.seeds()
+    def record_origins(self, tell: Callable[[str], None]) -> None:
+        """Reads the origins of large seed files, for their scope; what is recorded already is not read again."""
         for stream in self.streams():
-            for piece in self.pieces(stream):
-                yield from all_seeds(piece.lines)
+            record_origins(self.home, stream, partial(self.pieces, stream), tell)
+
+    def scope_seeds(self) -> Iterator[str]:
+        """For every origin of a large seed file one URL, or several: what a scope of domains or hosts is made of."""
+        for stream in self.streams():
+            origins, at = origins_of(self.home, stream)
+            yield from (f"{origin}/" for origin in origins)
+            if at < stream.bytes:
+                for piece in self.pieces(stream, at):
+                    yield from all_seeds(piece.lines)
 
     def add_seeds(
         self, seeds: Iterable[str], large: SeedFile | None = None, tell: Callable[[str], None] = lambda _: None

@@ -127,9 +127,10 @@ def _prepare(
     first = given.seeds(complain) if given is not None else []
     if large is None:
         seeds = seeds + first
-    elif config.scope.scope == "prefix":
+    if config.scope.scope == "prefix" and (large is not None or (resume and folder.streams())):
+        path = large.path if large is not None else folder.streams()[0].name
         raise BadInput(
-            f"seed file {large.path}: is larger than a megabyte, and with `scope='prefix'` every link would be held "
+            f"seed file {path}: is larger than a megabyte, and with `scope='prefix'` every link would be held "
             "against each of its lines: use `scope` domain, host or any"
         )
     if not (seeds or large) and not resume:
@@ -180,6 +181,8 @@ def _prepare(
         if resume:
             report_changes(loaded, _keep(folder, loaded), announce)
             folder.add_seeds(seeds, large, complain)
+        if config.scope.scope != "any":
+            folder.record_origins(complain)  # before the crawl's time is counted, and once
         if endpoint is not None and pods is not None:
             endpoint.add(pods.metrics())
             endpoint.talks_to(peers(pods.urls))
