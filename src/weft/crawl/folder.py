@@ -46,7 +46,7 @@ from weft.crawl.seed_origins import origins_of, record_origins
 from weft.crawl.seed_streams import Piece, Stream, check_stream, read_pieces, streams_in, write_stream
 from weft.crawl.seeds import SeedFile, all_seeds
 from weft.crawl.siblings import record_siblings
-from weft.errors import BadInput, Busy, Damaged, NoCrawl
+from weft.errors import BadInput, Busy, Damaged, NoCrawl, unreadable
 from weft.store.pages import PageStore
 from weft.telemetry import Slot
 
@@ -145,7 +145,7 @@ class CrawlFolder:
                 raise Damaged(self._identity, "is missing, and there are pages", "restore it from a backup") from None
             raise NoCrawl(self.home) from None
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Damaged(self._identity, f"cannot be read: {error}", "restore it from a backup") from None
+            raise unreadable(self._identity, error, "restore it from a backup") from None
         if identity is None:
             raise Damaged(self._identity, "is not what was written", "restore it from a backup")
         if identity.layout != LAYOUT:
@@ -355,7 +355,7 @@ class CrawlFolder:
                 continue
             except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 remedy = "it says where the last recrawl began: restore it from a backup, or recrawl once more"
-                raise Damaged(path, f"cannot be read: {error}", remedy) from None
+                raise unreadable(path, error, remedy) from None
         return began
 
     def begin_recrawl(self, pod: int, started_at: float, last_item: int) -> None:
