@@ -10,7 +10,7 @@ from harnesses import ALLOW, Harness, claim_one, cool, done, no_robots, page, ur
 
 from weft.frontier.contract import CrawlLimits, End, Item, Outcome, RobotsRecord, Wanted
 from weft.frontier.politeness import EASE_AFTER
-from weft.frontier.requests import Finish, Opening, Start, read_events
+from weft.frontier.requests import Finish, Start, read_events
 from weft.records import Found, Lease, Purpose, Reason
 
 
@@ -426,7 +426,7 @@ def logged(harness: Harness) -> list[tuple[str, int]]:
     return [
         (event.status if isinstance(event, Finish) else "start", event.item)
         for event in events
-        if not isinstance(event, Opening)
+        if isinstance(event, Start | Finish)
     ]
 
 

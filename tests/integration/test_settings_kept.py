@@ -140,7 +140,18 @@ def test_what_an_older_weft_did_not_record_is_named(seeds: Path, tmp_path: Path)
 def test_a_crawl_that_stored_nothing_is_started_again_by_the_same_command(site: EchoSite, tmp_path: Path) -> None:
     """One that was stopped on purpose, or has a page, is not: that takes --resume or --fresh."""
     dead = f"http://127.0.0.1:{free_port()}/"
-    command = ("crawl", dead, "--delay", 0, "--max-retries", 0, "--prometheus-port", 0, "--data-dir", tmp_path / "data")
+    command: tuple[object, ...] = (
+        "crawl",
+        dead,
+        "--delay",
+        0,
+        "--max-retries",
+        0,
+        "--prometheus-port",
+        0,
+        "--data-dir",
+        tmp_path / "data",
+    )
     assert weft_here(*command).returncode == 4, "--allow-private is missing"
     command = (*command, "--allow-private", "--connect-timeout", 1, "--robots-patience-seconds", 0)
     first = CrawlFolder([tmp_path / "data"]).identity().crawl_id
