@@ -88,6 +88,24 @@ class Damaged(BadInput):
         self.path = path
 
 
+# What the machine or the user lacks is no damage of a file, and a backup does not help.
+_NOT_DAMAGED = {
+    errno.EMFILE: "allow the process more open files (ulimit -n)",
+    errno.ENFILE: "the machine has too many open files: close some, or raise fs.file-max",
+    errno.ENOMEM: "the machine is out of memory",
+    errno.EACCES: "run as the user who started the crawl",
+    errno.EPERM: "run as the user who started the crawl",
+}
+
+
+def unreadable(path: Path, error: Exception, remedy: str) -> BadInput:
+    """The exception for a file that cannot be read: Damaged with the remedy, unless the file is not the reason."""
+    advice = _NOT_DAMAGED.get(error.errno or 0) if isinstance(error, OSError) else None
+    if advice is not None:
+        return BadInput(f"{path}: {error}; {advice}")
+    return Damaged(path, f"cannot be read: {error}", remedy)
+
+
 class Busy(WeftError):
     """Something that only one process can hold is held by another."""
 

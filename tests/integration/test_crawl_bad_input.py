@@ -229,10 +229,11 @@ def test_nothing_to_resume(data: Path) -> None:
 def test_resuming_with_other_data_dirs(site: str, data: Path) -> None:
     other = data.with_name("other")
     crawled(site, data, "--data-dir", other)
-    refused("--resume", "--data-dir", data, says="give the same ones in the same order")
-    refused("--resume", "--data-dir", data, "--data-dir", other, "--data-dir", data.with_name("third"), says="2")
-    refused("--resume", "--data-dir", other, "--data-dir", data, says=str(other))
-    ended = weft("crawl", "--resume", "--data-dir", data, "--data-dir", other)
+    third = data.with_name("third")
+    refused(
+        "--resume", "--data-dir", data, "--data-dir", other, "--data-dir", third, says="is no data dir of the crawl"
+    )
+    ended = weft("crawl", "--resume", "--data-dir", other, "--data-dir", data)
     assert ended.returncode == 0, ended.stderr
 
 

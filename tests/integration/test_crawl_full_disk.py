@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from crawling import Crawler, check_corpus, until
+from crawling import Crawler, check_corpus, until, weft_here
 from pace import patience
 
 from weft.testing.web import SyntheticWeb, synthetic_web
@@ -64,6 +65,14 @@ def test_killed_while_it_is_paused_nothing_is_lost(crawler: Crawler, web: Synthe
     ballast = fill(small_disk, LEFT)
     with crawler.running():
         until(lambda: crawler.status().get("state") == "paused", 30, "the pause")
+        assert json.loads(weft_here("stats", crawler.data_dir, "--json").stdout)["state"] == "paused"
+    assert crawler.status()["state"] == "paused", "it could not say that it was killed"
+    facts = json.loads(weft_here("stats", crawler.data_dir, "--json").stdout)
+    assert (facts["state"], facts["note"]) == ("interrupted", "no process is running it")
+    told = weft_here("stats", crawler.data_dir).stdout
+    command = f"weft crawl --resume --data-dir {crawler.data_dir}"
+    assert f"interrupted (no process is running it)\n           {command}\n" in told
+    assert f"Go on: {command}" in weft_here("watch", crawler.data_dir).stderr
     ballast.unlink()
     assert crawler.run(resume=True) == 0, crawler.said
     verdict = web.judge(delay_s=DELAY_S, max_depth=1)

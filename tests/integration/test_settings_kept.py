@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from crawling import audited, weft, weft_here
+from ports import free_port
 from proxying import EchoSite
 
 import weft as library
@@ -134,3 +135,32 @@ def test_what_an_older_weft_did_not_record_is_named(seeds: Path, tmp_path: Path)
     said = weft_here("crawl", "--resume", "--data-dir", folder, "--max-duration", 0.1).stderr
     assert "recorded neither its scope nor its delay" in said and "--scope SCOPE and --delay SECONDS" in said
     assert CrawlFolder([folder]).settings_record().is_complete
+
+
+def test_a_crawl_that_stored_nothing_is_started_again_by_the_same_command(site: EchoSite, tmp_path: Path) -> None:
+    """One that was stopped on purpose, or has a page, is not: that takes --resume or --fresh."""
+    dead = f"http://127.0.0.1:{free_port()}/"
+    command: tuple[object, ...] = (
+        "crawl",
+        dead,
+        "--delay",
+        0,
+        "--max-retries",
+        0,
+        "--prometheus-port",
+        0,
+        "--data-dir",
+        tmp_path / "data",
+    )
+    assert weft_here(*command).returncode == 4, "--allow-private is missing"
+    command = (*command, "--allow-private", "--connect-timeout", 1, "--robots-patience-seconds", 0)
+    first = CrawlFolder([tmp_path / "data"]).identity().crawl_id
+    again = weft_here(*command)
+    assert again.returncode == 4, again.stderr
+    assert CrawlFolder([tmp_path / "data"]).identity().crawl_id != first
+    site_command = ("crawl", f"{site.url}page/0", *command[2:])
+    assert weft_here(*site_command).returncode == 0
+    assert weft_here(*site_command).returncode == 2
+    stopped = ("crawl", f"{site.url}page/0", "--allow-private", "--max-duration", 0.5, "--delay", 60)
+    assert weft_here(*stopped, "--data-dir", tmp_path / "stopped").returncode == 3
+    assert weft_here(*stopped, "--data-dir", tmp_path / "stopped").returncode == 2

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from weft.cli.folders import crawl_in, further_data_dirs
 from weft.cli.output import output_flags, print_document, shown
 
 if TYPE_CHECKING:
@@ -13,20 +14,18 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("crawl_dir")
+@click.argument("crawl_dirs", metavar="CRAWL_DIR...", nargs=-1, required=True)
+@further_data_dirs
 @output_flags
-def audit(crawl_dir: str, as_json: bool, quiet: bool) -> int:
-    """Check every request that was made against robots.txt and the delay as they stood then.
+def audit(crawl_dirs: tuple[str, ...], more: tuple[str, ...], as_json: bool, quiet: bool) -> int:
+    """Check every request that was made against robots.txt and the settings in force then.
 
     The exit code is 1 if one of them was impolite.
     """
-    from weft.crawl.folder import CrawlFolder
     from weft.crawl.reports.audit import audit as check
     from weft.store.export.facts import iso
 
-    folder = CrawlFolder([crawl_dir])
-    folder.identity()
-    report = check(folder)
+    report = check(crawl_in(crawl_dirs, more))
     if as_json:
         print_document(_facts(report))
         return 1 if report.violations else 0

@@ -153,7 +153,9 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outc
     if errors or not outcome.is_nothing:  # what is no error by its kind (robots.txt, a scope) is among the causes
         lines.append(f"Errors: {errors or 'none'}. Retries: {status.retries:,}.")
     if prepared.loaded.config.run.recrawl and (report := changes(prepared.folder)) is not None:
-        lines.append(f"Since the last visit: {report.summary()} (weft stats {home} --changes).")
+        lines.append(
+            f"Since the last visit: {report.summary()} ({shlex.join(['weft', 'stats', str(home), '--changes'])})."
+        )
     if status.repairs:
         lines.append(f"Repaired: {'; '.join(map(_repair, status.repairs.items()))}.")
     if status.poisoned:
@@ -174,7 +176,7 @@ def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outcom
     if code in (3, 130):
         return f" Go on: {_resume(prepared, status)}"
     if not outcome.is_nothing:
-        return f" Look into it: weft stats {folder.home}"
+        return f" Look into it: {shlex.join(['weft', 'stats', str(folder.home)])}"
     seeds, first = folder.seeds(), outcome.causes[0]
     if prepared.loaded.config.run.resume:
         typed = Typed.of_resumed(seeds, prepared.loaded.given())
@@ -184,7 +186,7 @@ def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outcom
         return f"\nTry again: {resume(folder.data_dirs, needed)}{over}"
     if first.settings or not seeds:
         return over
-    return f"\nLook into it: weft explain {folder.home} {shlex.quote(seeds[0])}{over}"
+    return f"\nLook into it: {shlex.join(['weft', 'explain', str(folder.home), seeds[0]])}{over}"
 
 
 # What a resume has mended, and what that has cost.

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import click
 
+from weft.cli.folders import crawl_in, further_data_dirs
 from weft.cli.messages import as_flags
 from weft.cli.output import output_flags, print_document, shown
-from weft.cli.settings import several
 
 
 @click.command()
 @click.argument("crawl_dir")
 @click.argument("urls", metavar="URL...", nargs=-1, required=True)
-@click.option("--data-dir", "more", multiple=True, metavar="A,B", help="Further data dirs, in their order. Repeatable.")
+@further_data_dirs
 @output_flags
 def explain(crawl_dir: str, urls: tuple[str, ...], more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Say why a URL was, or was not, crawled: one reason, with its evidence. Works while the crawl runs, too."""
     from msgspec.structs import replace
 
-    from weft.crawl.folder import CrawlFolder
     from weft.crawl.reports.explain import Explainer
 
-    folder = CrawlFolder([crawl_dir, *several(more)])
-    folder.go_on()
+    folder = crawl_in([crawl_dir], more)
     explainer = Explainer(folder, folder.config())
     try:
         answers = [explainer.explain(url) for url in urls]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
+from weft.cli.folders import crawl_in, further_data_dirs
 from weft.cli.output import VisibleStream, output_flags, print_document, shown
 from weft.cli.settings import several
 from weft.errors import BadInput
@@ -21,7 +23,7 @@ SHOW_EVERY_S = 0.2
 
 
 @click.command()
-@click.argument("crawl_dir")
+@click.argument("crawl_dirs", metavar="CRAWL_DIR...", nargs=-1, required=True)
 @click.option(
     "--format",
     "format_",
@@ -48,10 +50,10 @@ SHOW_EVERY_S = 0.2
 @click.option(
     "--max-bytes", metavar="N", type=click.IntRange(1), help="Make a folder of WARC files of at most this size."
 )
-@click.option("--data-dir", "more", multiple=True, metavar="A,B", help="Further data dirs, in their order. Repeatable.")
+@further_data_dirs
 @output_flags
 def export(
-    crawl_dir: str,
+    crawl_dirs: tuple[str, ...],
     format_: str,
     out: str,
     content: str,
@@ -83,7 +85,7 @@ def export(
     order = ExportRequest(format_, lists[0], content, lists[1], lists[2], since, max_bytes, all_visits)
     on_terminal = out == "-" and sys.stdout.isatty()
     show = _Line(quiet or as_json or on_terminal or not sys.stderr.isatty())
-    dirs = [crawl_dir, *several(more)]
+    dirs = [str(path) for path in crawl_in(crawl_dirs, more).data_dirs]
     done = run(dirs, order, _shown_on_terminal(format_) if on_terminal else out, watch=show)
     show.clear()
     if done.path is not None and as_json:
@@ -118,7 +120,7 @@ def _report_unread(done: Done, dirs: list[str]) -> None:
     if done.unread > SHOWN:
         click.echo(f"      ... and {done.unread - SHOWN:,} more (--json names {len(done.unread_pages):,})", err=True)
     if done.unread > done.unparsed:
-        command = " ".join(["weft rebuild", *dirs])
+        command = shlex.join(["weft", "rebuild", *dirs])
         click.echo(f"      `{command}` takes damaged ones out, and a resumed crawl fetches them again.", err=True)
     if done.unparsed:
         click.echo("      Those that their parser dies on are stored whole: `weft get --body` has them.", err=True)

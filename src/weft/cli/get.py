@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from base64 import b64encode
 from typing import Any
 
 import click
 
+from weft.cli.folders import crawl_in, further_data_dirs
 from weft.cli.output import output_flags, print_document, visible
-from weft.cli.settings import several
+from weft.cli.suggestions import resume
 
 
 @click.command()
@@ -19,7 +21,7 @@ from weft.cli.settings import several
 @click.option("--body", "what", flag_value="body", help="The body as bytes, decompressed.")
 @click.option("--text", "what", flag_value="text", help="The page's text.")
 @click.option("--links", "what", flag_value="links", help="The page's links, one a line.")
-@click.option("--data-dir", "more", multiple=True, metavar="A,B", help="Further data dirs, in their order. Repeatable.")
+@further_data_dirs
 @output_flags
 def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_json: bool, quiet: bool) -> None:  # noqa: ARG001
     """Print the stored page of a URL: headers, body, text or links; without an option, what is known about it.
@@ -27,7 +29,6 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
     On a terminal control characters are shown as escapes; elsewhere everything comes as it is stored.
     """
     from weft import urls
-    from weft.crawl.folder import CrawlFolder
     from weft.crawl.reports.report import row_facts
     from weft.engine.parsers import Parsers
     from weft.engine.stored_page import read_page
@@ -35,15 +36,15 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
     from weft.store.errors import StoreError, Unreadable
     from weft.store.pages import PageStore
 
-    folder = CrawlFolder([crawl_dir, *several(more)])
-    folder.go_on()
+    folder = crawl_in([crawl_dir], more)
     store = PageStore.open(folder.data_dirs, read_only=True)
     try:
         wanted = urls.stored_as(url)
         row = next(filter(None, map(store.row_of, wanted)), None)
         if row is None:
             looked_for = f" (looked for {' and '.join(wanted)})" if wanted != [url] else ""
-            raise BadInput(f"{url}: is not in {crawl_dir}{looked_for}; `weft explain {crawl_dir} {wanted[0]}` says why")
+            command = shlex.join(["weft", "explain", crawl_dir, wanted[0]])
+            raise BadInput(f"{url}: is not in {crawl_dir}{looked_for}; `{command}` says why")
         facts = row_facts(row, store)
         if what is None:
             print_document(facts)
@@ -52,8 +53,8 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
         page = read_page(stored)
         text = store.text(row.url) if what == "text" and page is None else None
     except Unreadable as error:
-        command = " ".join(["weft rebuild", *map(str, folder.data_dirs)])
-        hint = f"`{command}` and `weft crawl --resume` have it fetched again"
+        command = shlex.join(["weft", "rebuild", *map(str, folder.data_dirs)])
+        hint = f"`{command}` and `{resume(folder.data_dirs)}` have it fetched again"
         raise StoreError(error.path, f"the stored page of {url} is damaged ({error}); {hint}") from error
     finally:
         store.abandon()

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from weft.cli.folders import crawl_in, further_data_dirs
 from weft.cli.output import output_flags, print_document, shown, visible
+from weft.cli.suggestions import resume
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from weft.store.rebuild import Rebuilt
 
 SHOWN = 10
@@ -17,13 +21,16 @@ SHOWN = 10
 
 @click.command()
 @click.argument("crawl_dirs", metavar="CRAWL_DIR...", nargs=-1, required=True)
+@further_data_dirs
 @click.option("--text", is_flag=True, help="Make text files too, where the crawl kept none.")
 @click.option(
     "--frontier", is_flag=True, help="Replace a damaged frontier by one from the seeds and the stored pages' links."
 )
 @output_flags
-def rebuild(crawl_dirs: tuple[str, ...], text: bool, frontier: bool, as_json: bool, quiet: bool) -> int:
-    """Make a crawl's index and texts again from its WARC files. Give all its data dirs, in their order.
+def rebuild(
+    crawl_dirs: tuple[str, ...], more: tuple[str, ...], text: bool, frontier: bool, as_json: bool, quiet: bool
+) -> int:
+    """Make a crawl's index and texts again from its WARC files.
 
     The crawl must not be running. The new index takes the old one's place when it is whole: an interrupted rebuild
     changes nothing, and is called again. Pages that kill or hold their parser get no text and are named, and the exit
@@ -31,8 +38,9 @@ def rebuild(crawl_dirs: tuple[str, ...], text: bool, frontier: bool, as_json: bo
     """
     from dataclasses import asdict
 
+    dirs = crawl_in(crawl_dirs, more).data_dirs
     if frontier:
-        _make_frontier(crawl_dirs, as_json, quiet)
+        _make_frontier(dirs, as_json, quiet)
         return 0
     from weft.crawl.reports.rebuild import rebuild as run
 
@@ -42,7 +50,7 @@ def rebuild(crawl_dirs: tuple[str, ...], text: bool, frontier: bool, as_json: bo
         if not silent:
             click.echo(f"\r\x1b[K{done / 1e6:,.0f} of {total / 1e6:,.0f} MB read", err=True, nl=False)
 
-    report = run(crawl_dirs, text=text, watch=show)
+    report = run(dirs, text=text, watch=show)
     if as_json:
         print_document(asdict(report))
     if not silent:
@@ -63,7 +71,7 @@ def rebuild(crawl_dirs: tuple[str, ...], text: bool, frontier: bool, as_json: bo
         ):
             if count:
                 click.echo(f"{count:,} {what}")
-        _print_losses(report, crawl_dirs)
+        _print_losses(report, dirs)
     if report.unparsed:
         _tell_unparsed(report)
     return 1 if report.unparsed else 0
@@ -78,7 +86,7 @@ def _tell_unparsed(report: Rebuilt) -> None:
         click.echo(f"      ... and {report.unparsed - SHOWN:,} more (--json names them)", err=True)
 
 
-def _print_losses(report: Rebuilt, crawl_dirs: tuple[str, ...]) -> None:
+def _print_losses(report: Rebuilt, dirs: list[Path]) -> None:
     """Where the files are damaged, what that cost, and how to have it again."""
     for one in report.damage[:SHOWN]:
         pages = f", with {', '.join(one.urls[:SHOWN])}" if one.urls else ""
@@ -86,23 +94,21 @@ def _print_losses(report: Rebuilt, crawl_dirs: tuple[str, ...]) -> None:
     if len(report.damage) > SHOWN:
         click.echo(f"... and {len(report.damage) - SHOWN:,} more damaged places (--json has all)")
     if report.lost:
-        resume = "weft crawl --resume" + "".join(f" --data-dir {folder}" for folder in crawl_dirs)
-        click.echo(f"{report.lost:,} URLs have lost their row, and are queued again for: {resume}")
+        click.echo(f"{report.lost:,} URLs have lost their row, and are queued again for: {resume(dirs)}")
         for url in report.lost_urls[:SHOWN]:
             click.echo(visible(f"lost: {url}"))
         if report.lost > SHOWN:
             click.echo(f"... and {report.lost - SHOWN:,} more (--json has {len(report.lost_urls):,} of them)")
 
 
-def _make_frontier(crawl_dirs: tuple[str, ...], as_json: bool, quiet: bool) -> None:
+def _make_frontier(dirs: list[Path], as_json: bool, quiet: bool) -> None:
     from weft.crawl.reports.rebuild import rebuild_frontier
 
-    made = rebuild_frontier(crawl_dirs)
+    made = rebuild_frontier(dirs)
     if as_json:
         print_document({"new_frontiers": [str(path) for path in made]})
     elif not quiet:
         for path in made:
             aside = path.with_name(f"{path.name}.damaged")
             click.echo(f"{path}: new" + (f"; the damaged one was kept as {aside.name}" if aside.exists() else ""))
-        resume = "weft crawl --resume" + "".join(f" --data-dir {folder}" for folder in crawl_dirs)
-        click.echo(f"The links of the stored pages are read again when the crawl is resumed: {resume}")
+        click.echo(f"The links of the stored pages are read again when the crawl is resumed: {resume(dirs)}")

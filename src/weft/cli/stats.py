@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from weft.cli.folders import crawl_in, further_data_dirs
 from weft.cli.messages import as_flags
 from weft.cli.output import output_flags, print_document, shown
+from weft.cli.suggestions import resume
 
 if TYPE_CHECKING:
     from weft.crawl.folder import CrawlFolder
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("crawl_dirs", metavar="CRAWL_DIR...", nargs=-1, required=True)
+@further_data_dirs
 @click.option(
     "--top", metavar="N", default=10, show_default=True, type=click.IntRange(0), help="How many hosts to list."
 )
@@ -22,36 +25,36 @@ if TYPE_CHECKING:
     "--changes", "changed", is_flag=True, help="Show what the last recrawl found: new, changed, gone, moved pages."
 )
 @output_flags
-def stats(crawl_dirs: tuple[str, ...], top: int, changed: bool, as_json: bool, quiet: bool) -> None:  # noqa: ARG001
-    """Show what a crawl holds: pages, bytes, statuses, errors, top hosts, rate, how even its pods are.
-
-    Give all its data dirs, in their order.
-    """
+def stats(
+    crawl_dirs: tuple[str, ...],
+    more: tuple[str, ...],
+    top: int,
+    changed: bool,
+    as_json: bool,
+    quiet: bool,  # noqa: ARG001
+) -> None:
+    """Show what a crawl holds: pages, bytes, statuses, errors, top hosts, rate, how even its pods are."""
+    folder = crawl_in(crawl_dirs, more)
     if changed:
-        _show_changes(crawl_dirs, as_json)
+        _show_changes(folder, as_json)
         return
-    facts = collect(crawl_dirs, top)
+    facts = collect(folder, top)
     if as_json:
         print_document(facts)
     else:
-        click.echo(shown(_text(facts)))
+        click.echo(shown(_text(facts, resume(folder.data_dirs))))
 
 
-def _show_changes(crawl_dirs: tuple[str, ...], as_json: bool) -> None:
+def _show_changes(folder: CrawlFolder, as_json: bool) -> None:
     import msgspec
 
-    from weft.crawl.folder import CrawlFolder
     from weft.crawl.reports.changes import changes
     from weft.engine.loop.progress import CrawlStatus, read_status
     from weft.errors import BadInput
 
-    folder = CrawlFolder(crawl_dirs)
-    folder.go_on()
     report = changes(folder)
     if report is None:
-        raise BadInput(
-            f"{crawl_dirs[0]}: was not recrawled yet: weft crawl --resume --recrawl --data-dir {crawl_dirs[0]}"
-        )
+        raise BadInput(f"{folder.home}: was not recrawled yet: {resume(folder.data_dirs, '--recrawl')}")
     queued = (read_status(folder.status) or CrawlStatus()).queued
     if as_json:
         print_document(msgspec.to_builtins(report) | {"queued": queued})
@@ -62,17 +65,14 @@ def _show_changes(crawl_dirs: tuple[str, ...], as_json: bool) -> None:
             click.echo(shown(f"{kind:8} {url}"))
 
 
-def collect(crawl_dirs: tuple[str, ...], top: int) -> dict[str, Any]:
+def collect(folder: CrawlFolder, top: int) -> dict[str, Any]:
     """Everything that there is to tell, as plain values."""
-    from weft.crawl.folder import CrawlFolder
     from weft.crawl.reports.report import document
-    from weft.crawl.reports.standing import settle
-    from weft.engine.loop.progress import CrawlStatus, read_status
+    from weft.crawl.reports.standing import current_status, settle
     from weft.store.pages import PageStore
 
-    folder = CrawlFolder(crawl_dirs)
-    identity = folder.go_on()
-    status = read_status(folder.status) or CrawlStatus()
+    identity = folder.identity()
+    status = current_status(folder)
     store = PageStore.open(folder.data_dirs, read_only=True)
     try:
         held, current = store.stats(0), store.current(top)
@@ -107,7 +107,8 @@ def _pods(folder: CrawlFolder) -> dict[str, Any]:
     }
 
 
-def _text(facts: dict[str, Any]) -> str:
+def _text(facts: dict[str, Any], go_on: str) -> str:
+    """`go_on`: the command that continues the crawl."""
     from weft.cli.display import clock
 
     def listed(name: str, nameless: str = "none", most: int = 12) -> str:
@@ -119,6 +120,7 @@ def _text(facts: dict[str, Any]) -> str:
         f"pages      {facts['live_pages']:,}  ({facts['urls']:,} URLs ended, {facts['queued']:,} queued)",
         *_visits(facts),
         f"state      {facts['state']}" + (f" ({as_flags(facts['note'])})" if facts["note"] else ""),
+        *([f"           {go_on}"] if facts["state"] == "interrupted" else []),
         f"size       {facts['body_bytes'] / 1e6:,.1f} MB of bodies in {facts['warc_bytes'] / 1e6:,.1f} MB of WARC",
         f"rate       {facts['pages_per_s']:,.1f} pages/s over {clock(facts['elapsed_s'])}",
         f"statuses   {listed('statuses', 'no response')}",

@@ -4,41 +4,42 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 
 import click
 
+from weft.cli.folders import crawl_in, further_data_dirs
 from weft.cli.output import output_flags, print_document
+from weft.cli.suggestions import resume
 
 ENDED = frozenset({"finished", "limit", "interrupted", "failed"})
 
 
 @click.command()
-@click.argument("crawl_dir")
+@click.argument("crawl_dirs", metavar="CRAWL_DIR...", nargs=-1, required=True)
+@further_data_dirs
 @output_flags
-def watch(crawl_dir: str, as_json: bool, quiet: bool) -> int:
+def watch(crawl_dirs: tuple[str, ...], more: tuple[str, ...], as_json: bool, quiet: bool) -> int:
     """Attach the live display to a running crawl, until it ends. Ctrl-C leaves the crawl alone."""
-    from weft.crawl.folder import CrawlFolder
     from weft.crawl.reports.report import document
-    from weft.engine.loop.progress import CrawlStatus, read_status
+    from weft.crawl.reports.standing import current_status
 
-    folder = CrawlFolder([crawl_dir])
-    folder.identity()
-    status = read_status(folder.status) or CrawlStatus()
+    folder = crawl_in(crawl_dirs, more)
+    status = current_status(folder)
     if as_json:
         print_document(document(status, folder.pods))
         return 0
-    show = _shower(crawl_dir, quiet)
+    show = _shower(str(folder.home), quiet)
     try:
-        while status.state not in ENDED and _alive(status.orchestrator or status.pid):
+        while status.state not in ENDED:
             show(status)
             time.sleep(0.25)
-            status = read_status(folder.status) or status
+            status = current_status(folder)
     finally:
         getattr(show, "close", lambda: None)()
     if not quiet:
-        state = status.state if status.state in ENDED else "not running (it can be resumed)"
-        click.echo(f"{state}: {status.pages:,} pages, {status.queued:,} URLs queued", err=True)
+        click.echo(f"{status.state}: {status.pages:,} pages, {status.queued:,} URLs queued", err=True)
+        if status.state == "interrupted":
+            click.echo(f"Go on: {resume(folder.data_dirs)}", err=True)
     return 0
 
 
@@ -52,7 +53,3 @@ def _shower(crawl_dir: str, quiet: bool):  # type: ignore[no-untyped-def]
     from weft.cli.crawl import Lines
 
     return Lines()
-
-
-def _alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()

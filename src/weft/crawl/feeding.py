@@ -1,9 +1,10 @@
 """Large seed files, read while the crawl runs: a slice between two rounds of the loop, so that it never stands still.
 
 A pod's first fetcher admits its seeds; how far it is, is noted in the frontier with them, so that a restart goes on
-there: each seed is admitted once, and none is lost. Seeds before that place are only looked at for their origins, whose
-sitemaps are asked for at the usual place; other fetchers do that with all. Where seeds decide what is in scope, all of
-them are read before anything is asked for (`learn_scope`): a link that is refused is not found again.
+there: each seed is admitted once, and none is lost. Seeds before that place are read after the others, and only for
+their origins, whose sitemaps are asked for at the usual place; other fetchers do that with all. Where seeds decide what
+is in scope, their origins are known before anything is asked for (`learn_scope`): a link that is refused is not found
+again.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from weft.telemetry import Log
 SLICE_S = 0.015
 _LINES = 100  # admitted together
 _MOST_TOLD = 100  # lines that are no URL, in the log
+_ORIGINS = 50_000  # taken into the scope between two heartbeats
 _NOTE = "seeds"
 log = Log("weft.crawl.feeding")
 
@@ -90,12 +92,19 @@ class Feeding:
                 self._step(*self._piece)
 
     def _read(self) -> Iterator[tuple[Stream, Piece]]:
+        """First what is not admitted yet, so that a run that is short gets further than the one before it."""
+        starts = {stream.name: self._place(stream).at for stream in self._streams}
         before = 0
         for stream in self._streams:
-            for piece in self._folder.pieces(stream):
+            for piece in self._folder.pieces(stream, starts[stream.name]):
                 self._tell((before + piece.text_before) / self._text_bytes)
                 yield stream, piece
             before += stream.text_bytes
+        for stream in self._streams:
+            for piece in self._folder.pieces(stream):
+                if piece.at >= starts[stream.name]:
+                    break
+                yield stream, piece
 
     def _end(self) -> None:
         self.is_over = True
@@ -176,16 +185,9 @@ class Feeding:
 
 
 def learn_scope(rules: Rules, folder: CrawlFolder, progress: CrawlProgress, alive: Callable[[], None]) -> None:
-    """Where seeds decide what is in scope: reads all of the streams for it."""
-    streams = folder.streams()
-    total, before, known = sum(stream.text_bytes for stream in streams), 0, ""
-    for stream in streams:
-        for piece in folder.pieces(stream):
-            for seed in all_seeds(piece.lines):
-                if (origin := urls.origin_of(seed)) != known:
-                    rules.extend(seed)
-                    known = origin
+    """Where seeds decide what is in scope: extends it by the origins of the streams, which are recorded (`start`)."""
+    for number, seed in enumerate(folder.scope_seeds()):
+        rules.extend(seed)
+        if number % _ORIGINS == 0:
             alive()
-            progress.status.seeds_read = (before + piece.text_before) / total
-            progress.write("starting", f"reading the scope of the seeds: {progress.status.seeds_read:.0%}")
-        before += stream.text_bytes
+            progress.write("starting", f"taking up the scope of the seeds: {number:,} origins")

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from weft.errors import Damaged, writing
+from weft.errors import Damaged, unreadable, writing
 
 T = TypeVar("T")
 _DIGEST = "sha256"
@@ -65,7 +65,7 @@ def open_json(path: Path, remedy: str, *, must_be_sealed: bool) -> dict[str, Any
     except FileNotFoundError:
         raise Damaged(path, "is missing", remedy) from None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Damaged(path, f"cannot be read: {error}", remedy) from None
+        raise unreadable(path, error, remedy) from None
     seal = values.pop(_DIGEST, None)
     if seal is None and not must_be_sealed:
         return values
@@ -96,7 +96,7 @@ def open_lines(path: Path, remedy: str, *, must_be_sealed: bool) -> list[str]:
     except FileNotFoundError:
         raise Damaged(path, "is missing", remedy) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise Damaged(path, f"cannot be read: {error}", remedy) from None
+        raise unreadable(path, error, remedy) from None
     body, mark, seal = text.rpartition(_SEAL)
     if not mark and not must_be_sealed:
         return text.splitlines()

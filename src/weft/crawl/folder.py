@@ -2,8 +2,9 @@
 
     DATA/crawl.json     what the crawl is: layout, id, when, the public suffix list it was sharded with
     DATA/config.json    the settings in force, and every change of them (see record.py)
+    DATA/dirs.json      of a crawl with several data dirs, in each of them: where all are (see siblings.py)
     DATA/seeds.txt      its seeds, canonical, one a line; large seed files by name
-    DATA/seeds-N.pack   large seed files (see seed_streams.py)
+    DATA/seeds-N.pack   large seed files (see seed_streams.py); their origins: seeds-N.origins (seed_origins.py)
     DATA/origins.txt    the origins that its credentials go to, one a line; where it has some that depend on its seeds
     DATA/status.json    how it stands; read by displays
     DATA/status/        how each process stands, where there are several
@@ -25,11 +26,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import socket
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -40,14 +44,17 @@ from weft import __version__, urls
 from weft.config import Config, FetchSection, load, numbers
 from weft.crawl.files import open_json, open_lines, read_sealed, replace_file, sealed_json, sealed_lines
 from weft.crawl.record import SettingsRecord
+from weft.crawl.seed_origins import origins_of, record_origins
 from weft.crawl.seed_streams import Piece, Stream, check_stream, read_pieces, streams_in, write_stream
 from weft.crawl.seeds import SeedFile, all_seeds
+from weft.crawl.siblings import record_siblings
 from weft.credentials import seed_origins
-from weft.errors import BadInput, Busy, Damaged, NoCrawl
+from weft.errors import BadInput, Busy, Damaged, NoCrawl, unreadable
 from weft.store.pages import PageStore
 from weft.telemetry import Slot
 
 LAYOUT = 1
+_LOOKED_AT_S = 0.2  # longer than another process's look at the lock takes
 _SETTINGS_REMEDY = (
     "without it nobody knows the crawl's delay, scope and limits: restore it from a backup, or start over with "
     "`fresh=True`"
@@ -65,6 +72,8 @@ _OWN = (
     "recrawl.json",
     "seeds.txt",
     "origins.txt",
+    "dirs.json",
+    "dirs.tmp",
     "crawl.tmp",
     "config.tmp",
     "recrawl.tmp",
@@ -146,7 +155,7 @@ class CrawlFolder:
                 raise Damaged(self._identity, "is missing, and there are pages", "restore it from a backup") from None
             raise NoCrawl(self.home) from None
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Damaged(self._identity, f"cannot be read: {error}", "restore it from a backup") from None
+            raise unreadable(self._identity, error, "restore it from a backup") from None
         if identity is None:
             raise Damaged(self._identity, "is not what was written", "restore it from a backup")
         if identity.layout != LAYOUT:
@@ -224,11 +233,32 @@ class CrawlFolder:
             except OSError as error:
                 raise BadInput(f"data dir {folder}: {error.strerror}; choose another `data_dir`") from None
         self._lock = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        until = time.monotonic() + _LOOKED_AT_S
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() < until:
+                    time.sleep(_LOOKED_AT_S / 10)
+                    continue
+                os.close(self._lock)
+                watch = shlex.join(["weft", "watch", str(self.home)])
+                raise Busy(f"data dir {self.home}: a crawl is running in it; `{watch}` shows it") from None
+
+    def is_held(self) -> bool:
+        """Whether a process runs the crawl, or works on its folder."""
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fd = os.open(self.home / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            os.close(self._lock)
-            raise Busy(f"data dir {self.home}: a crawl is running in it; `weft watch {self.home}` shows it") from None
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go at once: `hold` waits for that
+        except OSError:
+            return True
+        finally:
+            os.close(fd)
+        return False
 
     def let_go(self) -> None:
         """Gives the folder back."""
@@ -268,6 +298,7 @@ class CrawlFolder:
         self._pods = pods, on_redis
         self._write_settings(SettingsRecord(dict(settings or {}), sorted(defaults)))
         self._write_seeds(seeds, [self._copy(large, tell, [])] if large is not None else [])
+        record_siblings(self.data_dirs, identity.crawl_id)
         replace_file(self._identity, sealed_json(msgspec.to_builtins(identity)))
         return identity
 
@@ -290,7 +321,7 @@ class CrawlFolder:
                     shutil.rmtree(path)
                 else:
                     path.unlink(missing_ok=True)
-            for path in (*folder.glob("index-*"), *folder.glob("seeds-*.pack")):
+            for path in (*folder.glob("index-*"), *folder.glob("seeds-*.pack"), *folder.glob("seeds-*.origins")):
                 path.unlink()
 
     def settings(self) -> dict[str, Any]:
@@ -334,7 +365,7 @@ class CrawlFolder:
                 continue
             except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 remedy = "it says where the last recrawl began: restore it from a backup, or recrawl once more"
-                raise Damaged(path, f"cannot be read: {error}", remedy) from None
+                raise unreadable(path, error, remedy) from None
         return began
 
     def begin_recrawl(self, pod: int, started_at: float, last_item: int) -> None:
@@ -372,12 +403,19 @@ class CrawlFolder:
         """The pieces of a large seed file."""
         return read_pieces(self.home, stream, _SEEDS_REMEDY, at)
 
-    def all_seeds(self) -> Iterator[str]:
-        """Every seed, canonical; those of large files, too."""
-        yield from self.seeds()
+    def record_scope_origins(self, tell: Callable[[str], None]) -> None:
+        """Reads the origins of large seed files, for their scope; what is recorded already is not read again."""
         for stream in self.streams():
-            for piece in self.pieces(stream):
-                yield from all_seeds(piece.lines)
+            record_origins(self.home, stream, partial(self.pieces, stream), tell)
+
+    def scope_seeds(self) -> Iterator[str]:
+        """For every origin of a large seed file one URL, or several: what scope and credentials go by."""
+        for stream in self.streams():
+            origins, at = origins_of(self.home, stream)
+            yield from (f"{origin}/" for origin in origins)
+            if at < stream.bytes:
+                for piece in self.pieces(stream, at):
+                    yield from all_seeds(piece.lines)
 
     def add_seeds(
         self, seeds: Iterable[str], large: SeedFile | None = None, tell: Callable[[str], None] = lambda _: None
@@ -396,10 +434,10 @@ class CrawlFolder:
         """The origins that the crawl's credentials go to, as they were recorded; none where nothing was."""
         return open_lines(self._origins, _ORIGINS_REMEDY, must_be_sealed=True) if self._origins.exists() else []
 
-    def record_origins(self, fetch: FetchSection) -> None:
+    def record_credential_origins(self, fetch: FetchSection) -> None:
         """Records the origins of all seeds there are that credentials of these settings go to; BadInput if they are too
         many. To be called when credentials are given, and not again: seeds that come later do not count."""
-        origins = seed_origins(self.all_seeds(), fetch.headers, fetch.auth)
+        origins = seed_origins(chain(self.seeds(), self.scope_seeds()), fetch.headers, fetch.auth)
         if origins or self._origins.exists():
             replace_file(self._origins, sealed_lines(origins))
 

@@ -18,7 +18,7 @@ from isal import isal_zlib
 from xxhash import xxh3_128
 
 from weft.crawl.files import sync_folder
-from weft.errors import Damaged, writing
+from weft.errors import Damaged, unreadable, writing
 
 _HEAD = Struct("<IQQ")
 _NAMED = "# stream "
@@ -94,7 +94,7 @@ def check_stream(folder: Path, stream: Stream, remedy: str) -> None:
     except FileNotFoundError:
         raise Damaged(path, "is missing", remedy) from None
     except OSError as error:
-        raise Damaged(path, f"cannot be read: {error}", remedy) from None
+        raise unreadable(path, error, remedy) from None
     if digest.hexdigest() != stream.digest:
         raise Damaged(path, "is not what was written", remedy)
 
@@ -114,4 +114,4 @@ def read_pieces(folder: Path, stream: Stream, remedy: str, at: int = 0) -> Itera
     except FileNotFoundError:
         raise Damaged(path, "is missing", remedy) from None
     except (OSError, ValueError, isal_zlib.error) as error:  # type: ignore[misc]
-        raise Damaged(path, f"cannot be read: {error}", remedy) from None
+        raise unreadable(path, error, remedy) from None

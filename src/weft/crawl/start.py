@@ -24,18 +24,23 @@ from weft.crawl.pods.places import check_cores
 from weft.crawl.pods.servers import forget_pods
 from weft.crawl.record import SettingsRecord
 from weft.crawl.reports.outcome import Outcome, outcome_of
+from weft.crawl.reports.standing import current_status
 from weft.crawl.seeds import SeedFile
+from weft.crawl.siblings import all_data_dirs, record_siblings
 from weft.credentials import seed_origins
 from weft.engine.extraction import extraction_of
 from weft.engine.limits import check_email
+from weft.engine.loop.stop import Stop
 from weft.engine.machine import check_clock
-from weft.errors import BadInput, Busy, Occupied, installing
+from weft.errors import BadInput, Busy, Occupied, WeftError, installing
 from weft.frontier.admission import read_domains
 from weft.frontier.redis.connection import peers
+from weft.store.pages import PageStore
 from weft.supervise.node import NodeMetrics
 from weft.telemetry import Endpoint, Log, LogFile
 
 log = Log("weft.crawl.start")
+_ON_PURPOSE = frozenset({str(Stop.INTERRUPTED), str(Stop.MAX_DURATION)})  # why a crawl has ended, with work left
 
 if TYPE_CHECKING:
     from weft.crawl.pods.redis_pods import RedisPods
@@ -85,9 +90,12 @@ def prepare(
     """
     # What fits together depends on what a resumed crawl was started with, which lies in its data dir.
     asked = load(config_file, environment, flags, is_judged=False)
-    folder = CrawlFolder(asked.config.store.data_dirs)
     if asked.config.run.resume:
-        folder.identity()
+        flags = {name: value for name, value in flags.items() if name != "data_dir"}
+        flags["data_dirs"] = list(map(str, all_data_dirs(asked.config.store.data_dirs)))
+        asked = load(config_file, environment, flags, is_judged=False)
+    folder = CrawlFolder(asked.config.store.data_dirs)
+    if asked.config.run.resume and folder.exists():
         record = folder.settings_record()
         kept = _kept(record, asked)
         loaded = load(config_file, environment, flags, kept, earlier_defaults=record.defaults)
@@ -95,6 +103,8 @@ def prepare(
             complain(_unrecorded(folder, loaded))
     else:
         loaded = load(config_file, environment, flags)
+        if asked.config.run.resume:
+            folder.identity()  # raises what is wrong
     config = loaded.config
     seeds = [_seed(text) for text in typed]
     given = SeedFile(config.scope.seed_file) if config.scope.seed_file else None
@@ -119,9 +129,10 @@ def _prepare(
     first = given.seeds(complain) if given is not None else []
     if large is None:
         seeds = seeds + first
-    elif config.scope.scope == "prefix":
+    if config.scope.scope == "prefix" and (large is not None or (resume and folder.streams())):
+        path = large.path if large is not None else folder.streams()[0].name
         raise BadInput(
-            f"seed file {large.path}: is larger than a megabyte, and with `scope='prefix'` every link would be held "
+            f"seed file {path}: is larger than a megabyte, and with `scope='prefix'` every link would be held "
             "against each of its lines: use `scope` domain, host or any"
         )
     if not (seeds or large) and not resume:
@@ -146,6 +157,7 @@ def _prepare(
     try:
         if resume:
             identity = folder.go_on()
+            record_siblings(folder.data_dirs, identity.crawl_id)
             folder.check_streams()  # what is damaged is refused before anything is started
             _check_pods(folder, loaded)
             _check_suffixes(folder, identity.suffix_list)
@@ -164,7 +176,7 @@ def _prepare(
                 large=large,
                 tell=complain,
             )
-            folder.record_origins(config.fetch)
+            folder.record_credential_origins(config.fetch)
         log_file = open_log(loaded, folder, identity)
         endpoint = _endpoint(folder, loaded, complain)
         announce_pods(config.pods.num_pods, seeds, environment, announce)
@@ -173,6 +185,8 @@ def _prepare(
             folder.add_seeds(seeds, large, complain)
             _keep_origins(folder, loaded, seeds, complain)
             report_changes(loaded, _keep(folder, loaded), announce)
+        if config.scope.scope != "any":
+            folder.record_scope_origins(complain)  # before the crawl's time is counted, and once
         if endpoint is not None and pods is not None:
             endpoint.add(pods.metrics())
             endpoint.talks_to(peers(pods.urls))
@@ -208,7 +222,7 @@ def _keep_origins(folder: CrawlFolder, loaded: Loaded, seeds: Sequence[str], com
     """New credentials go to the seeds there are now; those that the crawl had go where they went before."""
     kept, given, fetch = folder.settings(), loaded.given(), loaded.config.fetch
     if any((kept.get(name) or {}) != (given.get(name) or {}) for name in ("headers", "auth")):
-        folder.record_origins(fetch)
+        folder.record_credential_origins(fetch)
         return
     known = folder.origins()
     new = [origin for origin in seed_origins(seeds, fetch.headers, fetch.auth) if origin not in known]
@@ -335,15 +349,32 @@ def _unrecorded(folder: CrawlFolder, loaded: Loaded) -> str:
     )
 
 
+def _is_failed_start(folder: CrawlFolder, loaded: Loaded) -> bool:
+    """Whether the crawl that is there stored no page and was not stopped on purpose: the same command starts again."""
+    status = current_status(folder)
+    if is_part(loaded.config) or (status.state in ("interrupted", "limit") and status.note in _ON_PURPOSE):
+        return False
+    try:
+        store = PageStore.open(folder.data_dirs, read_only=True)
+    except BadInput:
+        return True  # there is no index yet
+    try:
+        return store.stats(0).pages == 0
+    except WeftError:
+        return False  # what cannot be read may hold pages
+    finally:
+        store.abandon()
+
+
 def _make_room(folder: CrawlFolder, loaded: Loaded) -> None:
     """Sees that nothing is there; a crawl that is started over is deleted, what it left in databases too."""
     if not folder.exists():
         if folder.holds_pages():
             raise BadInput(f"{folder.home}: holds pages, but no crawl.json: choose another data dir")
         return
-    if not loaded.config.run.fresh:
-        raise Occupied(folder.home)
     before = folder.identity()
+    if not loaded.config.run.fresh and not _is_failed_start(folder, loaded):
+        raise Occupied(folder.home)
     if before.on_redis:
         servers = {pod: spec.redis_url for pod, spec in enumerate(loaded.config.pods.pods) if spec.redis_url}
         forget_pods(before.crawl_id, servers, settings_of(loaded.config), folder.node)

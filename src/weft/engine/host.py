@@ -28,7 +28,7 @@ from weft.engine.assembly import when_free
 from weft.engine.channel import socket_path
 from weft.engine.core import SLOT, Core
 from weft.engine.settings import config_of
-from weft.errors import BadInput, WeftError
+from weft.errors import BadInput, WeftError, unreadable
 from weft.supervise.process import set_name
 from weft.telemetry import Log, log_to_file
 
@@ -74,7 +74,7 @@ def identity_of(data_dir: Path) -> Identity:
     except (FileExistsError, NotADirectoryError):
         raise BadInput(f"data dir {data_dir}: there is a file of that name; choose another place") from None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read: {error}; restore it from a backup") from None
+        raise unreadable(path, error, "restore it from a backup") from None
     if identity.layout != LAYOUT:
         raise BadInput(f"{path}: has layout {identity.layout}, this Weft reads {LAYOUT}; use the Weft that made it")
     return identity

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import stat
 from math import inf
 from pathlib import Path
@@ -214,3 +215,24 @@ def test_a_digest_is_of_the_content_and_not_of_its_order(tmp_path: Path) -> None
     assert open_json(path, "", must_be_sealed=True) == {"b": [1, 2], "a": {"y": None, "x": 1.5}}
     path.write_bytes(sealed_lines([]))
     assert open_lines(path, "", must_be_sealed=True) == []
+
+
+@pytest.mark.parametrize("name", ["crawl.json", "config.json", "seeds.txt"])
+def test_a_file_that_the_machine_cannot_open_now_is_not_called_damaged(tmp_path: Path, name: str) -> None:
+    made = begun(tmp_path / "data")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    if name != "crawl.json":
+        assert made.identity()
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (held[0] + 1, before[1]))
+        with pytest.raises(BadInput, match="ulimit -n") as refused:
+            open_lines(tmp_path / "data" / name, "restore it from a backup", must_be_sealed=True)
+        with pytest.raises(BadInput, match="ulimit -n") as seen:
+            made.identity()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        os.close(held[0])
+    for one in (refused, seen):
+        assert not isinstance(one.value, Damaged) and "Too many open files" in str(one.value)
+        assert "backup" not in str(one.value)

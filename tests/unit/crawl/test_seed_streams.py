@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from weft import urls
+from weft.crawl import seed_origins
 from weft.crawl import seeds as seeds_module
+from weft.crawl.feeding import learn_scope
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.seed_streams import read_pieces, write_stream
+from weft.crawl.seed_streams import Piece, Stream, read_pieces, write_stream
 from weft.crawl.seeds import SeedFile
+from weft.crawl.start import prepare
+from weft.engine.loop.progress import CrawlProgress
 from weft.errors import BadInput, Damaged
+from weft.frontier.admission import Rules
 
 LINES = [f"http://host{number}.test/a/path/of/some/length" for number in range(30_000)]
 TEXT = "".join(f"{line}\n" for line in LINES).encode()
@@ -102,7 +109,7 @@ def test_a_crawl_has_its_large_file_when_it_is_there_and_not_twice(large: Path, 
     folder.start(["http://typed.test/"], large=file)
     folder.check_streams()
     assert (folder.seeds(), len(folder.streams())) == (["http://typed.test/"], 1)
-    assert list(folder.all_seeds()) == ["http://typed.test/", *LINES]
+    assert list(folder.scope_seeds()) == LINES
     folder.add_seeds(["http://more.test/"], SeedFile(str(large)))
     assert (folder.seeds(), len(folder.streams())) == (["http://typed.test/", "http://more.test/"], 1)
     large.write_bytes(TEXT + b"http://new.test/\n")
@@ -128,3 +135,54 @@ def test_a_large_file_that_is_damaged_is_an_error(large: Path, tmp_path: Path) -
         folder.check_streams()
     path.write_bytes(whole)
     folder.check_streams()
+
+
+class Counting(CrawlFolder):
+    """Counts what is read of large seed files."""
+
+    read = 0
+
+    def pieces(self, stream: Stream, at: int = 0) -> Iterator[Piece]:
+        for piece in super().pieces(stream, at):
+            self.read += 1
+            yield piece
+
+
+@pytest.mark.parametrize("scope", ["host", "any"])
+def test_the_scope_of_a_large_file_is_read_once_and_before_the_crawl_runs(
+    large: Path, tmp_path: Path, scope: str
+) -> None:
+    """So that it counts in no `max_duration`, and a resume gets to its pages."""
+    flags = {"data_dirs": [str(tmp_path / "data")], "prometheus_port": 0, "email": "a@b.test"}
+    prepare([], flags | {"seed_file": str(large), "scope": scope}, environment={}).close()
+    prepare([], flags | {"resume": True, "max_duration": 1}, environment={}).close()
+    folder = Counting([tmp_path / "data"])
+    rules = Rules(folder.config().scope, [], this_year=2026)
+    progress = CrawlProgress(None, 1)
+    if scope != "any":
+        learn_scope(rules, folder, progress, lambda: None)
+    assert folder.read == 0
+    assert rules.in_scope(LINES[-1]) and rules.in_scope("http://other.test/") is (scope == "any")
+
+
+def test_reading_the_scope_continues_where_it_was_cut_off(large: Path, tmp_path: Path) -> None:
+    folder = Counting([tmp_path / "data"])
+    folder.home.mkdir()
+    folder.start([], large=SeedFile(str(large)))
+    path, pieces = folder.home / "seeds-1.origins", len(list(folder.pieces(folder.streams()[0])))
+    told = list[str]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seed_origins, "_WRITE_EVERY_S", 0.0)
+        patch.setattr(seed_origins, "_TELL_EVERY_S", 0.0)
+        folder.record_scope_origins(told.append)
+    assert told[-1].startswith("reading the scope of the seeds, once: ")
+    whole, folder.read = path.read_bytes(), 0
+    assert whole.count(b"\n") == pieces > 2
+    path.write_bytes(whole[: -whole[::-1].index(b"\n", 1) - 10])  # into the last line but one
+    folder.record_scope_origins(told.append)
+    assert folder.read == 2 and path.stat().st_mode & 0o777 == 0o600
+    assert list(folder.scope_seeds()) == [line.replace("a/path/of/some/length", "") for line in LINES]
+    path.write_bytes(whole[:100] + b"X" + whole[101:])
+    assert sorted({urls.origin_of(seed) for seed in folder.scope_seeds()}) == sorted(
+        {urls.origin_of(one) for one in LINES}
+    )

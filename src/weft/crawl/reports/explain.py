@@ -73,7 +73,7 @@ class Explainer:
         self._store = PageStore.open(folder.data_dirs, read_only=True)
         self._seeds = folder.seeds()
         year = datetime.now(UTC).year
-        roots = self._seeds if config.scope.scope == "any" else folder.all_seeds()
+        roots = self._seeds if config.scope.scope == "any" else [*self._seeds, *folder.scope_seeds()]
         self._rules = Rules(config.scope, roots, this_year=year, extensions=self._view.scope_extensions())
         self._agent = product_token(config.fetch.user_agent())
 

@@ -22,6 +22,7 @@ from weft.store.pages import PageStore
 
 WRITE_EVERY_S = 0.2
 RATE_S = 10.0  # what the rate of the display and of the lines is of, as for a process that is alone
+_LIVE = frozenset({"starting", "running", "draining", "paused"})  # states of a crawl that a process runs
 _SUMMED = ("pages", "requests", "body_bytes", "in_flight", "retries", "redirects")
 _SHARED = ("queued", "sites", "seen", "admitted", "finished", "sent", "received")  # by all processes of a pod
 
@@ -119,6 +120,18 @@ class Standing:
             restarts=sum(max(0, process.starts - 1) for process, _ in reports),
             state=_state(statuses)[0],
         )
+
+
+def current_status(folder: CrawlFolder) -> CrawlStatus:
+    """How a crawl stands now. A process that was killed could not write that it has ended: no process has the lock."""
+    status = read_status(folder.status) or CrawlStatus()
+    if status.state in _LIVE and not folder.is_held():
+        status = read_status(folder.status) or status  # it may have ended just now
+        if status.state in _LIVE:
+            status.state, status.note, status.in_flight = "interrupted", "no process is running it", 0
+            for pod in status.pods:
+                pod.state = status.state
+    return status
 
 
 def begin_alone(path: Path) -> None:

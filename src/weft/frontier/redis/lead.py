@@ -23,7 +23,7 @@ from uuid import uuid4
 import msgspec
 
 from weft.alive import Alive, silent
-from weft.errors import Damaged, writing
+from weft.errors import unreadable, writing
 from weft.frontier.redis.packing import unpacked_item
 from weft.frontier.redis.scripts import Argument
 from weft.telemetry import Log
@@ -139,7 +139,7 @@ class Lead:
         try:
             return msgspec.msgpack.decode(path.read_bytes(), type=list[bytes])
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Damaged(path, f"holds queued URLs, and cannot be read: {error}", _REMEDY) from None
+            raise unreadable(path, error, f"it holds queued URLs: {_REMEDY}") from None
 
     def _forget_used(self) -> None:
         now = self._clock()

@@ -1,0 +1,75 @@
+"""The data dirs of one crawl find each other: each of several has a file that names all of them, in their order.
+
+    DATA/dirs.json    the crawl's id, which of its data dirs this is, and where all of them are
+
+A command that is given one of them, or several in any order, has all. A path is kept as it is seen from the data dir,
+so that data dirs that were moved together are found, and as it is from the root.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from weft.crawl.files import replace_file
+from weft.errors import BadInput
+
+NAME = "dirs.json"
+
+
+class _Siblings(msgspec.Struct, frozen=True):
+    """The content of the file."""
+
+    crawl_id: str
+    index: int  # of this data dir
+    near: list[str]  # all of them, seen from this one
+    far: list[str]
+
+
+def record_siblings(data_dirs: Sequence[Path], crawl_id: str) -> None:
+    """Writes the files, where there are several data dirs and they do not say so yet."""
+    if len(data_dirs) == 1:
+        return
+    far = [str(path.resolve()) for path in data_dirs]
+    for index, path in enumerate(data_dirs):
+        known = _Siblings(crawl_id, index, [os.path.relpath(one, far[index]) for one in far], far)
+        if _read(path) != known:
+            replace_file(path / NAME, msgspec.json.encode(known))
+
+
+def all_data_dirs(given: Sequence[str | Path]) -> list[Path]:
+    """Every data dir of the crawl that the given ones belong to, in order; BadInput where one is not found."""
+    dirs = [Path(path) for path in given]
+    known = _read(dirs[0])
+    if known is None:
+        return dirs
+    own = dict[int, Path]()
+    for path in dirs:
+        other = _read(path)
+        if other is None or other.crawl_id != known.crawl_id:
+            raise BadInput(
+                f"{path}: is no data dir of the crawl in {dirs[0]}, which has {len(known.far)}: leave it out"
+            )
+        own[other.index] = path
+    return [own.get(index) or _found(dirs[0], known, index) for index in range(len(known.far))]
+
+
+def _found(start: Path, known: _Siblings, index: int) -> Path:
+    for path in (Path(os.path.normpath(start / known.near[index])), Path(known.far[index])):
+        other = _read(path)
+        if other is not None and (other.crawl_id, other.index) == (known.crawl_id, index):
+            return path
+    raise BadInput(
+        f"{start}: data dir {index + 1} of {len(known.far)} of its crawl was {known.far[index]}, and is not there now; "
+        "if it was moved, give all data dirs"
+    )
+
+
+def _read(path: Path) -> _Siblings | None:
+    try:
+        return msgspec.json.decode((path / NAME).read_bytes(), type=_Siblings)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
