@@ -42,13 +42,14 @@ class Status(Struct, frozen=True, kw_only=True):
     waiting_before: int | None = None  # tasks that get a slot first, while it is PENDING
     number: int = 0  # of its last event
     pages_per_s: float = 0.0  # lately, while it runs
+    lost: int = 0  # pages whose stored bytes are damaged or gone
     memory_bytes: int = 0  # that its crawl takes at most now, where it has a limit
 
     @property
     def tag(self) -> str:
         """Equal for two answers that say the same, times that run aside: for an ETag."""
         counts = ".".join(str(getattr(self.progress, name)) for name in self.progress.__struct_fields__)
-        return f"{self.task.version}-{self.number}-{counts}"
+        return f"{self.task.version}-{self.number}-{counts}-{self.lost}"
 
 
 class Result(Struct, frozen=True, kw_only=True):

@@ -177,6 +177,10 @@ class Index:
         """The crawls of an engine: number, name and record."""
         return [(number, name, bytes(record)) for number, name, record in self._all("SELECT * FROM crawls")]
 
+    def crawls_with_rows(self) -> list[int]:
+        """The crawls that have rows."""
+        return [crawl for (crawl,) in self._all("SELECT DISTINCT crawl FROM tally")]
+
     def forget(self, crawl: int, at_most: int) -> bool:
         """Deletes some of a crawl's rows; True when none is left."""
         self._give_back()
