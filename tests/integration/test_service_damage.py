@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pace import patience
 from served_jobs import WEFT, Served, served
 
 from weft.testing.web import SyntheticWeb, synthetic_web
@@ -22,7 +23,8 @@ def web() -> Iterator[SyntheticWeb]:
 
 
 def weft(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*WEFT, *map(str, words)], capture_output=True, text=True, check=False)
+    command = [*WEFT, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=patience(60))
 
 
 def refused(service: Served, path: str, body: Any = None) -> urllib.error.HTTPError:

@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from shlex import quote
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from weft.engine.core import SLOT
 from weft.engine.model import State
 from weft.engine.reader import Reader
 from weft.engine.rebuild import hold_engine, is_engine, is_index_whole, rebuild_engine
@@ -27,10 +29,12 @@ from weft.errors import BadInput, WeftError
 from weft.jobs.api.keys import Keyring
 from weft.jobs.api.settings import KEYS_FILE
 from weft.jobs.crawls import counted, finish_of, finish_without
-from weft.jobs.layout import ENGINE, STORE
+from weft.jobs.errors import StoreDamaged
+from weft.jobs.layout import ENGINE, STORE, crawls_in
 from weft.jobs.model import FinishReason, Task, TaskSpec, TaskState
 from weft.jobs.store.contract import Finish
 from weft.jobs.store.sqlite import check_tasks, opened
+from weft.store import schema
 from weft.store.rebuild import Rebuilt
 
 FORMATS = ("markdown", "metadata")
@@ -52,6 +56,27 @@ class RebuiltService(Struct, frozen=True):
 def is_service(data_dir: Path) -> bool:
     """Whether a folder is a service's."""
     return is_engine(data_dir / ENGINE)
+
+
+def damage_in(data_dir: Path) -> list[str]:
+    """What of a service's files cannot be used, without changing any; nothing where there is no service."""
+    found = []
+    if (problem := Keyring(data_dir / KEYS_FILE).problem) is not None:
+        found.append(str(problem))
+    if not is_service(data_dir):
+        return found
+    path, engine, remedy = data_dir / STORE, data_dir / ENGINE, f"`weft rebuild {quote(str(data_dir))}` makes it again"
+    if schema.path_of(engine, SLOT.name).exists() and not is_index_whole(engine, thorough=False):
+        found.append(f"{engine}: the engine's index is damaged: {remedy}")
+    try:
+        if path.exists():
+            with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+                check_tasks(db, path)
+        elif crawls := crawls_in(engine):
+            raise StoreDamaged(path, f"is gone, though the engine has {crawls:,} crawls of tasks")
+    except (WeftError, sqlite3.Error) as error:
+        found.append(str(error))
+    return found
 
 
 def rebuild_service(data_dir: Path, *, watch: Callable[[int, int], None] = lambda _done, _all: None) -> RebuiltService:
