@@ -105,16 +105,14 @@ def _print_service(made: RebuiltService, as_json: bool, quiet: bool) -> None:
     if quiet:
         return
     if (index := made.index) is None:
-        click.echo("the engine's index is whole")
+        click.echo("the engine's index is whole: it was left as it is")
     else:
         click.echo(
             f"the engine's index: {index.rows:,} rows, {index.pages:,} of them pages, from {index.files:,} files"
         )
         if index.lost:
             click.echo(f"{index.lost:,} pages are lost: those of tasks that run are fetched again")
-    if made.tasks_kept is None:
-        click.echo("the file of tasks is whole")
-    else:
+    if made.tasks_kept is not None:
         click.echo(
             f"the file of tasks: {made.tasks_kept:,} kept, {made.tasks_from_crawls:,} made again from their pages"
         )
