@@ -75,6 +75,11 @@ def test_damage_is_said_and_what_can_be_is_made_again(web: SyntheticWeb, tmp_pat
     assert made.returncode == 0, made.stderr
     report = json.loads(made.stdout)
     assert report["index"]["pages"] >= len(whole) and report["tasks_kept"] is None
+    index.write_bytes(b"no index" * 1000)  # with the names of its crawls
+    made = weft("rebuild", tmp_path)
+    assert made.returncode == 0 and f"{report['index']['pages']:,} of them pages" in made.stdout, (
+        made.stdout + made.stderr
+    )
 
     # ── a WARC file is cut while the service runs, and it is started again ──
     (warc,) = (tmp_path / "engine" / "warc").rglob("*.warc.gz")

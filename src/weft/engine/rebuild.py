@@ -35,6 +35,11 @@ def is_engine(data_dir: Path) -> bool:
     return (data_dir / "engine.json").exists()
 
 
+def recovered_name(number: int) -> str:
+    """What a crawl is called whose name is lost."""
+    return f"recovered-{number}"
+
+
 def hold_engine(data_dir: Path) -> int:
     """Keeps an engine from being started in its folder until the descriptor is closed; Busy while one runs."""
     return own(data_dir, SLOT.name)
@@ -78,7 +83,7 @@ def rebuild_engine(data_dir: Path, *, watch: Callable[[int, int], None] = lambda
 
 def _changes(crawls: dict[int, tuple[str, bytes]], with_rows: Sequence[int]) -> list[Change]:
     """The crawls as the new index is to know them; the ends of those that have ended."""
-    unknown = {number: (f"recovered-{number}", _lost_record()) for number in with_rows if number}
+    unknown = {number: (recovered_name(number), _lost_record()) for number in with_rows if number}
     changes = []
     for number, (name, encoded) in sorted((unknown | crawls).items()):
         record = msgspec.msgpack.decode(encoded, type=Record)

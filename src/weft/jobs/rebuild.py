@@ -12,9 +12,10 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -23,7 +24,7 @@ from msgspec.structs import replace
 from weft.engine.core import SLOT
 from weft.engine.model import State
 from weft.engine.reader import Reader
-from weft.engine.rebuild import hold_engine, is_engine, is_index_whole, rebuild_engine
+from weft.engine.rebuild import hold_engine, is_engine, is_index_whole, rebuild_engine, recovered_name
 from weft.engine.tenant import Record
 from weft.errors import BadInput, WeftError
 from weft.jobs.api.keys import Keyring
@@ -34,10 +35,12 @@ from weft.jobs.layout import ENGINE, STORE, crawls_in
 from weft.jobs.model import FinishReason, Task, TaskSpec, TaskState
 from weft.jobs.store.contract import Finish
 from weft.jobs.store.sqlite import check_tasks, opened
+from weft.records import Row
 from weft.store import schema
 from weft.store.rebuild import Rebuilt
 
 FORMATS = ("markdown", "metadata")
+SEEDS_AMONG = 200  # first rows of a crawl that are looked at for its seeds
 _INSERT = """INSERT INTO tasks (id, owner, lane, state, created_at, finished_at, record)
     VALUES (?, ?, ?, ?, ?, ?, ?)"""
 _MADE_AGAIN = "made again from its pages: what else it was ordered with is lost"
@@ -88,11 +91,48 @@ def rebuild_service(data_dir: Path, *, watch: Callable[[int, int], None] = lambd
     lock = hold_engine(engine)
     try:
         path = data_dir / STORE
+        if index is not None:
+            _name_crawls(path, engine)
         if _is_whole(path):
             return RebuiltService(index, None)
         return _rebuilt(path, engine, index)
     finally:
         os.close(lock)
+
+
+def _name_crawls(path: Path, engine: Path) -> None:
+    """Gives crawls whose names were lost with the index the names of their tasks: by their first URL and their times,
+    the older crawl to the older task where several would do."""
+    with Reader(engine) as reader:
+        names = {name for _, name, _ in reader.crawls()}
+        nameless = sorted(number for number, name, _ in reader.crawls() if name == recovered_name(number))
+        seeds = {
+            number: [row for _, row in reader.rows(number, 0, SEEDS_AMONG) if not row.depth] for number in nameless
+        }
+    tasks = sorted((task for task in _old_tasks(path) if task.id not in names), key=lambda task: task.started_at or 0.0)
+    with closing(sqlite3.connect(schema.path_of(engine, SLOT.name))) as db, db:
+        for number in nameless:
+            task = next((task for task in tasks if any(_is_seed(row, task) for row in seeds[number])), None)
+            if task is not None:
+                tasks.remove(task)
+                db.execute("UPDATE crawls SET name = ? WHERE number = ?", (task.id, number))
+
+
+def _is_seed(row: Row, task: Task) -> bool:
+    begins, ends = task.started_at, task.finished_at or float("inf")
+    return row.url == task.url and begins is not None and begins - 1 <= row.fetched_at <= ends + 1
+
+
+def _old_tasks(path: Path) -> list[Task]:
+    """The tasks that can be read of a file, whole or damaged."""
+    found: dict[str, Task] = {}
+    with closing(sqlite3.connect(path)) as db:
+        for order in ("", "ORDER BY 1 DESC"):
+            for (record,) in _readable(db, f"SELECT record FROM tasks {order}"):  # noqa: S608
+                with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                    task = msgspec.msgpack.decode(record, type=Task)
+                    found[task.id] = task
+    return list(found.values())
 
 
 def _is_whole(path: Path) -> bool:
@@ -159,7 +199,7 @@ def _only_key(data_dir: Path) -> str:
     return valid[0] if len(valid) == 1 else ""
 
 
-def _readable(db: sqlite3.Connection, sql: str) -> Iterator[tuple[object, ...]]:
+def _readable(db: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
     try:
         yield from db.execute(sql)
     except (sqlite3.Error, UnicodeDecodeError):
