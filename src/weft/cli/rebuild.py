@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,8 +15,7 @@ from weft.cli.output import output_flags, print_document, shown, visible
 from weft.cli.suggestions import resume
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from weft.jobs.rebuild import RebuiltService
     from weft.store.rebuild import Rebuilt
 
 SHOWN = 10
@@ -32,16 +34,14 @@ def rebuild(
 ) -> int:
     """Make a crawl's index and texts again from its WARC files.
 
-    The crawl must not be running. The new index takes the old one's place when it is whole: an interrupted rebuild
-    changes nothing, and is called again. Pages that kill or hold their parser get no text and are named, and the exit
-    code is 1.
+    Of a scrape service, give its data dir: the engine's index and the file of tasks are made again if they are damaged.
+
+    The crawl or service must not be running. The new index takes the old one's place when it is whole: an interrupted
+    rebuild changes nothing, and is called again. Pages that kill or hold their parser get no text and are named, and
+    the exit code is 1.
     """
     from dataclasses import asdict
 
-    dirs = crawl_in(crawl_dirs, more).data_dirs
-    if frontier:
-        _make_frontier(dirs, as_json, quiet)
-        return 0
     from weft.crawl.reports.rebuild import rebuild as run
 
     silent = quiet or as_json or not sys.stderr.isatty()
@@ -50,6 +50,13 @@ def rebuild(
         if not silent:
             click.echo(f"\r\x1b[K{done / 1e6:,.0f} of {total / 1e6:,.0f} MB read", err=True, nl=False)
 
+    if len(crawl_dirs) == 1 and not frontier and (made := _service_rebuilt(Path(crawl_dirs[0]), show)) is not None:
+        _print_service(made, as_json, quiet)
+        return 0
+    dirs = crawl_in(crawl_dirs, more).data_dirs
+    if frontier:
+        _make_frontier(dirs, as_json, quiet)
+        return 0
     report = run(dirs, text=text, watch=show)
     if as_json:
         print_document(asdict(report))
@@ -75,6 +82,49 @@ def rebuild(
     if report.unparsed:
         _tell_unparsed(report)
     return 1 if report.unparsed else 0
+
+
+def _service_rebuilt(folder: Path, show: Callable[[int, int], None]) -> RebuiltService | None:
+    """Rebuilds the folder of a service, or of an engine alone; None where it is neither."""
+    from weft.engine.rebuild import is_engine, rebuild_engine
+    from weft.jobs.layout import ENGINE, STORE
+    from weft.jobs.rebuild import RebuiltService, is_service, rebuild_service
+    from weft.system.state import take_lock
+
+    if folder.name == ENGINE and is_engine(folder) and (folder.parent / STORE).exists():
+        folder = folder.parent  # what messages about the index name
+    if is_service(folder):
+        lock = take_lock(folder)
+        try:
+            return rebuild_service(folder, watch=show)
+        finally:
+            os.close(lock)
+    return RebuiltService(rebuild_engine(folder, watch=show), None) if is_engine(folder) else None
+
+
+def _print_service(made: RebuiltService, as_json: bool, quiet: bool) -> None:
+    import msgspec
+
+    if as_json:
+        print_document(msgspec.to_builtins(made))
+        return
+    if quiet:
+        return
+    if (index := made.index) is None:
+        click.echo("the engine's index is whole: it was left as it is")
+    else:
+        click.echo(
+            f"the engine's index: {index.rows:,} rows, {index.pages:,} of them pages, from {index.files:,} files"
+        )
+        if index.lost:
+            click.echo(f"{index.lost:,} pages are lost: those of tasks that run are fetched again")
+    if made.tasks_kept is not None:
+        click.echo(
+            f"the file of tasks: {made.tasks_kept:,} kept, {made.tasks_from_crawls:,} made again from their pages"
+        )
+        click.echo(
+            f"the damaged file was kept as {made.kept_as}; sites and webhooks that are missing must be added again"
+        )
 
 
 def _tell_unparsed(report: Rebuilt) -> None:

@@ -16,10 +16,10 @@ class ScopeSection(Section, frozen=True, kw_only=True):
     scope: Annotated[Scope, Help("where links may lead, seen from the seeds")]
     seed_file: Annotated[str | None, Help("file of seed URLs, one a line")] = None
     include: Annotated[
-        Texts, Help("only URLs that match one of these: a glob (/PATH for the path alone), re:REGEX or re2:REGEX")
+        Texts, Help("only URLs that match one of these: a glob (/PATH for the path alone) or re:REGEX")
     ] = ()
     exclude: Annotated[
-        Texts, Help("no URL that matches one of these: a glob (/PATH for the path alone), re:REGEX or re2:REGEX")
+        Texts, Help("no URL that matches one of these: a glob (/PATH for the path alone) or re:REGEX")
     ] = ()
     exclude_file: Annotated[str | None, Help("file of domains never to request, one a line")] = None
     max_depth: Annotated[Count | None, Help("links from a seed, at most")] = None

@@ -46,6 +46,7 @@ from weft.engine.tenant import Record, Tenant
 from weft.errors import BadInput
 from weft.frontier.admission import Rules
 from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.records import Row
 from weft.store.index import Change
 from weft.supervise.process import return_free_memory
 from weft.telemetry import Log, Slot
@@ -176,13 +177,21 @@ class Core:
                 frontier.closed(number)
             else:
                 self._forgetting.append(number)
-        for row in work.each(store.repair()):
+        lost = store.repair()
+        for row in work.each(lost):
             if row.crawl in self._crawls:
                 frontier.readmit(row.crawl, found_of(row))
+        self._report_lost([row for row in lost if row.crawl in self._ended])
         frontier.commit()
         store.readmitted()
         if frontier.unsure_of_links:
             read_links_again(frontier, store, lambda row: self._crawls.get(row.crawl), 0, work)
+
+    def _report_lost(self, rows: list[Row]) -> None:
+        """Pages of crawls that have ended are not fetched again: what is missing stays known."""
+        if rows:
+            log.error("pages of crawls that have ended are damaged or gone", pages=len(rows), first=rows[0].url)
+            self._store.keep_lost(rows)
 
     def _take_up(self, number: int, name: str, record: Record, *, is_there: bool) -> None:
         if record.state is State.FORGOTTEN:

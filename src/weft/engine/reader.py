@@ -18,13 +18,16 @@ from weft.engine.stored_page import CrawledPage, read_page
 from weft.engine.tenant import Record
 from weft.fetch.headers import Head
 from weft.records import PastVisit, Row
+from weft.store.errors import Unreadable
 from weft.store.export.warc import Places
 from weft.store.heads import Heads
 from weft.store.pages import PageStore
+from weft.telemetry import Log
 
 READ_AT_ONCE = 500
 NAMES_KEPT = 10_000
 LONGEST_VALIDATOR = 500  # characters of an ETag or a date
+log = Log("weft.engine.reader")
 _BATCH_BITS = 20  # a cursor over all crawls: the batch, and the place in it
 
 
@@ -101,6 +104,12 @@ class Reader:
         kept = self._store.crawl(crawl)
         return {} if kept is None else msgspec.msgpack.decode(kept[1], type=Record).settings
 
+    def crawls(self) -> list[tuple[int, str, Record]]:
+        """Every crawl that is kept: number, name, and what is known of it."""
+        return [
+            (number, name, msgspec.msgpack.decode(data, type=Record)) for number, name, data in self._store.crawls()
+        ]
+
     def rows(self, crawl: int, after: int, limit: int) -> list[tuple[int, Row]]:
         """A crawl's rows after a number, in their order."""
         return self._store.numbered(crawl, after, limit)
@@ -122,6 +131,18 @@ class Reader:
             page.number, page.asked_url = number, self._asked(row)
         return page
 
+    def read_even_damaged(self, number: int, row: Row) -> CrawledPage:
+        """The page of a row that has one; where its bytes are damaged or gone, its facts and what is wrong."""
+        try:
+            page = self.read(number, row)
+        except Unreadable as error:
+            log.error("a stored page cannot be read", url=row.url, error=error)
+            page = None
+        if page is None:
+            page = CrawledPage(row, (), b"")
+            page.number, page.damage = number, "what was stored of this page is damaged or gone"
+        return page
+
     def _asked(self, row: Row) -> str:
         """The URL that was asked for before redirects led to a row's."""
         url, parent = row.url, row.parent
@@ -135,14 +156,22 @@ class Reader:
         return url
 
     def records(self, rows: Iterable[Row]) -> Iterator[bytes]:
-        """The WARC records of rows that have any, request and response, as gzip members; credentials are masked."""
+        """The WARC records of rows that have any, request and response, as gzip members; credentials are masked. Those
+        that are damaged are left out."""
         places = Places(self._store.warc_path)
         try:
             for row in rows:
                 if row.warc_file:
-                    yield places.members(row)
+                    try:
+                        yield places.members(row)
+                    except Unreadable as error:
+                        log.error("a stored record cannot be read", url=row.url, error=error)
         finally:
             places.close()
+
+    def lost_pages(self, crawl: int) -> int:
+        """How many pages of a crawl have lost their bytes, as far as the engine found it at its start."""
+        return self._store.lost_pages(crawl)
 
     def crawl_named(self, name: str) -> int | None:
         """The id of a crawl; None if there is none."""
@@ -182,10 +211,12 @@ class Reader:
 
     def page(self, crawl: int, number: int) -> CrawledPage | None:
         """The page behind an event."""
-        for found, row in self._store.numbered(crawl, number - 1, 1):
-            if found == number:
-                return self.read(number, row)
-        return None
+        row = self.row(crawl, number)
+        return None if row is None else self.read(number, row)
+
+    def row(self, crawl: int, number: int) -> Row | None:
+        """The row behind an event; None for a change of state."""
+        return next((row for found, row in self._store.numbered(crawl, number - 1, 1) if found == number), None)
 
     def _name(self, crawl: int) -> str:
         """A crawl's name; empty where it is forgotten, or being so."""

@@ -20,6 +20,7 @@ class CrawledPage:
         self.row = row
         self.headers = headers
         self.body = body
+        self.damage = ""  # why its body is missing, where what was stored cannot be read any more
         self.number = 0  # among its crawl's rows, where an engine gives it
         self.asked_url = row.url  # where redirects have led to it, what was asked for first: where an engine gives it
         self._page: Page | None = None

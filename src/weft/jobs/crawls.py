@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from weft.config import FetchSection, JobsSection, ProxySection, ServiceConfig
 from weft.credentials import exact_host, exact_name
 from weft.engine.model import EndReason, Standing, State
@@ -160,8 +162,13 @@ def unstarted(task: Task) -> Progress:
     return Progress(queued=task.url_count)
 
 
-def status_of(task: Task, standing: Standing | None, now: float, waiting_before: int | None = None) -> Status:
-    """How a task stands, with its crawl's standing while it runs."""
+def status_of(
+    task: Task, standing: Standing | None, now: float, waiting_before: int | None = None, lost: int = 0
+) -> Status:
+    """How a task stands, with its crawl's standing while it runs. `lost`: its pages whose bytes are gone since."""
+    if lost:
+        said = f"{lost:,} of its {task.progress.completed:,} pages cannot be read any more: their files are damaged"
+        task = replace(task, message=f"{task.message}; {said}" if task.message else said)
     progress, classes, number, rate, memory = task.progress, task.errors_by_class, task.last_number, 0.0, 0
     waiting_for, waiting_until = waiting(task, standing)
     if not task.is_terminal:
@@ -172,7 +179,7 @@ def status_of(task: Task, standing: Standing | None, now: float, waiting_before:
     return Status(
         task=task, progress=progress, errors_by_class=classes, duration_s=task.duration_s(now),
         remaining_s=task.remaining_s(now), waiting_before=waiting_before, number=number, pages_per_s=round(rate, 2),
-        memory_bytes=memory, waiting_for=waiting_for, waiting_until=waiting_until,
+        memory_bytes=memory, waiting_for=waiting_for, waiting_until=waiting_until, lost=lost,
     )  # fmt: skip
 
 

@@ -35,13 +35,16 @@ class Documents:
     def __call__(self, pages: Sequence[CrawledPage], spec: TaskSpec) -> list[dict[str, Any]]:
         """The documents of some pages of one task."""
         if not spec.formats:
-            return [_facts(page, spec) for page in pages]
+            return [_facts(page, spec) | _unread(page) for page in pages]
         if self._parsers is None:
             self._parsers = Parsers()
         render = Renderer(self._parsers, order_of(spec.formats, **spec.format_options))
-        pending = [render(page) for page in pages]  # all are under way
+        pending = [None if page.damage else render(page) for page in pages]  # all are under way
         found = []
         for page, get in zip(pages, pending, strict=True):
+            if get is None:
+                found.append(_facts(page, spec) | dict.fromkeys(spec.formats) | _unread(page))
+                continue
             try:
                 found.append(_facts(page, spec) | get())
             except Unparsed as error:
@@ -69,3 +72,8 @@ def _facts(page: CrawledPage, spec: TaskSpec) -> dict[str, Any]:
     if spec.extract:
         found |= {"fields": page.fields, "field_errors": page.field_errors}
     return found
+
+
+def _unread(page: CrawledPage) -> dict[str, str]:
+    """Why there is nothing but facts of a page whose stored bytes cannot be read."""
+    return {"unparsed": page.damage} if page.damage else {}

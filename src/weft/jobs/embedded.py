@@ -24,7 +24,7 @@ from weft.engine.channel import Gone
 from weft.engine.limits import check_email
 from weft.engine.link import EngineLink
 from weft.engine.model import Standing, State
-from weft.errors import BadInput, DiskFull
+from weft.errors import BadInput, DiskFull, WeftError
 from weft.fetch.guard import NO_ADDRESS, Guard
 from weft.jobs.crawls import (
     check_proxies,
@@ -57,6 +57,7 @@ from weft.jobs.webhooks.dispatcher import Dispatcher
 from weft.jobs.webhooks.service import Webhooks
 
 FRESH_S = 0.05  # so old may a standing be that is shown
+LOST_S = 5.0  # so old may the number of a task's lost pages be
 STATUS_S = 3.0  # so long is an engine waited for that is being started again
 
 
@@ -92,6 +93,7 @@ class EmbeddedJobService:
         )
         self._running: list[asyncio.Task[None]] = []
         self._standings: dict[str, tuple[float, asyncio.Future[Standing | None]]] = {}
+        self._lost: dict[str, tuple[float, int]] = {}  # when it was asked, and how many pages a task has lost
         self._seen: dict[str, Standing] = {}  # the last standing of each task that was shown
 
     async def start(self) -> None:
@@ -234,7 +236,21 @@ class EmbeddedJobService:
             standing = await self._standing(task_id)
             task = self._task(task_id, owner)  # it may have ended since: its own counts are final then
         waiting = self.store.waiting_before(task) if task.state is TaskState.PENDING else None
-        return status_of(task, standing, self._clock(), waiting)
+        lost = await self._lost_pages(task) if task.is_terminal and task.progress.completed else 0
+        return status_of(task, standing, self._clock(), waiting, lost)
+
+    async def _lost_pages(self, task: Task) -> int:
+        """How many of an ended task's pages are lost; kept for a while, since only a start of the engine changes it."""
+        now, (asked_at, lost) = time.monotonic(), self._lost.get(task.id, (float("-inf"), 0))
+        if now - asked_at > LOST_S:
+            try:
+                lost = await self._stored.lost_pages(task)
+            except WeftError:  # the index cannot be read now: `results` says so
+                return lost
+            if len(self._lost) > 1000:
+                self._lost.clear()
+            self._lost[task.id] = now, lost
+        return lost
 
     async def results(
         self,

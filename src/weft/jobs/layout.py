@@ -1,5 +1,7 @@
 """Where the service keeps what in its data dir, and whether there is room for more."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from shutil import disk_usage
 
@@ -11,3 +13,15 @@ LEAST_ROOM_BYTES = 16 << 20  # with less, no task is accepted: it could store no
 def has_room(data_dir: Path) -> bool:
     """Whether the disk has room for what a new task would store."""
     return disk_usage(data_dir).free >= LEAST_ROOM_BYTES
+
+
+def crawls_in(engine_dir: Path) -> int:
+    """How many crawls of tasks an engine has; 0 where it has no index, or one that cannot be read."""
+    found = 0
+    for path in engine_dir.glob("index-*.db"):
+        try:
+            with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+                found += db.execute("SELECT count(*) FROM crawls").fetchone()[0]
+        except sqlite3.Error:
+            continue
+    return found

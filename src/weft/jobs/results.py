@@ -61,6 +61,15 @@ class StoredResults:
         """WARC records; the first stretch begins with what a WARC file begins with."""
         return await self._work(self._records, task, cursor, limit, include_errors)
 
+    async def lost_pages(self, task: Task) -> int:
+        """How many of a task's pages have lost their bytes, as far as the engine found it at its start."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._lost_pages, task)
+
+    def _lost_pages(self, task: Task) -> int:
+        reader = self.reader()
+        crawl = reader.crawl_named(task.id)
+        return 0 if crawl is None else reader.lost_pages(crawl)
+
     async def cursor_behind(self, task: Task, pages: int) -> int:
         """The cursor behind a task's first pages."""
         loop = asyncio.get_running_loop()
@@ -96,7 +105,8 @@ class StoredResults:
             elif (kept := self._made.get(task.id, number)) is not None:
                 pages.append(kept)
                 return kept.body_bytes
-            elif (page := reader.read(number, row)) is not None:
+            else:
+                page = reader.read_even_damaged(number, row)
                 pages.append(page)
                 return len(page.body)
             return 0

@@ -45,6 +45,7 @@ class Status(Struct, frozen=True, kw_only=True):
     waiting_until: float | None = None  # wall clock: when that is over, as far as known
     number: int = 0  # of its last event
     pages_per_s: float = 0.0  # lately, while it runs
+    lost: int = 0  # pages whose stored bytes are damaged or gone
     memory_bytes: int = 0  # that its crawl takes at most now, where it has a limit
 
     @property
@@ -52,7 +53,7 @@ class Status(Struct, frozen=True, kw_only=True):
         """Equal for two answers that say the same, times that run aside: for an ETag."""
         counts = ".".join(str(getattr(self.progress, name)) for name in self.progress.__struct_fields__)
         waiting = crc32(f"{self.waiting_for} {self.waiting_until}".encode())
-        return f"{self.task.version}-{self.number}-{counts}-{waiting:08x}"
+        return f"{self.task.version}-{self.number}-{counts}-{self.lost}-{waiting:08x}"
 
     @property
     def message(self) -> str:

@@ -29,7 +29,8 @@ from weft.fetch.proxies.live import is_live_file
 from weft.fetch.proxies.pool import check as check_proxies
 from weft.jobs.crawls import engine_settings
 from weft.jobs.health import WORKERS_FAULTS
-from weft.jobs.layout import ENGINE
+from weft.jobs.layout import ENGINE, STORE
+from weft.jobs.store.sqlite import check_store
 from weft.jobs.worker import WorkerOrder, log_name
 from weft.supervise.child import RestartPolicy
 from weft.supervise.probe import Patience, Probe
@@ -112,6 +113,7 @@ class Api:
         self._config = config
         self._panels = tuple(panels)
         self._data_dir = Path(config.server.data_dir)
+        check_store(self._data_dir / STORE)
         self._socket = _listening(config)
         self._is_excused = False  # what is wrong, by the last answer, is no worker's fault
         self._probe = Probe(self._healthz)

@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 
 from weft import errors
 
@@ -41,8 +42,9 @@ class DamagedIndex(StoreError):
 
 def remedy(data_dir: Path) -> str:
     """The advice for an index that is damaged, missing or older than its crawl."""
-    # Only the first data dir has crawl.json, and `weft rebuild` needs all of them.
-    which = str(data_dir) if (data_dir / "crawl.json").exists() else "DIR..., with all data dirs of the crawl,"
+    # Only the first data dir has crawl.json, and `weft rebuild` needs all of them; an engine has one.
+    is_whole = (data_dir / "crawl.json").exists() or (data_dir / "engine.json").exists()
+    which = quote(str(data_dir)) if is_whole else "DIR..., with all data dirs of the crawl,"
     return f"`weft rebuild {which}` makes it again from the WARC files"
 
 

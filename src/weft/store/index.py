@@ -186,6 +186,10 @@ class Index:
         """The crawls of an engine: number, name and record."""
         return [(number, name, bytes(record)) for number, name, record in self._all("SELECT * FROM crawls")]
 
+    def crawls_with_rows(self) -> list[int]:
+        """The crawls that have rows."""
+        return [crawl for (crawl,) in self._all("SELECT DISTINCT crawl FROM tally")]
+
     def forget(self, crawls: Sequence[int], at_most: int) -> bool:
         """Deletes some rows of these crawls; True when none is left."""
         self._give_back()

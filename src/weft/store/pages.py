@@ -17,6 +17,8 @@ from itertools import count
 from operator import itemgetter
 from pathlib import Path
 
+import msgspec
+
 from weft import urls
 from weft.alive import Alive, silent
 from weft.errors import BadInput
@@ -185,7 +187,7 @@ class PageStore:
         A URL of which a whole page is there all the same is not among them. They are given until `readmitted`, in the
         order of their items.
         """
-        return [row for row in self._lost() if not any(map(_is_good, self.for_url(row.url)))]
+        return [row for row in self._lost() if not any(map(_is_good, self.for_url(row.url, row.crawl)))]
 
     def lost_name(self) -> str:
         """A name for all that is lost: for whoever queues it again, to know it after a crash before `readmitted`."""
@@ -270,6 +272,18 @@ class PageStore:
     def page_numbers(self, crawl: int, after: int, upto: int) -> list[int]:
         """The numbers of a crawl's pages, without errors and redirects, between two numbers, in order."""
         return sorted(number for index in self._corpus.indexes() for number in index.page_numbers(crawl, after, upto))
+
+    def lost_pages(self, crawl: int) -> int:
+        """How many pages of a crawl of an engine have lost their bytes (see `keep_lost`)."""
+        return sum(index.lost_pages(crawl) for index in self._corpus.indexes())
+
+    def keep_lost(self, rows: Iterable[Row]) -> None:
+        """Keeps rows that `repair` gave and that nobody will fetch again, as pages without bytes: readers can say what
+        is missing. Committed when this returns."""
+        for row in rows:
+            self.add(msgspec.structs.replace(row, warc_file="", warc_offset=0, warc_length=0, digest=""), None)
+        self.write()
+        self.commit()
 
     def highest_number(self, crawl: int) -> int:
         """The number of a crawl's last row or change of state; 0 if there is none."""

@@ -42,6 +42,8 @@ _NUMBERED = f"""SELECT p.number, {schema.ROW} FROM {schema.PAGES} WHERE p.crawl 
     ORDER BY p.number LIMIT ?"""  # noqa: S608
 _PAGE_NUMBERS = """SELECT number FROM pages WHERE crawl = ? AND number > ? AND number <= ? AND status < 300
     AND error = ''"""
+_LOST_PAGES = """SELECT coalesce(sum(rows - pages), 0) FROM tally WHERE crawl = ? AND status BETWEEN 200 AND 299
+    AND error = ''"""
 _OF_CRAWL = f"""SELECT p.number, p.batch, {schema.ROW} FROM {schema.PAGES} WHERE p.crawl = ? AND p.number > ?
     AND p.batch <= ? ORDER BY p.number LIMIT {_CHUNK}"""  # noqa: S608
 _LAST_OF_BATCHES = """SELECT max(batch) FROM (SELECT batch FROM (SELECT batch FROM pages WHERE batch > ?
@@ -165,6 +167,10 @@ class IndexReader:
     def page_numbers(self, crawl: int, after: int, upto: int) -> list[int]:
         """The numbers of a crawl's rows that are pages, neither errors nor redirects, between two numbers."""
         return [number for (number,) in self._all(_PAGE_NUMBERS, crawl, after, upto)]
+
+    def lost_pages(self, crawl: int) -> int:
+        """How many pages of a crawl have a row and no bytes: they were lost."""
+        return int(self._all(_LOST_PAGES, crawl)[0][0])
 
     def highest_number(self, crawl: int) -> int:
         """The number of a crawl's last row or change of state; 0 if there is none."""

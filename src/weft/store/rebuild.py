@@ -30,7 +30,7 @@ from weft.records import POD_SHIFT, Row
 from weft.store import row_field, schema
 from weft.store.contract import StoredPage
 from weft.store.errors import StoreError, writing
-from weft.store.index import FileState, Index
+from weft.store.index import Change, FileState, Index
 from weft.store.query import IndexReader
 from weft.store.schema import values_of
 from weft.store.shard import TEXT_ALONE, own
@@ -89,7 +89,8 @@ class Rebuild:
     `is_done`: whether the crawl has finished an item; None where that is unknown. It decides where no old index says
     what was committed, or the file has more: if only a page's bytes were written, its links may be missing from the
     frontier, so it must be fetched again. `missing` gets a function that says which items have a row, and returns rows
-    for finished items that have none. `slots` get an index in every data dir in any case.
+    for finished items that have none. `slots` get an index in every data dir in any case. `changes`: what an engine's
+    index has to know of its crawls, given those that have rows.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Rebuild:
         is_done: Callable[[int], bool] | None = None,
         missing: Callable[[Known], Iterable[Row]] | None = None,
         slots: Sequence[str] = (),
+        changes: Callable[[Sequence[int]], Sequence[Change]] | None = None,
         watch: Watch = lambda _done, _all: None,
     ) -> None:
         self._dirs = list(data_dirs)
@@ -109,6 +111,7 @@ class Rebuild:
         self._text_of = text_of
         self._is_done = is_done
         self._missing = missing
+        self._changes = changes
         self._watch = watch
         self.report = Rebuilt()
         self._places = [
@@ -163,6 +166,9 @@ class Rebuild:
         known = self._known([*place.lost])
         lost = [row for item, row in sorted(place.lost.items()) if item not in known]
         index.add_lost(lost)
+        if self._changes is not None:
+            self._batch += 1
+            index.commit(self._batch, self._batch, [], [], self._changes(index.crawls_with_rows()))
         index.note_rebuilt()
         index.sync(last=True)
         index.note_durable(self._batch)

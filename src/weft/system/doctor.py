@@ -65,6 +65,7 @@ def examine(config: ServiceConfig) -> Iterator[Finding]:
     yield api_port(config)
     yield open_files()
     yield disk(Path(config.server.data_dir))
+    yield stored_data(Path(config.server.data_dir))
     yield time_of_day()
     yield politeness_clock()
     yield chromium()
@@ -194,6 +195,16 @@ def disk(data_dir: Path) -> Finding:
         return Finding("disk", Verdict.OK, found)
     verdict = Verdict.PROBLEM if free < LEAST_BYTES else Verdict.WARNING
     return Finding("disk", verdict, found, "make room, or choose another --data-dir")
+
+
+def stored_data(data_dir: Path) -> Finding:
+    """Whether the files of a service that was there before can be used."""
+    from weft.jobs.rebuild import damage_in
+
+    damage = damage_in(data_dir)
+    if not damage:
+        return Finding("stored data", Verdict.OK, f"nothing is damaged at {data_dir}")
+    return Finding("stored data", Verdict.PROBLEM, f"{len(damage)} damaged", "; ".join(damage))
 
 
 def time_of_day() -> Finding:

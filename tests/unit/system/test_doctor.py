@@ -25,7 +25,18 @@ def test_everything_that_is_named_is_looked_at_once(tmp_path: Path) -> None:
     found = list(doctor.examine(config_for(tmp_path)))
     names = [one.name for one in found]
     assert len(names) == len(set(names))
-    wanted = ["python", "kernel", "redis", "port", "open files", "disk", "clock", "politeness clock", "chromium"]
+    wanted = [
+        "python",
+        "kernel",
+        "redis",
+        "port",
+        "open files",
+        "disk",
+        "stored data",
+        "clock",
+        "politeness clock",
+        "chromium",
+    ]
     assert [name for name in names if not name.startswith("extra")] == wanted
     assert {"extra redis", "extra serve", "extra parquet"} <= set(names)
     assert all(one.advice for one in found if one.verdict is not Verdict.OK)
@@ -100,6 +111,21 @@ def test_the_disk_is_looked_at_where_the_folder_will_be(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "statvfs", lambda _: Full)
     finding = doctor.disk(tmp_path)
     assert finding.verdict is Verdict.PROBLEM and "make room" in finding.advice
+
+
+def test_damaged_files_of_a_service_are_a_problem(tmp_path: Path) -> None:
+    assert doctor.stored_data(tmp_path).verdict is Verdict.OK
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine" / "engine.json").write_text("{}")
+    assert doctor.stored_data(tmp_path).verdict is Verdict.OK
+    (tmp_path / "jobs.db").write_bytes(b"no database" * 1000)
+    (tmp_path / "engine" / "index-pod0-engine0.db").write_bytes(b"no index" * 1000)
+    (tmp_path / "api-keys.json").write_bytes(b"")
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    found = doctor.stored_data(tmp_path)
+    assert (found.verdict, found.found) == (Verdict.PROBLEM, "3 damaged")
+    assert f"weft rebuild {tmp_path}" in found.advice and "is no file of API keys" in found.advice
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
 def test_a_missing_browser_is_only_a_warning() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.reports.finished import Frontiers
+from weft.engine.finished import Frontiers
 from weft.engine.page_reader import PageReader
 from weft.engine.parsers import CRASH, TIMEOUT, Parsers, as_many_as_cores
 from weft.errors import BadInput

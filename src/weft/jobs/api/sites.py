@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.responses import Response
 
 from weft.config.values import bounded
-from weft.errors import BadInput, BadUrl
+from weft.errors import BadInput, BadUrl, Damaged
 from weft.jobs.api import answers, schemas
 from weft.jobs.api.callers import needs
 from weft.jobs.api.documented import answer, problems
@@ -172,7 +172,7 @@ class SiteRoutes:
         given = self._checked(_parsed(await request.body()))
         try:
             return answers.json_answer(_shown(await self._sites.add(given, caller.owner)), 201)
-        except SiteConflict:
+        except (SiteConflict, Damaged):
             raise
         except BadSite as error:
             raise Refusal(422, str(error), errors=error.problems[:MOST_ERRORS]) from None

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Header, Path, Query, Request
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from weft.errors import BadInput, BadUrl, Missing
+from weft.errors import BadInput, BadUrl, Damaged, Missing
 from weft.extract.formats import check_shape
 from weft.extract.rules import BadRules, compile_rules
 from weft.jobs.api import answers, cursors, schemas
@@ -123,6 +123,8 @@ class TaskRoutes:
             done = await self._service.submit(
                 Submission(urls=(url,), spec=spec, owner=caller.owner, idempotency=idempotency)
             )
+        except Damaged:
+            raise  # no caller can correct that
         except BadInput as error:  # all other fields were checked
             raise Refusal.of_field("url", str(error)) from None
         headers = {"Location": answers.links(done.task.id)["status"]}
@@ -222,6 +224,8 @@ class TaskRoutes:
             found = await self._service.list(
                 caller.owner, states=(query.status,) if query.status else (), cursor=query.cursor, limit=query.limit
             )
+        except Damaged:
+            raise
         except BadInput as error:
             raise Refusal.of_field("cursor", str(error)) from None
         return answers.json_answer(answers.listed(found))

@@ -31,6 +31,7 @@ import msgspec
 
 from weft.errors import BadInput, WeftError, is_damage, writing
 from weft.jobs.errors import KeyReused, LeaseLost, QueueFull, StoreDamaged
+from weft.jobs.layout import ENGINE, crawls_in
 from weft.jobs.model import FOR_RESUME, FOR_SLOT, NEXT, STARTED, TERMINAL, Lane, Task, TaskState
 from weft.jobs.store import sqlite_hooks, sqlite_progress, sqlite_sites, sqlite_slots
 from weft.jobs.store.contract import Finish, Idempotency, Lease, Listing, Submitted, Totals
@@ -80,7 +81,8 @@ class SqliteJobStore:
         self._steps: queue.SimpleQueue[tuple[Callable[[sqlite3.Connection], Any], Future[Any]] | None] = (
             queue.SimpleQueue()
         )
-        self._db = _opened(path)
+        self._db = opened(path)
+        check_tasks(self._db, path)
         self._watch, self._watching = _connect(path), threading.Lock()
         self._writer = threading.Thread(target=self._write, name="job-store", daemon=True)
         self._writer.start()
@@ -346,6 +348,8 @@ class SqliteJobStore:
                 self._idle.append(db)
         except sqlite3.Error as error:
             raise _told(error, self._path) from error
+        except msgspec.MsgspecError as error:
+            raise StoreDamaged(self._path, f"is damaged (a record of it: {error})") from error
 
     def _do(self, step: Callable[[sqlite3.Connection], _T]) -> _T:
         done: Future[_T] = Future()
@@ -527,7 +531,30 @@ def _check(db: sqlite3.Connection, fence: int | None) -> None:
         raise LeaseLost(fence)
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def check_store(path: Path) -> None:
+    """Raises what is wrong with the file of tasks, which is made if need be."""
+    db = opened(path)
+    check_tasks(db, path)
+    db.close()
+
+
+def check_tasks(db: sqlite3.Connection, path: Path) -> None:
+    """Refuses a file that never held a task beside an engine that has crawls of tasks: it is not the file that was
+    there, and the runner would delete those crawls, since no task wants them."""
+    try:
+        if db.execute("SELECT 1 FROM sqlite_sequence WHERE name = 'tasks'").fetchone() is None:
+            crawls = crawls_in(path.parent / ENGINE)
+            if crawls:
+                raise StoreDamaged(path, f"holds no tasks, though the engine has {crawls:,} crawls of tasks")
+    except BaseException as error:
+        db.close()
+        if isinstance(error, sqlite3.Error):
+            raise _told(error, path) from error
+        raise
+
+
+def opened(path: Path) -> sqlite3.Connection:
+    """The file, with its tables, which are made if need be."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
     try:
@@ -556,6 +583,6 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _told(error: sqlite3.Error, path: Path) -> WeftError:
     """SQLite's errors as ours."""
-    if is_damage(error):
+    if is_damage(error) or "no such table" in str(error):
         return StoreDamaged(path, f"is damaged ({error})")
     return WeftError(f"{path}: {error}")

@@ -87,8 +87,8 @@ class Source:
             return
         reader = self._open()
         crawl = reader.crawl_named(task.id)
-        found = [reader.page(crawl, event.number) if crawl is not None else None for event in events]
-        pages = [page for page in found if page is not None]
+        rows = [(event.number, None if crawl is None else reader.row(crawl, event.number)) for event in events]
+        pages = [reader.read_even_damaged(number, row) for number, row in rows if row is not None]
         documents = dict(zip((page.number for page in pages), self._documents(pages, task.spec), strict=True))
         for page in pages:
             yield Telling(

@@ -13,7 +13,6 @@ import pytest
 from asgi_client import Answer, Asgi
 from scripted_service import ScriptedService
 
-from weft.jobs.api import keys
 from weft.jobs.api.app import create_app
 from weft.jobs.api.keys import Keyring, KeyScope
 from weft.jobs.api.settings import ApiSettings
@@ -116,8 +115,7 @@ def test_a_form_must_be_one(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_signing_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "LOOK_AGAIN_S", 0.0)
+def test_signing_in_and_out(tmp_path: Path) -> None:
     text, key = Keyring(tmp_path / "api-keys.json").create("ci")
 
     async def test(caller: Any, service: ScriptedService) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.crawl.reports.finished import Frontiers
+from weft.engine.finished import Frontiers
 from weft.frontier.embedded.recovery import Finished
 from weft.frontier.journal import Journal
 

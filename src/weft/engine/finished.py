@@ -13,7 +13,7 @@ from weft.records import Row
 from weft.telemetry import Log
 
 PAGE = "p"  # marks an item of the journal as a page; other items (sitemaps) have no row in the index
-log = Log("weft.crawl.reports.finished")
+log = Log("weft.engine.finished")
 
 
 class Frontiers:

@@ -1,0 +1,242 @@
+"""`weft rebuild` of a service's folder: the engine's index from its WARC files, then the file of tasks from what can be
+read of the old one and from the engine's crawls. The service must not run.
+
+A task that only the engine knows comes back with its pages, its counts and its end; its formats are the default ones,
+its webhook and its site are lost, and its owner, unless there is a single API key. The damaged file is kept beside the
+new one.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from weft.engine.core import SLOT
+from weft.engine.model import State
+from weft.engine.reader import Reader
+from weft.engine.rebuild import hold_engine, is_engine, is_index_whole, rebuild_engine, recovered_name
+from weft.engine.tenant import Record
+from weft.errors import BadInput, WeftError
+from weft.jobs.api.keys import Keyring
+from weft.jobs.api.settings import KEYS_FILE
+from weft.jobs.crawls import counted, finish_of, finish_without
+from weft.jobs.errors import StoreDamaged
+from weft.jobs.layout import ENGINE, STORE, crawls_in
+from weft.jobs.model import FinishReason, Task, TaskSpec, TaskState
+from weft.jobs.store.contract import Finish
+from weft.jobs.store.sqlite import check_tasks, opened
+from weft.records import Row
+from weft.store import schema
+from weft.store.rebuild import Rebuilt
+
+FORMATS = ("markdown", "metadata")
+SEEDS_AMONG = 200  # first rows of a crawl that are looked at for its seeds
+_INSERT = """INSERT INTO tasks (id, owner, lane, state, created_at, finished_at, record)
+    VALUES (?, ?, ?, ?, ?, ?, ?)"""
+_MADE_AGAIN = "made again from its pages: what else it was ordered with is lost"
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class RebuiltService(Struct, frozen=True):
+    """What was done."""
+
+    index: Rebuilt | None  # None: the engine's index is whole
+    tasks_kept: int | None  # None: the file of tasks is whole
+    tasks_from_crawls: int = 0
+    kept_as: str = ""  # the damaged file of tasks
+
+
+def is_service(data_dir: Path) -> bool:
+    """Whether a folder is a service's."""
+    return is_engine(data_dir / ENGINE)
+
+
+def damage_in(data_dir: Path) -> list[str]:
+    """What of a service's files cannot be used, without changing any; nothing where there is no service."""
+    found = []
+    if (problem := Keyring(data_dir / KEYS_FILE).problem) is not None:
+        found.append(str(problem))
+    if not is_service(data_dir):
+        return found
+    path, engine, remedy = data_dir / STORE, data_dir / ENGINE, f"`weft rebuild {quote(str(data_dir))}` makes it again"
+    if schema.path_of(engine, SLOT.name).exists() and not is_index_whole(engine, thorough=False):
+        found.append(f"{engine}: the engine's index is damaged: {remedy}")
+    try:
+        if path.exists():
+            with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+                check_tasks(db, path)
+        elif crawls := crawls_in(engine):
+            raise StoreDamaged(path, f"is gone, though the engine has {crawls:,} crawls of tasks")
+    except (WeftError, sqlite3.Error) as error:
+        found.append(str(error))
+    return found
+
+
+def rebuild_service(data_dir: Path, *, watch: Callable[[int, int], None] = lambda _done, _all: None) -> RebuiltService:
+    """Rebuilds what is damaged; Busy while the engine runs."""
+    engine = data_dir / ENGINE
+    if not is_service(data_dir):
+        raise BadInput(f"{data_dir} holds no service")
+    index = None if is_index_whole(engine) else rebuild_engine(engine, watch=watch)
+    lock = hold_engine(engine)
+    try:
+        path = data_dir / STORE
+        if index is not None:
+            _name_crawls(path, engine)
+        if _is_whole(path):
+            return RebuiltService(index, None)
+        return _rebuilt(path, engine, index)
+    finally:
+        os.close(lock)
+
+
+def _name_crawls(path: Path, engine: Path) -> None:
+    """Gives crawls whose names were lost with the index the names of their tasks: by their first URL and their times,
+    the older crawl to the older task where several would do."""
+    with Reader(engine) as reader:
+        names = {name for _, name, _ in reader.crawls()}
+        nameless = sorted(number for number, name, _ in reader.crawls() if name == recovered_name(number))
+        seeds = {
+            number: [row for _, row in reader.rows(number, 0, SEEDS_AMONG) if not row.depth] for number in nameless
+        }
+    tasks = sorted((task for task in _old_tasks(path) if task.id not in names), key=lambda task: task.started_at or 0.0)
+    with closing(sqlite3.connect(schema.path_of(engine, SLOT.name))) as db, db:
+        for number in nameless:
+            task = next((task for task in tasks if any(_is_seed(row, task) for row in seeds[number])), None)
+            if task is not None:
+                tasks.remove(task)
+                db.execute("UPDATE crawls SET name = ? WHERE number = ?", (task.id, number))
+
+
+def _is_seed(row: Row, task: Task) -> bool:
+    begins, ends = task.started_at, task.finished_at or float("inf")
+    return row.url == task.url and begins is not None and begins - 1 <= row.fetched_at <= ends + 1
+
+
+def _old_tasks(path: Path) -> list[Task]:
+    """The tasks that can be read of a file, whole or damaged."""
+    found: dict[str, Task] = {}
+    with closing(sqlite3.connect(path)) as db:
+        for order in ("", "ORDER BY 1 DESC"):
+            for (record,) in _readable(db, f"SELECT record FROM tasks {order}"):  # noqa: S608
+                with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                    task = msgspec.msgpack.decode(record, type=Task)
+                    found[task.id] = task
+    return list(found.values())
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with closing(opened(path)) as db:
+            check_tasks(db, path)
+            return bool(db.execute("PRAGMA integrity_check(1)").fetchone()[0] == "ok")
+    except (WeftError, sqlite3.Error):
+        return False
+
+
+def _rebuilt(path: Path, engine: Path, index: Rebuilt | None) -> RebuiltService:
+    new, aside = path.with_name(f"{path.name}.rebuilt"), path.with_name(f"{path.name}.damaged-{time.time():.0f}")
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{new}{suffix}").unlink(missing_ok=True)
+    with closing(opened(new)) as db:
+        db.execute("BEGIN")
+        _copy(path, db)
+        known = {task_id for (task_id,) in db.execute("SELECT id FROM tasks")}
+        owner = _only_key(path.parent)
+        made = [replace(task, owner=owner) for task in _tasks_of(engine) if task.id not in known]
+        for task in made:
+            columns = task.id, task.owner, task.spec.lane, task.state, task.created_at, task.finished_at, _encode(task)
+            db.execute(_INSERT, columns)
+            db.execute("INSERT OR IGNORE INTO urls VALUES (?, 1, ?)", (task.id, _encode([task.url])))
+        db.execute("DELETE FROM counts")
+        db.execute("INSERT INTO counts SELECT lane, state, count(*) FROM tasks GROUP BY lane, state")
+        db.execute("DELETE FROM lease")
+        db.execute("COMMIT")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    for suffix in ("", "-wal", "-shm"):
+        if (old := Path(f"{path}{suffix}")).exists():
+            old.rename(f"{aside}{suffix}")
+    new.rename(path)
+    return RebuiltService(index, len(known), len(made), str(aside))
+
+
+def _copy(path: Path, new: sqlite3.Connection) -> None:
+    """Copies the rows of a damaged file that can be read, table by table, from both ends up to the damage."""
+    listed = new.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+    tables = [name for (name,) in listed.fetchall()]
+    try:
+        with closing(sqlite3.connect(path)) as old:
+            for table in tables:
+                for order in ("", "ORDER BY 1 DESC"):
+                    for row in _readable(old, f"SELECT * FROM {table} {order}"):  # noqa: S608
+                        marks = ", ".join("?" * len(row))
+                        new.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row)  # noqa: S608
+    except sqlite3.Error:
+        pass
+    for task_id, record in new.execute("SELECT id, record FROM tasks").fetchall():
+        try:
+            msgspec.msgpack.decode(record, type=Task)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            new.execute("DELETE FROM tasks WHERE id = ?", (task_id,))
+
+
+def _only_key(data_dir: Path) -> str:
+    """The id of the one API key that is valid: the tasks can be no other's. Empty where there are none or several."""
+    try:
+        valid = [key.id for key in Keyring(data_dir / KEYS_FILE).all() if key.revoked_at is None]
+    except WeftError:
+        return ""
+    return valid[0] if len(valid) == 1 else ""
+
+
+def _readable(db: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
+    try:
+        yield from db.execute(sql)
+    except (sqlite3.Error, UnicodeDecodeError):
+        return
+
+
+def _tasks_of(engine: Path) -> Iterator[Task]:
+    """A task for each crawl of the engine."""
+    with Reader(engine) as reader:
+        for number, name, record in reader.crawls():
+            if record.state is not State.FORGOTTEN:
+                yield _task_of(reader, number, name, record)
+
+
+def _task_of(reader: Reader, number: int, name: str, record: Record) -> Task:
+    given = record.settings
+    spec = TaskSpec(
+        max_depth=given.get("max_depth") or 0, max_pages=given.get("max_pages"), scope=given.get("scope", "domain"),
+        include=tuple(given.get("include") or ()), exclude=tuple(given.get("exclude") or ()),
+        extract=given.get("extract") or {}, is_batch=bool(given.get("seeded_urls_only")), formats=FORMATS,
+    )  # fmt: skip
+    first = next((row.url for _, row in reader.rows(number, 0, 1)), "")
+    task = Task(
+        id=name, owner="", url=(record.roots or [first])[0] or first, url_count=max(1, len(record.roots)), spec=spec,
+        created_at=record.opened_at, started_at=record.opened_at, deadline_at=record.deadline,
+    )  # fmt: skip
+    if record.state is not State.ENDED:
+        return replace(task, state=TaskState.PAUSED if record.state is State.PAUSED else TaskState.RUNNING)
+    state, finish = finish_of(task, record.last) if record.last is not None else _counted(reader, number, task)
+    return replace(
+        task, state=state, finished_at=record.ended_at or record.opened_at, finish_reason=finish.reason,
+        progress=finish.progress, errors_by_class=finish.errors_by_class, last_number=finish.last_number,
+        message="; ".join(filter(None, [finish.message, _MADE_AGAIN])),
+    )  # fmt: skip
+
+
+def _counted(reader: Reader, number: int, task: Task) -> tuple[TaskState, Finish]:
+    progress, classes = counted(reader.ends(number), 0, 0)
+    last = reader.last_number(number) + 1
+    return finish_without(task, FinishReason.ERROR, progress, errors_by_class=classes, last_number=last)
