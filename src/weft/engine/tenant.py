@@ -25,6 +25,7 @@ from weft.records import Found, Lease, Purpose, Reason
 
 RATE_WINDOW = 10  # looks, half a second apart
 MOST_REFUSED_SEEDS = 10_000  # that are remembered
+MOST_TRAPPED = 1_000  # links left out as traps that are remembered: an endless space has any number of them
 _REASONS = frozenset(map(str, Reason))
 
 
@@ -52,6 +53,7 @@ class Record(Struct, kw_only=True):
     expects_more: bool = False  # seeds were announced that have not come
     revisits: bool = False  # what was found at some of its URLs before was given with them
     refused_seeds: dict[str, str] = {}  # seeds that were not let in, by reason: they have no rows
+    trapped: set[str] = set()  # links that were left out as traps, as far as they are remembered: they have no rows
 
 
 class Tenant(RunningCrawl):
@@ -186,12 +188,24 @@ class Tenant(RunningCrawl):
         self.record.refused_seeds = known | dict(list(new.items())[: max(0, room)])
         return len(self.record.refused_seeds) > len(known)
 
+    def note_trap(self, url: str) -> None:
+        """Counts a link that was left out as a trap, once, unless its page is known by another link."""
+        trapped = self.record.trapped
+        if len(trapped) < MOST_TRAPPED and self._embedded.unseen(self.number, [url]):
+            trapped.add(url)
+
+    def admitted(self, found: Iterable[str]) -> None:
+        """Counts no link as left out whose URL is admitted after all: another page has a link to it."""
+        if self.record.trapped:
+            self.record.trapped.difference_update(found)
+
     def _ends(self) -> dict[str, int]:
         found: Counter[str] = Counter()
         for (status, kind), count in self.progress.kinds.items():
             found[end_name(status, kind)] += count
         for reason in self.record.refused_seeds.values():
             found[end_name(0, reason if reason in _REASONS else Reason.SYNTAX)] += 1
+        found[end_name(0, Reason.TRAP)] += len(self.record.trapped)
         return {name: count for name, count in found.items() if count}
 
     def look(self, now: float) -> None:
