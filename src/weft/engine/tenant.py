@@ -87,6 +87,7 @@ class Tenant(RunningCrawl):
         self.expects_until = 0.0  # monotonic: how long it waits for seeds that were announced
         self._looks: list[tuple[float, int]] = []
         self._url_bytes = 0  # of a crawl with a limit of memory, at the last look
+        self._committed: Counter[tuple[int, str]] = Counter()  # of `progress.kinds`: what no kill takes back
         self._added: CrawlProgress | None = None  # its counts when they were last added to the engine's
 
     def ask_robots_again(self, seeds: Iterable[Found], wall: float) -> None:
@@ -199,9 +200,19 @@ class Tenant(RunningCrawl):
         if self.record.trapped:
             self.record.trapped.difference_update(found)
 
+    def committed(self) -> None:
+        """All rows that were counted so far are committed, or will be with its end."""
+        self._committed = Counter(self.progress.kinds)
+
+    def _uncommitted(self) -> int:
+        """URLs that have ended in rows that a kill would take back: they count as in flight."""
+        rows = self.progress.kinds.copy()
+        rows.subtract(self._committed)
+        return sum(count for (status, kind), count in rows.items() if kind or not 300 <= status < 400 or status == 304)
+
     def _ends(self) -> dict[str, int]:
         found: Counter[str] = Counter()
-        for (status, kind), count in self.progress.kinds.items():
+        for (status, kind), count in self._committed.items():
             found[end_name(status, kind)] += count
         for reason in self.record.refused_seeds.values():
             found[end_name(0, reason if reason in _REASONS else Reason.SYNTAX)] += 1
@@ -229,7 +240,7 @@ class Tenant(RunningCrawl):
             failed=sum(progress.errors.values()),
             refused=sum(count for reason, count in progress.refused.items() if reason != Reason.DUPLICATE),
             queued=at.queued,
-            in_flight=at.leased,
+            in_flight=at.leased + self._uncommitted(),
             set_aside=at.set_aside,
             requests=status.requests,
             retries=status.retries,
