@@ -283,7 +283,7 @@ class Numbered(Articles):
 def test_thin_pages_of_a_list_are_no_trap_and_what_is_left_out_as_one_is_counted_and_said(tmp_path: Path) -> None:
     async def work() -> None:
         async with Numbered(["/list/1"]) as site, serving(config_for(tmp_path)) as (service, _):
-            deep = {"max_depth": 1000, "scope": "host"}
+            deep: dict[str, Any] = {"max_depth": 1000, "scope": "host"}
             whole = await submit(service, site.url, **deep)
             endless = await submit(service, f"{site.url}day/1", **deep)
             followed = await submit(service, f"{site.url}day/1", trap_rules=False, max_pages=60, **deep)
