@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from pace import patience
 import weft
 from weft.engine import core, handle, seeding, settings
 from weft.engine.channel import Connection, Server, socket_path
+from weft.engine.loop.commit import Committer
+from weft.engine.loop.rows import Rows
 from weft.engine.model import EndReason, Standing, State
-from weft.errors import BadInput, WeftError
+from weft.errors import BadInput, DiskFull, WeftError
 from weft.store.pages import PageStore
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -181,29 +184,64 @@ def test_seeds_that_never_come_are_not_waited_for_without_end(
     web: SyntheticWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(seeding, "EXPECT_S", 1.0)
-    engines: list[core.Core] = []
-
-    def serve() -> None:
-        engines.append(core.Core(tmp_path, shared_settings, "id"))
-        engines[0].serve(socket_path(tmp_path))
-        engines[0].run()
-
-    shared_settings = settings.plain(settings.of_engine(shared(web)))
-    thread = threading.Thread(target=serve)
-    thread.start()
-    until(socket_path(tmp_path).exists)
-    connection = Connection(socket_path(tmp_path))
-    try:
+    with served(web, tmp_path) as connection:
         urls = nothing(web, 4, 3)
         began = time.monotonic()
         connection.call("open", name="left", seeds=urls, settings={"seeded_urls_only": True}, more=True)
         until(lambda: connection.call("standing", name="left")["state"] == "ended")
         assert time.monotonic() - began >= seeding.EXPECT_S
         assert connection.call("standing", name="left")["reason"] == "done"
+
+
+@contextmanager
+def served(web: SyntheticWeb, data_dir: Path) -> Iterator[Connection]:
+    """An engine in a thread of this process, so that its parts can be changed."""
+    engines: list[core.Core] = []
+
+    def serve() -> None:
+        engines.append(core.Core(data_dir, settings.plain(settings.of_engine(shared(web))), "id"))
+        engines[0].serve(socket_path(data_dir))
+        engines[0].run()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    until(socket_path(data_dir).exists)
+    connection = Connection(socket_path(data_dir))
+    try:
+        yield connection
     finally:
         connection.close()
         engines[0].stop()
         thread.join(patience(20))
+
+
+def test_a_standing_counts_as_ended_what_no_kill_takes_back(
+    web: SyntheticWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, record, has_page, has_room = Committer.commit, Rows.record, threading.Event(), threading.Event()
+
+    def commit_or_wait(self: Committer) -> None:
+        if has_page.is_set() and not has_room.is_set():
+            raise DiskFull(tmp_path)
+        commit(self)
+
+    def recorded(self: Rows, *args: Any, **more: Any) -> None:
+        record(self, *args, **more)
+        has_page.set()
+
+    monkeypatch.setattr(Committer, "commit", commit_or_wait)
+    monkeypatch.setattr(Rows, "record", recorded)
+    with served(web, tmp_path) as connection:
+        urls = [host(web, number) for number in range(3)]
+        connection.call("open", name="counted", seeds=urls, settings={"max_depth": 0, "politeness_delay_seconds": 1})
+        until(lambda: connection.call("standing", name="counted")["pages"] > 0)
+        found = connection.call("standing", name="counted")
+        assert found["ends"] == {} and found["in_flight"] >= found["pages"], "nothing of it is committed"
+        assert found["queued"] + found["in_flight"] >= 3
+        has_room.set()
+        until(lambda: connection.call("standing", name="counted")["state"] == "ended")
+        found = connection.call("standing", name="counted")
+        assert (found["ends"], found["in_flight"]) == ({"200": 3}, 0)
 
 
 def test_what_a_seed_adds_to_the_scope_is_kept_with_it(engine: weft.Engine, web: SyntheticWeb) -> None:

@@ -193,8 +193,8 @@ def test_pause_resume_and_cancel(tmp_path: Path) -> None:
             # Its slot is another's meanwhile, and then one that waits behind that one's.
             assert (await ended(service, waiting)).state is TaskState.COMPLETED
             other, waiting = await submit(service, f"{site.url}hang/1"), await submit(service, site.url)
-            await until(service, other, lambda status: status.progress.in_flight == 1)
-            asked = len(site.asked)
+            await until(service, other, lambda _: bool(site.times("/hang/")))
+            asked = len(site.times("/article/"))
             resumed = await service.resume(task.id)
             assert (resumed.state, resumed.holds_slot) == (TaskState.RUNNING, False)
             status = await service.status(task.id)
@@ -202,9 +202,9 @@ def test_pause_resume_and_cancel(tmp_path: Path) -> None:
             lane = (await service.health()).lanes["task"]
             assert (lane.available, lane.running, lane.waiting, lane.pending) == (0, 2, 1, 1)
             await asyncio.sleep(0.5)
-            assert len(site.asked) == asked, "nothing of it is requested before it has a slot"
+            assert len(site.times("/article/")) == asked, "nothing of it is requested before it has a slot"
             await service.cancel(other.id)
-            before = (await until(service, task, lambda status: len(site.asked) > asked + 5)).progress.completed
+            before = (await until(service, task, lambda _: len(site.times("/article/")) > asked + 5)).progress.completed
             cancelled = await service.cancel(task.id)
             assert (cancelled.state, cancelled.finish_reason) == (TaskState.CANCELLED, FinishReason.CANCELLED)
             assert cancelled == await service.cancel(task.id)
@@ -259,6 +259,46 @@ def test_a_task_behind_a_breaker_leaves_its_slot_to_one_that_can_work(tmp_path: 
             last = await service.cancel(stuck.id)
             assert (last.state, last.progress.failed, last.progress.queued) == (TaskState.CANCELLED, 2, 7)
             assert last.waiting_for == ""
+
+    run(work())
+
+
+class Numbered(Articles):
+    """Thin pages that differ in their number: a list of 40 pages with 9 items each, and a calendar without an end."""
+
+    async def _answer(self, path: str) -> tuple[int, bytes]:
+        kind, _, number = path.strip("/").partition("/")
+        if kind not in ("list", "item", "day"):
+            return await super()._answer(path)
+        at = int(number)
+        links = {
+            "list": [*(f"/item/{9 * at + item}" for item in range(9)), *([f"/list/{at + 1}"] if at < 40 else [])],
+            "item": ["/"],
+            "day": [f"/day/{at + 1}", f"/day/{at + 2}"],
+        }[kind]
+        body = f"<title>{kind} {at}</title><p>This is {kind} number {at}.</p>"
+        return 200, (body + "".join(f'<a href="{link}">x</a>' for link in links)).encode()
+
+
+def test_thin_pages_of_a_list_are_no_trap_and_what_is_left_out_as_one_is_counted_and_said(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Numbered(["/list/1"]) as site, serving(config_for(tmp_path)) as (service, _):
+            deep: dict[str, Any] = {"max_depth": 1000, "scope": "host"}
+            whole = await submit(service, site.url, **deep)
+            endless = await submit(service, f"{site.url}day/1", **deep)
+            followed = await submit(service, f"{site.url}day/1", trap_rules=False, max_pages=60, **deep)
+            done = await ended(service, whole, 40)
+            assert (done.state, done.progress.completed, done.message) == (TaskState.COMPLETED, 401, "")
+            assert done.progress.refused == 0
+            stopped = await ended(service, endless)
+            assert stopped.state is TaskState.COMPLETED and 12 <= stopped.progress.completed < 60
+            days = {int(path.rpartition("/")[2]) for _, path in site.asked if path.startswith("/day/")}
+            assert stopped.progress.refused in (1, 2) and max(days) < 100
+            assert stopped.errors_by_class == {"blocked": stopped.progress.refused}
+            assert "left out as part of an endless space (trap): `trap_rules: false`" in stopped.message
+            all_of_it = await ended(service, followed)
+            assert (all_of_it.finish_reason, all_of_it.progress.completed) == (FinishReason.MAX_PAGES, 60)
+            assert (all_of_it.progress.refused, all_of_it.message) == (0, "")
 
     run(work())
 

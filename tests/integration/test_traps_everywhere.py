@@ -9,6 +9,7 @@ import pytest
 from scripted import Ask, Page, Plan, Site, Web, crawled, linking, page
 
 LEAVES = 30
+SHELVES = 25  # each is found on the one before
 FEW = 80  # of an endless space: what is read before it is known for one
 # Two parsers count each for itself, and which of them reads a page is chance: each may see one of two patterns more.
 FEW_SPLIT = 200
@@ -28,6 +29,13 @@ def leaf(ask: Ask) -> Page:
 def card(ask: Ask) -> Page:
     number = int(ask.target.rpartition("/")[2])
     return alike(f"Card {number}", "/", f"/card/{number % LEAVES + 1}", f"/card/{(number - 2) % LEAVES + 1}")
+
+
+def shelf(ask: Ask) -> Page:
+    """A page of a list: three thin pages, and the next page of the list."""
+    number = int(ask.target.rpartition("/")[2])
+    thin = [f"/thin/{3 * number + at}" for at in range(3)]
+    return alike(f"Shelf {number}", *thin, *([f"/shelf/{number + 1}"] if number < SHELVES else []))
 
 
 def day(ask: Ask) -> Page:
@@ -60,11 +68,16 @@ class Sites:
         self.plan = plan = Plan(name, **settings)
         self.leaves = hubs(plan.site(f"leaves.{name}.test", "/"), "/leaf/{}")
         self.cards = hubs(plan.site(f"cards.{name}.test", "/"), "/card/{}")
+        self.shelves = plan.site(f"shelves.{name}.test", "/").on("/", linking("/shelf/1"))
         self.days = plan.site(f"days.{name}.test", "/").on("/", linking("/day/1"))
         self.views = plan.site(f"views.{name}.test", "/").on("/", linking("/month/1"))
         for number in range(1, LEAVES + 1):
             self.leaves.on(f"/leaf/{number}", leaf)
             self.cards.on(f"/card/{number}", card)
+        for number in range(1, SHELVES + 1):
+            self.shelves.on(f"/shelf/{number}", shelf)
+            for at in range(3):
+                self.shelves.on(f"/thin/{3 * number + at}", leaf)
         for number in range(1, 400):
             self.days.on(f"/day/{number}", day)
             self.views.on(f"/month/{number}", month).on(f"/view/{number}", view)
@@ -93,6 +106,12 @@ def test_leaves_that_many_pages_link_to_are_all_fetched(sites: Sites) -> None:
         assert sorted(asked) == sorted(f"/{name}/{number}" for number in range(1, LEAVES + 1))
         assert not [row.url for row in sites.plan.rows if name in row.url and row.error]
     assert len(sites.leaves.asked()) == 2 * LEAVES + 1
+
+
+@pytest.mark.parametrize("sites", ALL, ids=lambda sites: sites.plan.name)
+def test_thin_pages_of_a_list_that_differ_in_their_number_are_all_fetched(sites: Sites) -> None:
+    asked = [target for target in sites.shelves.asked() if target.startswith(("/shelf/", "/thin/"))]
+    assert len(asked) == len(set(asked)) == 4 * SHELVES
 
 
 @pytest.mark.parametrize("sites", ALL, ids=lambda sites: sites.plan.name)

@@ -45,6 +45,9 @@ jobs.add_command(webhooks)
 @click.option("--include", metavar="GLOB", multiple=True, help="Only URLs that match.")
 @click.option("--exclude", metavar="GLOB", multiple=True, help="No URLs that match.")
 @click.option(
+    "--trap-rules/--no-trap-rules", default=None, help="Leave out links that seem to be part of an endless space."
+)
+@click.option(
     "--formats", metavar="NAME[,NAME]", multiple=True, help="What is kept of a page: markdown, text, html, links, ..."
 )
 @click.option("--extract", metavar="FILE", help="Rules for the fields of a page, in JSON or YAML.")

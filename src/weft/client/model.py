@@ -25,6 +25,7 @@ class ScrapeOptions(TypedDict, total=False):
     include: list[str]
     exclude: list[str]
     scope: Literal["any", "domain", "host", "prefix"]
+    trap_rules: bool
     extract: dict[str, Any]
     formats: list[Literal["markdown", "text", "html", "rawHtml", "links", "metadata", "images"]]
     include_tags: list[str]

@@ -20,6 +20,7 @@ class Settings(TypedDict, total=False):
     max_depth: int | None
     offsite_hops: int
     strip_query: str | Sequence[str]
+    trap_rules: bool
     seeded_urls_only: bool
     politeness_delay_seconds: float
     delay: float

@@ -93,6 +93,7 @@ class Core:
             self._names.get, self._store.last_number, lambda n: msgspec.to_builtins(self._standing(n))
         )
         self._dirty: set[int] = set()  # crawls whose record has changed since it was last written to the index
+        self._uncommitted: set[int] = set()  # crawls that may have rows that are not committed
         self._changed: set[int] = set()  # crawls whose standing has changed since their subscribers were notified
         self._has_commands = self._must_commit = False
         self._ticket = 0  # of the sync that replies wait for
@@ -210,6 +211,7 @@ class Core:
         tenant = self._tenant(number, name, record)
         if number in self._with_rows:
             tenant.progress.take_up(self._store.stats(0, crawl=number))
+            tenant.committed()
         if record.state is State.PAUSED or record.is_held:
             self._frontier.pause(number)
         elif record.state is State.RUNNING:
@@ -278,6 +280,7 @@ class Core:
             return
         self._loop.record_rejections()  # rows of crawls that may end here
         self._dirty |= touched
+        self._uncommitted |= touched
         for number in touched:
             tenant = self._crawls.get(number)
             if tenant is not None and tenant.record.state is State.RUNNING:
@@ -293,6 +296,7 @@ class Core:
             tenant.way.abort(lease)
         tenant.clock_stops()
         tenant.noted()
+        tenant.committed()
         record = tenant.record
         record.state, record.reason, record.ended_at = State.ENDED, reason, time.time()
         last = tenant.standing(0)
@@ -350,6 +354,10 @@ class Core:
     def _committed(self) -> None:
         """What was done is in the index: the frontier's journal may follow, and subscribers are notified."""
         self._is_ahead = False
+        for number in self._uncommitted | self._loop.touched:
+            if (tenant := self._crawls.get(number)) is not None:
+                tenant.committed()
+        self._uncommitted.clear()
         self._number_replies()
         for number in self._closing:
             self._step("end-committed")

@@ -171,23 +171,26 @@ class RunningCrawl:
         self.progress.refused[reason] += 1
         if self.familiar is not None:
             self.familiar.refused(page.url, url, reason)
-        if reason is Reason.TRAP and not self.rules.looks_like_a_trap(url):
-            self._frontier.refused(self.number, reason, url, page.item)  # by counting: the URL does not show it
+        if reason is Reason.TRAP:
+            self.note_trap(url)
+            if not self.rules.looks_like_a_trap(url):
+                self._frontier.refused(self.number, reason, url, page.item)  # by counting: the URL does not show it
+
+    def note_trap(self, url: str) -> None:
+        """A link was left out as a trap; for a crawl that says how many there are, see `tenant`."""
+
+    def admitted(self, found: Iterable[str]) -> None:
+        """URLs are about to be admitted, some of which may have been left out before; see `tenant`."""
 
     def _led(self, let_in: list[PageLinks], page: Lease) -> None:
-        """Records that a page led to new URLs; if that stops its pattern, the links that follow are refused."""
-        sameness, own = self.rules.sameness, urls.origin_of(page.url)
+        """Records that a page led to new URLs; if that stops its pattern, its links to the pattern are refused."""
+        sameness = self.rules.sameness
+        if not sameness.leads(page.url, [url for links in let_in for url in links.urls]):
+            return
         for links in let_in:
-            if links.origin != own:
-                continue
-            for at, url in enumerate(links.urls, 1):
-                if not sameness.counts(page.url):
-                    return
-                if sameness.leads(page.url, url):
-                    for stopped in [one for one in links.urls[at:] if sameness.stops(one, page.url)]:
-                        links.urls.remove(stopped)
-                        self._refuse(stopped, Reason.TRAP, page)
-                    return
+            for stopped in [one for one in links.urls if sameness.stops(one, page.url)]:
+                links.urls.remove(stopped)
+                self._refuse(stopped, Reason.TRAP, page)
 
     def extend(self, url: str) -> None:
         """Makes a URL's place a part of the scope."""

@@ -72,7 +72,9 @@ class Standing(Struct, frozen=True, kw_only=True):
     statuses: dict[str, int] = {}
     errors: dict[str, int] = {}  # failures by kind
     reasons: dict[str, int] = {}  # refusals by reason
-    ends: dict[str, int] = {}  # URLs that have ended, each once, by status and kind of error: "200", "0 robots"
+    # URLs that have ended, each once, by status and kind of error: "200", "0 robots". Those whose rows are not
+    # committed count as in flight, so that a kill never takes one back.
+    ends: dict[str, int] = {}
     waiting_for: str = ""  # why a running crawl with URLs left asks nothing now: a short cause, empty while it works
     waiting_until: float | None = None  # wall clock: when that is over, as far as known
     is_held: bool = False  # nothing of it is requested until `resume`, although its state is that of a crawl that runs

@@ -25,6 +25,7 @@ from weft.records import Found, Lease, Purpose, Reason
 
 RATE_WINDOW = 10  # looks, half a second apart
 MOST_REFUSED_SEEDS = 10_000  # that are remembered
+MOST_TRAPPED = 1_000  # links left out as traps that are remembered: an endless space has any number of them
 _REASONS = frozenset(map(str, Reason))
 
 
@@ -55,6 +56,7 @@ class Record(Struct, kw_only=True):
     expects_more: bool = False  # seeds were announced that have not come
     revisits: bool = False  # what was found at some of its URLs before was given with them
     refused_seeds: dict[str, str] = {}  # seeds that were not let in, by reason: they have no rows
+    trapped: set[str] = set()  # links that were left out as traps, as far as they are remembered: they have no rows
 
 
 class Tenant(RunningCrawl):
@@ -89,6 +91,7 @@ class Tenant(RunningCrawl):
         self.expects_until = 0.0  # monotonic: how long it waits for seeds that were announced
         self._looks: list[tuple[float, int]] = []
         self._url_bytes = 0  # of a crawl with a limit of memory, at the last look
+        self._committed: Counter[tuple[int, str]] = Counter()  # of `progress.kinds`: what no kill takes back
         self._added: CrawlProgress | None = None  # its counts when they were last added to the engine's
 
     def ask_robots_again(self, seeds: Iterable[Found], wall: float) -> None:
@@ -190,12 +193,34 @@ class Tenant(RunningCrawl):
         self.record.refused_seeds = known | dict(list(new.items())[: max(0, room)])
         return len(self.record.refused_seeds) > len(known)
 
+    def note_trap(self, url: str) -> None:
+        """Counts a link that was left out as a trap, once, unless its page is known by another link."""
+        trapped = self.record.trapped
+        if len(trapped) < MOST_TRAPPED and self._embedded.unseen(self.number, [url]):
+            trapped.add(url)
+
+    def admitted(self, found: Iterable[str]) -> None:
+        """Counts no link as left out whose URL is admitted after all: another page has a link to it."""
+        if self.record.trapped:
+            self.record.trapped.difference_update(found)
+
+    def committed(self) -> None:
+        """All rows that were counted so far are committed, or will be with its end."""
+        self._committed = Counter(self.progress.kinds)
+
+    def _uncommitted(self) -> int:
+        """URLs that have ended in rows that a kill would take back: they count as in flight."""
+        rows = self.progress.kinds.copy()
+        rows.subtract(self._committed)
+        return sum(count for (status, kind), count in rows.items() if kind or not 300 <= status < 400 or status == 304)
+
     def _ends(self) -> dict[str, int]:
         found: Counter[str] = Counter()
-        for (status, kind), count in self.progress.kinds.items():
+        for (status, kind), count in self._committed.items():
             found[end_name(status, kind)] += count
         for reason in self.record.refused_seeds.values():
             found[end_name(0, reason if reason in _REASONS else Reason.SYNTAX)] += 1
+        found[end_name(0, Reason.TRAP)] += len(self.record.trapped)
         return {name: count for name, count in found.items() if count}
 
     def look(self, now: float) -> None:
@@ -219,7 +244,7 @@ class Tenant(RunningCrawl):
             failed=sum(progress.errors.values()),
             refused=sum(count for reason, count in progress.refused.items() if reason != Reason.DUPLICATE),
             queued=at.queued,
-            in_flight=at.leased,
+            in_flight=at.leased + self._uncommitted(),
             set_aside=at.set_aside,
             requests=status.requests,
             retries=status.retries,

@@ -50,7 +50,7 @@ class Rules:
         self._prefixes: tuple[str, ...] = ()
         self._origins: dict[str, Reason | None] = {}
         self._parameter_guard = ParameterGuard()
-        self.sameness = SamenessGuard()
+        self.sameness = SamenessGuard(is_on=section.trap_rules)
         for seed in (*seeds, *extensions):
             self.extend(seed)
 
@@ -129,11 +129,14 @@ class Rules:
             return Reason.PATTERN
         if self._section.max_depth is not None and depth > self._section.max_depth:
             return Reason.DEPTH
-        if is_link and (self.looks_like_a_trap(url) or self._parameter_guard.explodes(url)):
+        if is_link and self._section.trap_rules and self._is_trap(url):
             return Reason.TRAP
         if page is not None and self.sameness.stops(url, page):
             return Reason.TRAP
         return None
+
+    def _is_trap(self, url: str) -> bool:
+        return self.looks_like_a_trap(url) is not None or self._parameter_guard.explodes(url)
 
     def sift(self, links: list[str], page: Lease) -> tuple[list[PageLinks], list[tuple[str, Reason]]]:
         """What is let in of a page's links, by origin, and what is not, with the reasons."""

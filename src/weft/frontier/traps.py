@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 
 MAX_SEGMENTS = 24
 MAX_SAME_SEGMENT = 3
 MAX_VARIANTS = 40  # of one path with the same three or more parameters
 EARLIEST_YEAR = 1990
-SAME_PAGES = 12
+SAME_LEVELS = 12  # of near-identical pages, each one link deeper than the one before
+SAME_PAGES = 1000  # of them at any depth
 _READ_KEPT = 1024  # far more pages than are between parsing and the admission of their links
 NEARLY = 0.95  # share of common words from which two pages count as the same
 
@@ -95,22 +96,42 @@ def _is_out_of_years(url: str, this_year: int) -> bool:
 
 
 class ParameterGuard:
-    """Counts the variants of a path that differ only in the values of three or more parameters."""
+    """Finds paths whose three or more parameters are combined with each other, as the filters of a shop are.
+
+    The last MAX_VARIANTS URLs of a path are looked at together. Where one parameter has another value in most of them,
+    it numbers the pages of a list, which has an end; where none has, the same few values come in ever new combinations.
+    """
 
     def __init__(self, kept: int = 20_000) -> None:
-        self._counts: OrderedDict[str, int] = OrderedDict()
+        self._variants: OrderedDict[str, set[str] | None] = OrderedDict()  # None: a path that explodes
         self._kept = kept
 
     def explodes(self, url: str) -> bool:
-        """Counts a new URL; True if its path has too many variants."""
+        """Counts a URL; True if its path has too many variants."""
         path, _, query = url.partition("?")
         if query.count("=") < 3:
             return False
-        name = path + "?" + "&".join(sorted(part.partition("=")[0] for part in query.split("&")))
-        count = self._counts[name] = self._counts.pop(name, 0) + 1
-        if len(self._counts) > self._kept:
-            self._counts.popitem(last=False)
-        return count > MAX_VARIANTS
+        parts = sorted(query.split("&"))
+        name = path + "?" + "&".join(part.partition("=")[0] for part in parts)
+        variants = self._variants.pop(name, set())
+        if variants is not None:
+            variants.add("&".join(parts))
+            if len(variants) > MAX_VARIANTS:
+                variants = set() if _numbers_its_pages(variants) else None
+        self._variants[name] = variants
+        if len(self._variants) > self._kept:
+            self._variants.popitem(last=False)
+        return variants is None
+
+
+def _numbers_its_pages(queries: set[str]) -> bool:
+    """Whether a parameter has another value in most of some queries with the same parameters."""
+    values: dict[str, set[str]] = {}
+    for query in queries:
+        for part in query.split("&"):
+            name, _, value = part.partition("=")
+            values.setdefault(name, set()).add(value)
+    return max(map(len, values.values())) > len(queries) // 2
 
 
 class SamenessGuard:
@@ -118,33 +139,41 @@ class SamenessGuard:
 
     A pattern is a URL with its numbers and parameter values taken out. When pages of one pattern have the same title
     (but for numbers) and as many links, one after the other, and each led to a URL not found before, their words are
-    compared too; after SAME_PAGES that are nearly the same the pattern is stopped. A single page that differs
-    restarts the count. Pages that lead nowhere new are leaves, however alike: they end by themselves, and are no
-    trap. From pages of a stopped pattern no URL of a stopped pattern is followed; what other pages link to is.
+    compared too. The pattern is stopped after SAME_LEVELS such pages that are nearly the same and lie one link deeper
+    each: an endless space is found by following its own links. A single page that differs restarts the count.
+
+    What a list links to is no trap, however alike the pages are. They lie at one depth, and most lead nowhere new: such
+    a pattern is a leaf, and not counted. Where each page of a list leads to the next, it leads to leaves as well: that
+    restarts the count, too. As such a list may be made up without an end, SAME_PAGES of them stop it all the same.
+
+    From pages of a stopped pattern no URL of a stopped pattern is followed; what other pages link to is.
 
     Each process that parses has one, for its own pages. It is consulted where links are found and nowhere else, so it
     works the same whether or not the process that parses also fetches.
     """
 
-    def __init__(self, kept: int = 20_000) -> None:
+    def __init__(self, kept: int = 20_000, *, is_on: bool = True) -> None:
         self._runs: OrderedDict[str, _Run] = OrderedDict()
         self._stopped: set[str] = set()
         self._kept = kept
-        self._read: OrderedDict[str, str] = OrderedDict()  # page -> pattern, until its first link to a new URL
+        self._is_on = is_on
+        # page -> pattern and depth, until what it leads to is known
+        self._read: OrderedDict[str, tuple[str, int]] = OrderedDict()
 
-    def observe(self, url: str, title: str, links: int, words: Callable[[], frozenset[str]]) -> None:
+    def observe(self, url: str, title: str, links: int, depth: int, words: Callable[[], frozenset[str]]) -> None:
         """Records a fetched page; `words` is called only if it looks like the ones before."""
-        pattern = pattern_of(url)
+        pattern = pattern_of(url) if self._is_on else None
         if pattern is None or pattern in self._stopped:
             return
         look = (_NUMBERS.sub("", title), links)
         run = self._runs.pop(pattern, None)
         if run is None or run.look != look:
-            run = _Run(look)
+            run = _Run(look, run)
+        run.seen += 1
         self._runs[pattern] = run
-        if run.pages >= SAME_PAGES // 2:
+        if run.pages >= SAME_LEVELS // 2:
             run.compare(words())
-        self._read[url] = pattern
+        self._read[url] = pattern, depth
         if len(self._runs) > self._kept:
             self._runs.popitem(last=False)
         if len(self._read) > _READ_KEPT:
@@ -160,16 +189,19 @@ class SamenessGuard:
         """Whether `leads` should be called for a page's new links."""
         return page in self._read
 
-    def leads(self, page: str, url: str) -> bool:
-        """Records that a page had a link to a new URL; True if its pattern is stopped by that."""
-        if page not in self._read or pattern_of(url) is None or not url.startswith(page[: page.index("/", 8) + 1]):
+    def leads(self, page: str, new: Iterable[str]) -> bool:
+        """Records the new URLs that a page has links to; True if its pattern is stopped by that."""
+        if page not in self._read:
             return False
-        pattern = self._read.pop(page)
+        pattern, depth = self._read.pop(page)
+        origin = page[: page.index("/", 8) + 1]
+        patterns = {pattern_of(url) for url in new if url.startswith(origin)} - {None}
         run = self._runs.get(pattern)
-        if run is None:
+        if run is None or not patterns:
             return False
-        run.pages += 1
-        if run.pages < SAME_PAGES:
+        leaves = [one for other in patterns - {pattern} if (one := self._runs.get(other or "")) and one.is_leaf]
+        run.led_on(depth, to_leaves=bool(leaves))
+        if run.levels < SAME_LEVELS and run.pages < SAME_PAGES:
             return False
         self._stopped.add(pattern)
         del self._runs[pattern]
@@ -187,17 +219,33 @@ class SamenessGuard:
 class _Run:
     """Consecutive pages of one pattern that looked the same; `pages` counts those with a link to a new URL."""
 
-    __slots__ = ("look", "pages", "words")
+    __slots__ = ("deepest", "led", "levels", "look", "pages", "seen", "words")
 
-    def __init__(self, look: tuple[str, int]) -> None:
+    def __init__(self, look: tuple[str, int], before: _Run | None) -> None:
         self.look = look
-        self.pages = 0
+        self.seen: int = before.seen if before is not None else 0  # of the pattern, with any look
+        self.led: int = before.led if before is not None else 0  # of those, with a link to a new URL
+        self.pages = self.levels = self.deepest = 0
         self.words: frozenset[str] | None = None
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether most pages of the pattern lead nowhere new; a few may name the next of them."""
+        return 2 * self.led <= self.seen
+
+    def led_on(self, depth: int, *, to_leaves: bool) -> None:
+        self.led += 1
+        self.pages += 1
+        if to_leaves or self.is_leaf:
+            self.levels = 0
+        elif depth > self.deepest or not self.levels:
+            self.levels += 1
+        self.deepest = max(depth, self.deepest)
 
     def compare(self, words: frozenset[str]) -> None:
         before, self.words = self.words, words
         if before is not None and len(before & words) < NEARLY * len(before | words):
-            self.pages = 0
+            self.pages = self.levels = self.deepest = 0
 
 
 def pattern_of(url: str) -> str | None:

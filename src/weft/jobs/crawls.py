@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from weft.config import FetchSection, JobsSection, ProxySection, ServiceConfig
 from weft.credentials import exact_host, exact_name
-from weft.engine.model import EndReason, Standing, State
+from weft.engine.model import EndReason, Standing, State, end_name
+from weft.engine.tenant import MOST_TRAPPED
 from weft.errors import BadInput
 from weft.fetch.proxies import live
 from weft.fetch.proxies.pool import live_of, sources_of
@@ -31,6 +32,7 @@ from weft.jobs.model import (
 )
 from weft.jobs.service import Status
 from weft.jobs.store.contract import Finish
+from weft.records import Reason
 
 _REASONS: Mapping[EndReason, FinishReason] = {
     EndReason.DONE: FinishReason.DONE,
@@ -120,6 +122,8 @@ def crawl_settings(task: Task, jobs: JobsSection, proxies: str = "") -> dict[str
         found["max_depth"] = spec.max_depth
     if spec.strip_query:
         found["strip_query"] = list(spec.strip_query)
+    if not spec.trap_rules:
+        found["trap_rules"] = False
     if spec.proxies:
         found["proxies"] = proxies
     if spec.extract:
@@ -195,10 +199,20 @@ def finish_of(task: Task, standing: Standing) -> tuple[TaskState, Finish]:
     progress, classes = progress_of(standing)
     reason = _REASONS[standing.reason or EndReason.FAILED]
     state, reason = ending(progress, reason, task.spec.partial_results_ok)
-    message = _MESSAGES.get(standing.reason or EndReason.FAILED, "")
+    message = "; ".join(filter(None, (_MESSAGES.get(standing.reason or EndReason.FAILED, ""), _trap_text(standing))))
     return state, Finish(
         reason=reason, progress=progress, errors_by_class=classes, last_number=standing.number, message=message
     )
+
+
+def _trap_text(standing: Standing) -> str:
+    count = standing.ends.get(end_name(0, Reason.TRAP), 0)
+    if not count:
+        return ""
+    number = f"{count:,} links were" if count > 1 else "1 link was"
+    if count >= MOST_TRAPPED:
+        number = f"{MOST_TRAPPED:,} links or more were"
+    return f"{number} left out as part of an endless space (trap): `trap_rules: false` follows them, too"
 
 
 def finish_without(

@@ -235,6 +235,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     scope: Scope = "domain"
+    trap_rules: bool = True  # links that seem to be part of an endless space are left out
     strip_query: tuple[str, ...] = ()  # query parameters to drop from URLs: globs
     delay_s: float | None = None  # between requests to one site, where the order asks for more than the service's
     extract: dict[str, Any] = {}  # rules, as they were given: see extract/rules.py

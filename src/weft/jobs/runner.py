@@ -318,17 +318,16 @@ class Runner:
 
     async def _settle_running(self, task: Task, standing: Standing) -> None:
         is_stopped = standing.state is State.PAUSED or standing.is_held
-        until = standing.waiting_until
         if task.waiting_for and not is_stopped:
             await self._command(task, self._engine.hold)
         elif task.waiting_until is not None and task.waiting_until <= self._clock():
             await self._release_slot(task, FOR_SLOT)
         elif task.holds_slot and is_stopped:
             await self._command(task, self._engine.resume)
-        elif task.holds_slot and standing.waiting_for and until is not None and until > self._clock() + LONG_WAIT_S:
+        elif task.holds_slot and _is_long(standing, self._clock()):
             held = await self._command(task, self._engine.hold)
             if held is not None and not held.in_flight:  # else it had something to do after all, and is resumed
-                await self._release_slot(task, standing.waiting_for, until)
+                await self._release_slot(task, standing.waiting_for, standing.waiting_until)
 
     async def _command(self, task: Task, verb: Callable[[str], Awaitable[Standing]]) -> Standing | None:
         """Has the engine follow the store; None if the task has changed, has ended, or no engine answers.
@@ -424,3 +423,9 @@ class Runner:
         if self._epoch is None:
             raise LeaseLost(0)
         return self._epoch
+
+
+def _is_long(standing: Standing, now: float) -> bool:
+    """Whether a crawl can do nothing for so long that its task should not keep a slot."""
+    until = standing.waiting_until
+    return bool(standing.waiting_for) and not standing.in_flight and until is not None and until > now + LONG_WAIT_S

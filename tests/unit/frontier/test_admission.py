@@ -12,7 +12,7 @@ from weft.errors import BadInput
 from weft.frontier.admission import Rules, read_domains
 from weft.frontier.traps import (
     MAX_VARIANTS,
-    SAME_PAGES,
+    SAME_LEVELS,
     ParameterGuard,
     SamenessGuard,
     pattern_of,
@@ -139,7 +139,7 @@ def test_what_only_looks_a_little_like_a_trap(url: str) -> None:
 
 def test_too_many_variants_of_one_path_are_an_explosion() -> None:
     guard = ParameterGuard()
-    exploded = [guard.explodes(f"http://a/list?color={n}&size=1&sort=x") for n in range(MAX_VARIANTS + 5)]
+    exploded = [guard.explodes(f"http://a/list?color={n % 9}&size={n // 9}&sort=x") for n in range(MAX_VARIANTS + 5)]
     assert exploded == [False] * MAX_VARIANTS + [True] * 5
     assert not any(guard.explodes(f"http://a/view?id={n}&page=1") for n in range(500)), "paging is no explosion"
     assert not guard.explodes("http://a/list?color=1&size=1&page=1"), "other parameters, another count"
@@ -158,38 +158,41 @@ def test_a_pattern_is_a_url_without_its_numbers_and_values() -> None:
 
 def test_a_pattern_that_keeps_giving_the_same_page_is_stopped() -> None:
     guard = SamenessGuard()
-    for day in range(SAME_PAGES):
+    for day in range(SAME_LEVELS):
         assert not guard.stops("http://a/day/999", f"http://a/day/{day}")
-        read(guard, f"http://a/day/{day}", f"http://a/day/{day + 1}")
+        read(guard, f"http://a/day/{day}", f"http://a/day/{day + 1}", depth=day)
     assert guard.stops("http://a/day/999", "http://a/day/12")
     assert not guard.stops("http://a/other/999", "http://a/day/12")
     assert not guard.stops("http://b/day/999", "http://a/day/12")
     assert not guard.stops("http://a/day/999", "http://a/diary/"), "another page's link is no step of an endless chain"
 
 
-def read(guard: SamenessGuard, page: str, *new: str) -> None:
+def read(guard: SamenessGuard, page: str, *new: str, depth: int = 1) -> None:
     """A page that says what all of them say, and what it leads to."""
-    guard.observe(page, "Page 1", 12, lambda: frozenset(f"word{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"))
-    for url in new:
-        guard.leads(page, url)
+    words = frozenset(f"word{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")
+    guard.observe(page, "Page 1", 12, depth, lambda: words)
+    guard.leads(page, new)
 
 
 def test_leaves_are_no_trap_however_alike() -> None:
     guard = SamenessGuard()
     for number in range(100):
-        read(guard, f"http://a/leaf/{number}")
-        read(guard, f"http://a/card/{number}", "http://a/about", f"http://b/seller/{number}")
-        read(guard, f"http://a/list/{number}", f"http://a/item/{number}", f"http://a/list/{number + 1}")
-    assert not any(guard.stops(f"http://a/{kind}/999", f"http://a/{kind}/1") for kind in ("leaf", "card"))
-    assert guard.stops("http://a/list/999", "http://a/list/1")
-    assert not guard.stops("http://a/item/999", "http://a/list/1"), "it is found there alone"
+        read(guard, f"http://a/leaf/{number}", depth=number)
+        read(guard, f"http://a/card/{number}", "http://a/about", f"http://b/seller/{number}", depth=number)
+        read(guard, f"http://a/list/{number}", f"http://a/item/{number}", f"http://a/list/{number + 1}", depth=number)
+        read(guard, f"http://a/item/{number}", depth=number + 1)
+        read(guard, f"http://a/page/{number}", f"http://a/{number}/unread", f"http://a/page/{number + 1}", depth=number)
+    for kind in ("leaf", "card", "list", "item"):
+        assert not guard.stops(f"http://a/{kind}/999", f"http://a/{kind}/1"), kind
+    assert guard.stops("http://a/page/999", "http://a/page/1"), "what it leads to besides is no page"
+    assert not guard.stops("http://a/999/unread", "http://a/page/1"), "it is found there alone"
 
 
 def test_two_patterns_that_lead_to_each_other_are_stopped() -> None:
     guard = SamenessGuard()
-    for number in range(SAME_PAGES):
-        read(guard, f"http://a/month/{number}", f"http://a/view/{number}")
-        read(guard, f"http://a/view/{number}", f"http://a/month/{number + 1}")
+    for number in range(SAME_LEVELS):
+        read(guard, f"http://a/month/{number}", f"http://a/view/{number}", depth=2 * number)
+        read(guard, f"http://a/view/{number}", f"http://a/month/{number + 1}", depth=2 * number + 1)
     assert guard.stops("http://a/month/99", "http://a/view/98")
     assert guard.stops("http://a/view/99", "http://a/month/99")
 
@@ -207,11 +210,11 @@ def test_numbered_pages_that_differ_go_on() -> None:
     guard = SamenessGuard()
     for number in range(100):
         words = frozenset({f"word-{number}", "the", "and"})
-        guard.observe(f"http://a/story/{number}", "A Site", 30, words.copy)
-        guard.observe(f"http://a/item/{number}", f"Item {'abc'[number % 3]}", 30, frozenset)
-        guard.observe(f"http://a/list/{number}", "List", number, frozenset)
+        guard.observe(f"http://a/story/{number}", "A Site", 30, number, words.copy)
+        guard.observe(f"http://a/item/{number}", f"Item {'abc'[number % 3]}", 30, number, frozenset)
+        guard.observe(f"http://a/list/{number}", "List", number, number, frozenset)
         for kind in ("story", "item", "list"):
-            guard.leads(f"http://a/{kind}/{number}", f"http://a/{kind}/{number + 1}")
+            guard.leads(f"http://a/{kind}/{number}", [f"http://a/{kind}/{number + 1}"])
     assert not any(guard.stops(f"http://a/{kind}/1", f"http://a/{kind}/2") for kind in ("story", "item", "list"))
 
 

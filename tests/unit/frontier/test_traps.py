@@ -10,6 +10,7 @@ from weft.frontier.traps import (
     MAX_SEGMENTS,
     MAX_VARIANTS,
     NEARLY,
+    SAME_LEVELS,
     SAME_PAGES,
     ParameterGuard,
     SamenessGuard,
@@ -32,7 +33,8 @@ def test_a_path_may_have_so_many_segments(origin: str) -> None:
 def test_the_limits_are_those_that_are_documented() -> None:
     for path, is_trap in (("/a/1/a/2/a/3", False), ("/a/1/a/2/a/3/a", True)):
         assert (trap(f"https://h{path}", 2026) is not None) == is_trap, path
-    assert (MAX_SEGMENTS, EARLIEST_YEAR, MAX_VARIANTS, SAME_PAGES) == (24, 1990, 40, 12)
+    assert (MAX_SEGMENTS, EARLIEST_YEAR, MAX_VARIANTS) == (24, 1990, 40)
+    assert (SAME_LEVELS, SAME_PAGES) == (12, 1000)
 
 
 def test_a_host_with_the_name_of_a_month_is_no_calendar() -> None:
@@ -73,22 +75,43 @@ def test_a_number_that_is_no_year_and_month_is_no_calendar() -> None:
         assert trap(f"https://a{path}", 2026) is None, path
 
 
+def combined(number: int) -> str:
+    return f"a={number % 7}&b={number // 7}&c=2"
+
+
 def test_variants_are_counted_by_path_and_by_the_names_of_their_parameters() -> None:
     guard = ParameterGuard()
     for number in range(MAX_VARIANTS):
-        order = ("a={0}&b=1&c=2", "c=2&a={0}&b=1")[number % 2].format(number)
-        assert not guard.explodes(f"https://x/list?{order}")
+        order = combined(number) if number % 2 else "&".join(reversed(combined(number).split("&")))
+        for _ in range(2):  # one that is met again is no other
+            assert not guard.explodes(f"https://x/list?{order}")
     assert guard.explodes("https://x/list?a=z&b=1&c=2")
+    assert guard.explodes("https://x/list?a=0&b=0&c=2")
     assert not guard.explodes("https://x/other?a=z&b=1&c=2")
     assert not guard.explodes("https://x/list?a=z&b=1")
     for number in range(MAX_VARIANTS + 5):
         assert not guard.explodes(f"https://x/two?a={number}&b=1"), "two parameters may have any values"
 
 
-def test_the_count_of_what_has_not_been_seen_for_longest_is_forgotten() -> None:
+@pytest.mark.parametrize("form", ["view=article&id={0}&lang=en", "id={0}&shelf={1}&room={2}"])
+def test_a_parameter_that_numbers_pages_may_have_any_value(form: str) -> None:
+    guard = ParameterGuard()
+    for number in range(10 * MAX_VARIANTS):
+        assert not guard.explodes("https://x/list?" + form.format(number, number // 10, number // 100)), number
+
+
+@pytest.mark.parametrize(("numbered", "is_list"), [(MAX_VARIANTS // 2 + 1, True), (MAX_VARIANTS // 2, False)])
+def test_most_variants_of_a_list_have_a_number_of_their_own(numbered: int, is_list: bool) -> None:
+    guard, found = ParameterGuard(), False
+    for number in range(MAX_VARIANTS + 1):
+        found = guard.explodes(f"https://x/list?id={number % numbered}&b={number % 9}&c={number % 8}")
+    assert found is not is_list
+
+
+def test_the_variants_of_what_has_not_been_seen_for_longest_are_forgotten() -> None:
     guard = ParameterGuard(kept=3)
-    for _ in range(MAX_VARIANTS):
-        assert not guard.explodes("https://x/0?a=&b=&c=")
+    for number in range(MAX_VARIANTS):
+        assert not guard.explodes(f"https://x/0?{combined(number)}")
     for number in (1, 2):
         guard.explodes(f"https://x/{number}?a=&b=&c=")
     assert guard.explodes("https://x/0?a=&b=&c=")
@@ -120,24 +143,62 @@ WORDS = frozenset(f"word{number}" for number in range(100))
 def observed(
     guard: SamenessGuard, count: int, words: frozenset[str] = WORDS, *, title: str = "T {0}", links: int = 5
 ) -> bool:
+    """Pages of one pattern, one link deeper each."""
     for number in range(count):
-        guard.observe(f"https://a/{number}", title.format(number), links, lambda: words)
-        guard.leads(f"https://a/{number}", f"https://a/{1000 + number}")
+        guard.observe(f"https://a/{number}", title.format(number), links, number, lambda: words)
+        guard.leads(f"https://a/{number}", [f"https://a/{1000 + number}"])
     return guard.stops("https://a/99", "https://a/98")
 
 
-def test_so_many_pages_that_are_the_same_stop_their_pattern() -> None:
-    assert not observed(SamenessGuard(), SAME_PAGES - 1)
-    assert observed(SamenessGuard(), SAME_PAGES)
+def test_so_many_levels_of_pages_that_are_the_same_stop_their_pattern() -> None:
+    assert not observed(SamenessGuard(), SAME_LEVELS - 1)
+    assert observed(SamenessGuard(), SAME_LEVELS)
+    assert not observed(SamenessGuard(is_on=False), 2 * SAME_LEVELS)
+
+
+def test_pages_at_one_depth_are_a_list_until_there_are_too_many() -> None:
+    guard = SamenessGuard()
+    for number in range(SAME_PAGES):
+        guard.observe(f"https://a/{number}", "T", 5, number % 3, lambda: WORDS)
+        assert guard.leads(f"https://a/{number}", [f"https://a/{number}/9"]) == (number == SAME_PAGES - 1)
+    assert guard.stops("https://a/99", "https://a/98")
+
+
+@pytest.mark.parametrize("leads_on", [0, 9, 5])
+def test_a_list_that_names_its_next_page_and_thin_pages_is_no_trap(leads_on: int) -> None:
+    """Each of its pages is one link deeper; of each nine thin pages that it names one may name the next itself."""
+    guard = SamenessGuard()
+    for number in range(5 * SAME_LEVELS):
+        items = [f"https://a/item/{9 * number + at}" for at in range(9)]
+        guard.observe(f"https://a/list/{number}", f"List {number}", 10, number, lambda: WORDS)
+        assert not guard.leads(f"https://a/list/{number}", [f"https://a/list/{number + 1}", *items]), number
+        for at, item in enumerate(items, 1):
+            guard.observe(item, "Item", 2, number + 1, lambda: WORDS)
+            guard.leads(item, [f"https://a/item/{9 * number + at}"] if at == leads_on else [])
+    assert not guard.stops("https://a/list/99", "https://a/list/98")
+
+
+def test_pages_that_lead_on_through_another_kind_of_page_are_stopped() -> None:
+    guard, stopped = SamenessGuard(), set[str]()
+    for number in range(2 * SAME_LEVELS):
+        for at, kind in enumerate(("month", "view")):
+            page, new = (
+                f"https://a/{kind}/{number}",
+                f"https://a/{'view' if kind == 'month' else 'month'}/{number + at}",
+            )
+            guard.observe(page, kind, 1, 2 * number + at, lambda: WORDS)
+            if guard.leads(page, [new]):
+                stopped.add(kind)
+    assert stopped == {"month", "view"} and guard.stops("https://a/view/99", "https://a/month/99")
 
 
 def test_a_page_that_differs_starts_the_count_anew() -> None:
     for differs in ({"title": "Other"}, {"links": 6}):
         guard = SamenessGuard()
-        observed(guard, SAME_PAGES - 1)
+        observed(guard, SAME_LEVELS - 1)
         observed(guard, 1, **differs)
-        assert not observed(guard, SAME_PAGES - 1)
-        assert observed(guard, 1)
+        assert not observed(guard, SAME_LEVELS - 1)
+        assert observed(guard, SAME_LEVELS)
 
 
 @pytest.mark.parametrize(
@@ -146,61 +207,61 @@ def test_a_page_that_differs_starts_the_count_anew() -> None:
 def test_pages_are_the_same_that_share_nearly_all_their_words(left_out: int, is_same: bool) -> None:
     fewer = frozenset(sorted(WORDS)[left_out:])
     guard = SamenessGuard()
-    for number in range(SAME_PAGES):
-        guard.observe(f"https://a/{number}", "T", 5, lambda number=number: (WORDS, fewer)[number % 2])  # type: ignore[misc]
-        guard.leads(f"https://a/{number}", f"https://a/{1000 + number}")
+    for number in range(SAME_LEVELS):
+        guard.observe(f"https://a/{number}", "T", 5, number, lambda number=number: (WORDS, fewer)[number % 2])  # type: ignore[misc]
+        guard.leads(f"https://a/{number}", [f"https://a/{1000 + number}"])
     assert guard.stops("https://a/99", "https://a/98") == is_same
 
 
-def test_words_are_compared_from_half_of_the_pages_on() -> None:
+def test_words_are_compared_from_half_of_the_levels_on() -> None:
     """Which costs something; what looked the same before that is not looked at again."""
     guard, asked = SamenessGuard(), []
-    for number in range(SAME_PAGES):
+    for number in range(SAME_LEVELS):
 
         def words(number: int = number) -> frozenset[str]:
             asked.append(number)
             return WORDS
 
-        guard.observe(f"https://a/{number}", "T", 5, words)
-        assert guard.leads(f"https://a/{number}", f"https://a/{1000 + number}") == (number == SAME_PAGES - 1)
+        guard.observe(f"https://a/{number}", "T", 5, number, words)
+        assert guard.leads(f"https://a/{number}", [f"https://a/{1000 + number}"]) == (number == SAME_LEVELS - 1)
     assert asked == [6, 7, 8, 9, 10, 11]
 
 
 def test_a_page_of_other_words_is_the_first_of_a_new_row() -> None:
     guard, others = SamenessGuard(), frozenset({"quite", "different"})
-    assert not observed(guard, SAME_PAGES - 1)
-    assert not observed(guard, 1, others)
-    assert not observed(guard, SAME_PAGES - 2, others)
-    assert observed(guard, 1, others)
+    assert not observed(guard, SAME_LEVELS - 1)
+    for number in range(SAME_LEVELS - 1):
+        guard.observe(f"https://a/{number}", "T", 5, number, lambda: others)
+        assert not guard.leads(f"https://a/{number}", [f"https://a/{1000 + number}"]), number
+    guard.observe("https://a/50", "T", 5, SAME_LEVELS, lambda: others)
+    assert guard.leads("https://a/50", ["https://a/1050"])
 
 
 def test_links_to_other_hosts_lead_nowhere_here() -> None:
     guard = SamenessGuard()
-    for number in range(SAME_PAGES + 1):
-        guard.observe(f"https://a/{number}", "T", 5, lambda: WORDS)
-        assert not guard.leads(f"https://a/{number}", f"https://b/{1000 + number}")
+    for number in range(SAME_LEVELS + 1):
+        guard.observe(f"https://a/{number}", "T", 5, number, lambda: WORDS)
+        assert not guard.leads(f"https://a/{number}", [f"https://b/{1000 + number}"])
     assert not guard.stops("https://a/99", "https://a/98")
 
 
 def test_pages_without_a_number_are_never_taken_for_a_pattern() -> None:
     guard = SamenessGuard()
     for letter in "abcdefghijklmnopqrstuvwxyz":
-        guard.observe(f"https://a/{letter}", "T", 5, lambda: WORDS)
+        guard.observe(f"https://a/{letter}", "T", 5, ord(letter), lambda: WORDS)
         assert not guard.counts(f"https://a/{letter}")
-        guard.leads(f"https://a/{letter}", f"https://a/{letter}{letter}")
-        guard.leads(f"https://a/{letter}", f"https://a/{ord(letter)}")
+        guard.leads(f"https://a/{letter}", [f"https://a/{letter}{letter}", f"https://a/{ord(letter)}"])
     assert not guard.stops("https://a/zz", "https://a/z")
     assert not guard.stops("https://a/1", "https://a/z")
 
 
 def test_patterns_that_have_not_been_met_for_longest_are_forgotten() -> None:
     guard = SamenessGuard(kept=2)
-    observed(guard, SAME_PAGES - 1)
+    observed(guard, SAME_LEVELS - 1)
     for host in ("b", "c"):
-        guard.observe(f"https://{host}/1", "T", 5, frozenset)
-    assert not observed(guard, 1)
-    assert not observed(guard, SAME_PAGES - 2)
-    assert observed(guard, 1)
+        guard.observe(f"https://{host}/1", "T", 5, 1, frozenset)
+    assert not observed(guard, SAME_LEVELS - 1)
+    assert observed(guard, SAME_LEVELS)
 
 
 def test_only_what_names_a_visitor_is_taken_out() -> None:
@@ -222,24 +283,23 @@ def test_parameters_go_by_their_names() -> None:
 def test_words_may_be_asked_for_once_a_page_of_the_pattern_has_counted() -> None:
     guard = SamenessGuard()
     assert not guard.may_compare("https://a/1") and not guard.may_compare("https://a/about")
-    guard.observe("https://a/1", "T", 5, lambda: WORDS)
+    guard.observe("https://a/1", "T", 5, 1, lambda: WORDS)
     assert not guard.may_compare("https://a/2"), "it has led nowhere yet"
-    guard.leads("https://a/1", "https://a/7")
+    guard.leads("https://a/1", ["https://a/7"])
     assert guard.may_compare("https://a/2") and not guard.may_compare("https://b/2")
 
 
 def test_a_page_counts_once_and_by_a_link_of_its_own_host_that_may_lead_on() -> None:
     guard = SamenessGuard()
-    for number in range(SAME_PAGES + 1):
+    others = ["http://ab/1", "https://a/1", "http://a/about"]
+    for number in range(SAME_LEVELS + 2):
         page = f"http://a/{number}"
-        guard.observe(page, "T", 5, lambda: WORDS)
-        for url in ("http://ab/1", "https://a/1", "http://a/about"):
-            assert not guard.leads(page, url), url
-        if number:  # the first leads nowhere
-            assert guard.leads(page, f"http://a/{1000 + number}") == (number == SAME_PAGES)
-            assert not guard.leads(page, f"http://a/{2000 + number}")
+        guard.observe(page, "T", 5, number, lambda: WORDS)
+        new = [*others, f"http://a/{1000 + number}"] if number else others  # the first leads nowhere
+        assert guard.leads(page, new) == (number == SAME_LEVELS + 1), "of the first two no more than half lead on"
+        assert not guard.leads(page, [f"http://a/{2000 + number}"])
     assert guard.stops("http://a/98", "http://a/99") and guard.has_stopped("http://a/99")
-    guard.observe("http://a/97", "T", 5, lambda: pytest.fail("it is stopped already"))
+    guard.observe("http://a/97", "T", 5, 97, lambda: pytest.fail("it is stopped already"))
     assert not guard.counts("http://a/97")
     assert not guard.stops("http://a/98", "http://a/about"), "what other pages lead to is no step of it"
     assert not guard.stops("http://a/98", "http://b/1") and not guard.stops("http://a/about", "http://a/99")
@@ -247,6 +307,6 @@ def test_a_page_counts_once_and_by_a_link_of_its_own_host_that_may_lead_on() -> 
 
 def test_a_page_whose_pattern_was_forgotten_stops_nothing() -> None:
     guard = SamenessGuard(kept=1)
-    guard.observe("http://a/1", "T", 5, frozenset)
-    guard.observe("http://b/1", "T", 5, frozenset)
-    assert not guard.leads("http://a/1", "http://a/2") and not guard.has_stopped("http://a/1")
+    guard.observe("http://a/1", "T", 5, 1, frozenset)
+    guard.observe("http://b/1", "T", 5, 1, frozenset)
+    assert not guard.leads("http://a/1", ["http://a/2"]) and not guard.has_stopped("http://a/1")

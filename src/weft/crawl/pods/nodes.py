@@ -25,7 +25,16 @@ from weft.frontier.redis.connection import connect, inspect
 from weft.frontier.redis.pod_info import agree
 
 _SHARED = {
-    "scope": ("scope", "include", "exclude", "max_depth", "offsite_hops", "strip_query", "seeded_urls_only"),
+    "scope": (
+        "scope",
+        "include",
+        "exclude",
+        "max_depth",
+        "offsite_hops",
+        "strip_query",
+        "trap_rules",
+        "seeded_urls_only",
+    ),
     "limits": ("max_pages", "max_pages_per_domain"),
     "politeness": None,  # all of it: it goes with every call to a pod's scripts, from whatever node
     "pods": ("seen_filter", "bloom_filter_capacity", "bloom_filter_error_rate"),

@@ -220,7 +220,7 @@ class Parsing:
             by_header = robots_tag(tags, crawl.agent)
             noindex, nofollow = noindex or by_header[0], nofollow or by_header[1]
         if page.title is not None and lease.depth:
-            crawl.rules.sameness.observe(lease.url, page.title, len(page.hrefs), lambda: _words(page))
+            crawl.rules.sameness.observe(lease.url, page.title, len(page.hrefs), lease.depth, lambda: _words(page))
         if isinstance(page, Page):
             page.let_go()
         return _Read(answer, page, error, noindex, nofollow, fields)

@@ -137,6 +137,7 @@ class Round:
     def _admit(self, crawl: RunningCrawl, waiting: _Admitting) -> None:
         if waiting.found:
             found = waiting.found
+            crawl.admitted(one.url for one in found)
             admission = self._frontier.admit(crawl.number, found)
             waiting.found = []
             self._count(crawl, len(found), admission)
@@ -145,6 +146,7 @@ class Round:
             waiting.pages = []
         if waiting.links:
             links = waiting.links
+            crawl.admitted(url for some in links for url in some.urls)
             admission = self._frontier.admit_links(crawl.number, links)
             waiting.links = []
             self._count(crawl, sum(len(some.urls) for some in links), admission)
@@ -180,8 +182,7 @@ class Round:
             let_in = crawl.links(links, page, are_new=False)
             if sameness.counts(page.url):
                 new = set(self._frontier.unseen(crawl.number, links))
-                for url in (url for some in let_in for url in some.urls if url in new):
-                    sameness.leads(page.url, url)
+                sameness.leads(page.url, [url for some in let_in for url in some.urls if url in new])
             near += let_in
         return near
 

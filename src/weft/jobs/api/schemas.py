@@ -95,6 +95,9 @@ class AsyncScrapeRequest(_Strict):
     scope: Annotated[
         Literal["any", "domain", "host", "prefix"], Field(description="where links may lead, seen from the URL")
     ] = "domain"
+    trap_rules: Annotated[
+        StrictBool, Field(description="false: follow links that seem to be part of an endless space, too")
+    ] = True
     extract: Annotated[
         dict[str, Any],
         Field(

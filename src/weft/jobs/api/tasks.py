@@ -263,6 +263,7 @@ def spec_of(order: schemas.AsyncScrapeRequest, settings: ApiSettings) -> tuple[s
         max_concurrent_articles=articles, retry_attempts=order.retry_attempts, proxies=order.proxies,
         partial_results_ok=order.partial_results_ok, export_format=order.export_format, max_pages=order.max_pages,
         include=tuple(order.include), exclude=tuple(order.exclude), scope=order.scope, extract=order.extract,
+        trap_rules=order.trap_rules,
         formats=tuple(dict.fromkeys(order.formats)),
         format_options={
             "include_tags": order.include_tags, "exclude_tags": order.exclude_tags,

@@ -42,7 +42,8 @@ EXCERPT = 3000
 _NUMBERS = ("max_depth", "timeout_minutes", "max_concurrent_articles", "retry_attempts", "max_pages")
 _LINES = ("include", "exclude", "include_tags", "exclude_tags")
 _CHOICES = ("scope", "export_format")
-_SWITCHES = {"partial_results_ok": "on", "only_main_content": "on", "proxies": ""}  # as they are at first
+# as they are at first
+_SWITCHES = {"partial_results_ok": "on", "trap_rules": "on", "only_main_content": "on", "proxies": ""}
 Form = dict[str, list[str]]
 
 

@@ -44,6 +44,7 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     scope: Scope = "domain"
     include: Annotated[Texts, Meta(max_length=100)] = ()
     exclude: Annotated[Texts, Meta(max_length=100)] = ()
+    trap_rules: bool = True
     max_depth: Annotated[int, Meta(ge=0, le=ANY_DEPTH)] = ANY_DEPTH
     max_pages: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     timeout_minutes: Annotated[float, Meta(gt=0, le=10_080)] = 120.0
@@ -70,8 +71,8 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     def rules(self) -> str:
         """What decides which pages a run finds and what it reads of them, as a digest: after a change of it pages that
         have not changed must be read, too."""
-        of = (self.start_urls, self.scope, self.include, self.exclude, self.max_depth, self.formats, self.extract)
-        return sha256(_encode(of)).hexdigest()[:16]
+        of = [self.start_urls, self.scope, self.include, self.exclude, self.max_depth, self.formats, self.extract]
+        return sha256(_encode(of if self.trap_rules else [*of, self.trap_rules])).hexdigest()[:16]
 
     @property
     def spec(self) -> TaskSpec:
@@ -79,7 +80,7 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
         return TaskSpec(
             max_depth=self.max_depth, timeout_s=self.timeout_minutes * 60, retry_attempts=self.retry_attempts,
             max_concurrent_articles=self.max_concurrent_articles, max_pages=self.max_pages, include=self.include,
-            max_memory_bytes=self.max_memory_bytes,
+            max_memory_bytes=self.max_memory_bytes, trap_rules=self.trap_rules,
             exclude=self.exclude, scope=self.scope, delay_s=self.delay_seconds, extract=self.extract,
             proxies=self.proxies, formats=self.formats, webhook=self.webhook, lane=Lane.SITE, kind=KIND,
             extra={"site": self.name},

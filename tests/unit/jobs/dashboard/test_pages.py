@@ -222,7 +222,8 @@ def test_a_task_is_submitted_by_a_form_and_once(tmp_path: Path) -> None:
         (task,) = service.tasks.values()
         assert task.spec == TaskSpec(
             max_depth=3, timeout_s=300.0, max_concurrent_articles=2, retry_attempts=0, max_pages=9,
-            partial_results_ok=False, include=("/a/*", "/b/*"), exclude=("*/c",), scope="host", export_format="csv",
+            trap_rules=False, partial_results_ok=False,
+            include=("/a/*", "/b/*"), exclude=("*/c",), scope="host", export_format="csv",
             extract={"title": "h1", "price": ".price"}, formats=("text", "links"),
             format_options={"include_tags": ["article"], "exclude_tags": [".ads"], "only_main_content": True},
         )  # fmt: skip
