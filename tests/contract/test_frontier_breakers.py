@@ -11,6 +11,8 @@ from weft.frontier.contract import End, Outcome, RobotsRecord
 from weft.records import Found, Lease, Purpose, Reason
 
 Make = Callable[..., Harness]
+# Both servers take the same way through the code, and so does one that is killed; sites at rest take another.
+pytestmark = pytest.mark.parametrize("make", ["embedded", "crowded", "redis"], indirect=True)
 SOON = {"delay_s": 1.0, "breaker_failures": 2, "breaker_reset_s": 300.0, "breaker_max_probes": 2}
 DEAD, WELL = "http://dead.example.com", "http://well.example.com"
 

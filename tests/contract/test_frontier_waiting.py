@@ -10,6 +10,8 @@ from harnesses import Harness, claim_one, cool, no_robots, page
 from weft.frontier.contract import CrawlLimits, End, Outcome
 
 Make = Callable[..., Harness]
+# Both servers take the same way through the code, and so does one that is killed; sites at rest take another.
+pytestmark = pytest.mark.parametrize("make", ["embedded", "crowded", "redis"], indirect=True)
 
 
 def waits(harness: Harness) -> tuple[str, float | None] | None:
