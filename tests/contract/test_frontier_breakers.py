@@ -214,3 +214,19 @@ def test_a_time_that_was_written_while_the_clock_was_ahead_stalls_nothing(make: 
     assert frontier.claim("me", 9) == []
     harness.advance(601.0)
     assert len(frontier.claim("me", 9)) == 1
+
+
+def test_a_long_queue_of_a_host_that_is_given_up_is_rejected_whole_and_nothing_else(make: Make) -> None:
+    dead = [f"{DEAD}/{number}" for number in range(2100)]
+    harness = started(make, *dead, f"{WELL}/1", breaker_failures=1, breaker_max_probes=1)
+    frontier, asked, rejected = harness.frontier, [], []
+    for _ in range(60):
+        for lease in frontier.claim("me", 9):
+            asked.append(lease.url)
+            (fail if lease.url.startswith(DEAD) else done)(harness, lease)
+        while some := frontier.rejections():
+            frontier.ended([one.item.item for one in some])
+            rejected += [one.item.url for one in some]
+        harness.advance(301.0 if len(asked) == 1 else 1.0)
+    assert sorted(asked) == sorted([*dead[:1], f"{WELL}/1", *(set(dead[1:]) - set(rejected))])
+    assert len(rejected) == 2098 and frontier.stats().queued == 0
