@@ -156,7 +156,8 @@ def test_a_robots_txt_and_a_page_that_fail_are_two_failures(make: Callable[..., 
     failed = claim_one(harness)
     cool(harness, failed, ok=False)
     frontier.finish([Outcome(failed, End.OTHER)])
-    frontier.admit(harness.crawl, [page("https://a/1")])
+    frontier.robots_known("http://a", RobotsRecord("allow", b"", harness.wall + 1.0), None)
+    frontier.admit(harness.crawl, [page("http://a/2")])
     harness.advance(2.0)
     robots = claim_one(harness)
     assert robots.item < 0 < failed.item, "numbers that may differ in their sign alone"
@@ -165,7 +166,7 @@ def test_a_robots_txt_and_a_page_that_fail_are_two_failures(make: Callable[..., 
     harness.advance(299.0)
     assert frontier.claim("me", 9) == [], "its breaker is open"
     harness.advance(1.0)
-    assert claim_one(harness).url == "https://a/robots.txt"
+    assert claim_one(harness).url == "http://a/robots.txt"
 
 
 @each

@@ -166,3 +166,33 @@ def test_who_has_a_place_at_an_address_keeps_it_at_the_very_end_of_too_long_a_wa
     (theirs,) = second.frontier.claim("me", 9)
     assert second.frontier.take_places([Wanted(theirs, "192.0.2.1", 0.0)]) == [False]
     assert first.frontier.take_places([Wanted(mine, "192.0.2.1", 0.0)]) == [True]
+
+
+def test_a_crawl_that_waits_for_another_on_the_machine_says_so(make: Make) -> None:
+    first, second = make({"delay_s": 30.0}, {"delay_s": 30.0})
+    for process in (first, second):
+        process.frontier.admit(process.crawl, pages("a", 2))
+    assert first.step(transfer_s=0.5) and not second.step(transfer_s=0.5)
+    assert first.frontier.waits_for(first.crawl) is None, "its request is in flight"
+    for process in (first, second):
+        process.advance(3.0)
+    assert not second.step(transfer_s=0.5)
+    waiting = second.frontier.waits_for(second.crawl)
+    assert waiting is not None and waiting.cause == "another crawl on this machine is asking a"
+    live([first, second], 40.0, transfer_s=0.5)
+    assert not second.out and second.frontier.stats().queued == 1, "it has had its turn"
+    waiting = second.frontier.waits_for(second.crawl)
+    assert waiting is not None and "delay" in waiting.cause
+
+
+def test_a_site_that_asks_for_silence_for_centuries_silences_no_other_crawl_for_good(make: Make) -> None:
+    first, second = make({"delay_s": 1.0}, {"delay_s": 1.0})
+    for process in (first, second):
+        process.frontier.admit(process.crawl, pages("a", 2))
+    assert first.step(transfer_s=0.0)
+    first.step(transfer_s=0.0, retry_after_s=9_999_999_999.0)
+    for process in (first, second):
+        process.advance(599.0)
+    assert not second.step(transfer_s=0.0)
+    second.advance(1.1)
+    assert second.step(transfer_s=0.0)

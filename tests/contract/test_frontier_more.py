@@ -328,7 +328,7 @@ def test_a_crawl_may_be_given_more_pages_while_it_runs(make: Callable[..., Harne
     assert (frontier.exhausted(), frontier.claim("me", 9)) == (True, [])
 
 
-def test_a_site_that_failed_for_good_rejects_what_comes_later_too(make: Callable[..., Harness]) -> None:
+def test_a_site_that_was_given_up_is_asked_again_when_its_time_has_come(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=1.0, breaker_failures=1, breaker_reset_s=10.0, breaker_max_probes=1)
     frontier = harness.start()
     no_robots(harness, "a", "b")
@@ -340,13 +340,24 @@ def test_a_site_that_failed_for_good_rejects_what_comes_later_too(make: Callable
         harness.advance(11)
     assert [one.item.url for one in frontier.rejections()] == ["http://a/2"]
     assert frontier.rejections() == [], "each is told once"
-    frontier.admit(harness.crawl, [page("http://a/late"), page("http://b/1")])
+    frontier.admit(harness.crawl, [page("http://a/late"), page("http://a/later"), page("http://b/1")])
     harness.advance(11)
-    assert urls_of(frontier.claim("me", 9)) == ["http://b/1"]
+    leases = frontier.claim("me", 9)
+    assert sorted(urls_of(leases)) == ["http://a/late", "http://b/1"], "one request tries, however many have failed"
+    probe = next(lease for lease in leases if lease.key == "a")
+    cool(harness, probe, ok=False)
+    frontier.finish([Outcome(probe, End.RETRY)])
     late = frontier.rejections()
-    assert [(one.item.url, one.reason) for one in late] == [("http://a/late", Reason.BREAKER)]
+    assert sorted((one.item.url, one.reason) for one in late) == [
+        ("http://a/late", Reason.BREAKER), ("http://a/later", Reason.BREAKER),
+    ]  # fmt: skip
     frontier.ended([one.item.item for one in late])
     assert frontier.stats().queued == 0
+    frontier.commit()
+    frontier = harness.crash((probe.item, *(one.item.item for one in late)))
+    frontier.admit(harness.crawl, [page("http://a/after")])
+    harness.advance(11)
+    assert "a" in {lease.key for lease in frontier.claim("me", 9)}, "after a restart, too"
 
 
 def test_a_site_is_slowed_also_after_a_restart(make: Callable[..., Harness]) -> None:

@@ -43,7 +43,7 @@ def test_processes_share_what_a_site_has_shown_to_any_of_them(pod: RedisHarness)
     lease = ask(pod, pod.frontier, None)
     pace = site_pace(pod.clients[0], "redis", "a")
     assert lease.delay_s == pytest.approx(pace.lag, abs=1e-5) and pace.lag > 5.0
-    assert (pace.recent, pace.open, pace.extra) == (0.0, False, 0.0) and 0.2 < pace.usual < 1.0
+    assert (pace.recent, pace.breakers, pace.extra) == (0.0, {}, 0.0) and 0.2 < pace.usual < 1.0
     other.close()
 
 
@@ -58,7 +58,7 @@ def test_explain_is_told_what_holds_requests_back(pod: RedisHarness) -> None:
     assert 2.0 < pace.lag == pace.recent < 8.0 and pace.usual < 0.5
     for _ in range(pod.section.breaker_failures):
         ask(pod, pod.frontier, None)
-    assert site_pace(client, "redis", "a").open
+    assert [*site_pace(client, "redis", "a").breakers] == ["http://a"]
 
 
 @pytest.mark.parametrize("rare", ["7000000:2000000:3:2:0:0:", "7000000:2000000:3:2:0:0:-4,5,"])
@@ -75,19 +75,21 @@ def test_a_site_of_an_older_version_keeps_what_it_was_held_to(pod: RedisHarness,
 
 def test_a_sites_pace_is_told_to_the_microsecond(pod: RedisHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     client: Any = pod.clients[0]
-    client.hset("s:a", mapping={"t": "7000000:2000000:3:2:900000000:0::250000000", "l": "1500000:125000000"})
+    client.hset("s:a", mapping={"t": "7000000:2000000:3:2:0:0::250000000", "l": "1500000:125000000"})
+    # By origin: http of the site (one byte), and another port of it, which is closed.
+    client.hset("s:a", "o", b"\x82\xa1\0\x95\xce\x35\xa4\xe9\0\x02\xa0\xa0\0\xa1\1\x95\0\0\xa0\xa0\0")
     client.hset("n", "offset", 20_000_000)
     monkeypatch.setattr(client, "time", lambda: (400, 500_000))
     monkeypatch.setattr("weft.frontier.redis.view.time.time", lambda: 5000.0)
     pace = site_pace(client, "redis", "a")
     assert (pace.crawl_delay, pace.extra, pace.lag, pace.recent, pace.usual) == (7.0, 2.0, 250.0, 1.5, 125.0)
-    assert pace.open and pace.held_wall == 5000.0 + 900.0 - 420.5
+    assert pace.breakers == {"http://a": (2, True, 5000.0 + 900.0 - 420.5)}
     client.hset("s:a", "T", "192.0.2.1")
-    client.hset("t:192.0.2.1", mapping={"t": "3000000:0:0:0:1:0::0", "l": "-:500000"})
+    client.hset("t:192.0.2.1", mapping={"t": "3000000:0:0:0:0:0::0", "l": "-:500000"})
     pace = site_pace(client, "redis", "a")
-    assert (pace.crawl_delay, pace.recent, pace.usual, pace.open) == (3.0, 0.0, 0.5, True), "that of its address"
+    assert (pace.crawl_delay, pace.recent, pace.usual) == (3.0, 0.0, 0.5), "that of its address"
     client.hdel("n", "offset")
-    assert site_pace(client, "redis", "a").held_wall == 5000.0 + 0.000001 - 400.5
+    assert site_pace(client, "redis", "a").breakers == {"http://a": (2, True, 5000.0 + 900.0 - 400.5)}
 
 
 @pytest.mark.parametrize(
@@ -118,4 +120,4 @@ def test_a_failure_and_a_slow_down_are_known_to_other_processes_at_once(
     (lease,) = pod.frontier.claim("me", 1)
     pod.frontier.cool([Ended(lease, pod.time, **facts)])
     pace = site_pace(pod.clients[0], "redis", "a")
-    assert (pace.open, pace.extra > 0.0) == ("ok" in facts, "slow_down" in facts)
+    assert (bool(pace.breakers), pace.extra > 0.0) == ("ok" in facts, "slow_down" in facts)

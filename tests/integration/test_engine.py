@@ -216,6 +216,7 @@ def test_a_paused_crawl_asks_for_nothing_and_its_duration_stands_still(engine: w
     kill(engine)
     standing = engine.standing("paused")
     assert (standing.state, asked(web, "paused")) == (State.PAUSED, before)
+    assert (standing.waiting_for, standing.waiting_until) == ("paused", None)
     assert standing.running_s <= spent_s + 1e-6
     engine.resume("paused")
     standing = ended(engine, "paused")
@@ -232,7 +233,10 @@ def test_a_deadline_ends_a_crawl_also_a_paused_one(engine: weft.Engine, web: Syn
     assert standing.reason is EndReason.DEADLINE and standing.ended_at
     assert standing.ended_at >= at.timestamp() and standing.deadline == at.timestamp()
     assert engine.standing("no deadline").state is State.RUNNING
-    engine.cancel("no deadline")
+    until(lambda: engine.standing("no deadline").waiting_for.startswith("politeness delay of"))
+    waiting_until = engine.standing("no deadline").waiting_until
+    assert waiting_until is None or waiting_until - at.timestamp() > 0.0
+    assert engine.cancel("no deadline").waiting_for == ""
 
 
 def test_a_long_queue_is_cancelled_at_once_and_stays_so(engine: weft.Engine, web: SyntheticWeb) -> None:

@@ -243,6 +243,7 @@ class Lines:
             f"in_flight={status.in_flight} errors={errors}"
             + (f" slowed={slowed}" if slowed else "")
             + (f' note="{as_flags(status.note)}"' if status.note else "")
+            + (f' waiting_for="{status.waiting_for}"' if status.waiting_for else "")
         )
         try:
             click.echo(line, err=True)

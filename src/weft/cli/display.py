@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import termios
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,14 @@ class Silence:
             pass
 
 
+def waiting_text(status: CrawlStatus) -> str:
+    """What a running crawl waits for, and for how long; empty while it works."""
+    if status.state != "running" or not status.waiting_for:
+        return ""
+    left_s = None if status.waiting_until is None else status.waiting_until - time.time()
+    return f"waiting: {status.waiting_for}" + (f", {clock(left_s)} left" if left_s is not None and left_s > 0 else "")
+
+
 class Display:
     """Call it with a status to draw it; `close` takes it off the screen."""
 
@@ -107,6 +116,8 @@ class Display:
             parts.append(Text(visible(as_flags(status.note)), style="red"))
         elif status.note and status.state in ("starting", "draining"):
             parts.append(Text(visible(status.note), style="dim"))
+        if waiting := waiting_text(status):
+            parts.append(Text(visible(waiting), style="yellow"))
         home = Text(visible(self._home), style="dim")
         return Panel(Group(*parts), title=title, subtitle=home, title_align="left", subtitle_align="left")
 

@@ -121,6 +121,7 @@ def _text(facts: dict[str, Any], go_on: str) -> str:
         *_visits(facts),
         f"state      {facts['state']}" + (f" ({as_flags(facts['note'])})" if facts["note"] else ""),
         *([f"           {go_on}"] if facts["state"] == "interrupted" else []),
+        *_waiting(facts),
         f"size       {facts['body_bytes'] / 1e6:,.1f} MB of bodies in {facts['warc_bytes'] / 1e6:,.1f} MB of WARC",
         f"rate       {facts['pages_per_s']:,.1f} pages/s over {clock(facts['elapsed_s'])}",
         f"statuses   {listed('statuses', 'no response')}",
@@ -135,6 +136,15 @@ def _text(facts: dict[str, Any], go_on: str) -> str:
         width = max(map(len, facts["hosts"]))
         lines += ["top hosts", *(f"  {host:{width}}  {count:,}" for host, count in facts["hosts"].items())]
     return "\n".join(lines)
+
+
+def _waiting(facts: dict[str, Any]) -> list[str]:
+    """Of a running crawl that requests nothing now although URLs are queued."""
+    if not facts["waiting_for"]:
+        return []
+    return [
+        f"waiting    {facts['waiting_for']}" + (f", until {facts['waiting_until']}" if facts["waiting_until"] else "")
+    ]
 
 
 def _visits(facts: dict[str, Any]) -> list[str]:

@@ -55,11 +55,13 @@ class PolitenessSection(Section, frozen=True, kw_only=True):
     max_retry_after_s: Annotated[Seconds, Tuning("seconds of Retry-After that are waited for, at most")] = field(
         default=600.0, name="max_retry_after_seconds"
     )
-    breaker_failures: Annotated[Positive, Tuning("failures in a row that open a site's breaker")] = 5
+    breaker_failures: Annotated[Positive, Tuning("failures in a row that open the breaker of a host and port")] = 5
     breaker_reset_s: Annotated[Timeout, Tuning("seconds an open breaker waits before a probe")] = field(
         default=300.0, name="breaker_reset_seconds"
     )
-    breaker_max_probes: Annotated[Positive, Tuning("failed probes after which a site's queue is rejected")] = 3
+    breaker_max_probes: Annotated[
+        Positive, Tuning("failed probes after which what is queued behind a breaker is rejected")
+    ] = 3
     lease_s: Annotated[Timeout, Tuning("seconds a fetcher may hold a URL; more than total_timeout")] = field(
         default=90.0, name="lease_seconds"
     )

@@ -37,7 +37,7 @@ class JobsSection(Section, frozen=True, kw_only=True):
     delay_s: Annotated[Seconds, Help("least seconds between the starts of two requests to one site")] = field(
         default=0.2, name="job_delay_seconds"
     )
-    breaker_failures: Annotated[Positive, Help("failures in a row that open a site's breaker")] = 5
+    breaker_failures: Annotated[Positive, Help("failures in a row that open the breaker of a host and port")] = 5
     breaker_reset_s: Annotated[Timeout, Help("seconds an open breaker waits before a probe")] = field(
         default=300.0, name="breaker_reset_seconds"
     )

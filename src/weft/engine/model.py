@@ -82,9 +82,9 @@ class Standing(Struct, frozen=True, kw_only=True):
 
 
 class Blocked(Struct, frozen=True):
-    """A site whose breaker is open: nothing is asked of it until a moment of the wall clock, then one request."""
+    """A host whose breaker is open: nothing is asked of it until a moment of the wall clock, then one request."""
 
-    site: str
+    site: str  # the host, with its port where that is not the usual one
     until: float
 
 

@@ -272,7 +272,7 @@ class Tenant(RunningCrawl):
             return "", None  # the caller who holds it knows why
         if note and self.record.state is State.RUNNING:
             return note, None
-        waiting = self._embedded.waiting(self.number)
+        waiting = self._embedded.waits_for(self.number)
         if waiting is None:
             return "", None
         until = waiting.until

@@ -83,6 +83,10 @@ class MachineClock:
         self._numbers = memoryview(self._map).cast("Q")
         self._secret = self._map[_SECRET_AT : _SECRET_AT + _SECRET_BYTES]
 
+    def expect(self, longest_s: float, request_s: float) -> None:
+        """A crawl of this process has these settings: no shorter time is taken for the longest that can be true."""
+        self._longest_s, self._request_s = max(self._longest_s, longest_s), max(self._request_s, request_s)
+
     def cell_of(self, key: str) -> int:
         """The number of a key's cell, below CELLS."""
         return self._place(key)[0] // _WORDS - 1
@@ -211,6 +215,9 @@ class NoMachineClock:
     def locked(self) -> Iterator[bool]:
         """Nothing is."""
         yield True
+
+    def expect(self, longest_s: float, request_s: float) -> None:
+        """Nobody asks."""
 
     def due(self, key: str, now: float, delay_s: float, *, alone: bool) -> float:  # noqa: ARG002
         """At once."""

@@ -194,6 +194,19 @@ class Waiting(Struct, frozen=True):
     until: float | None = None
 
 
+# What a crawl waits for, in words; {} is the site, or the host and port.
+CAUSES = {
+    "paused": "paused",
+    "machine": "another crawl on this machine is asking {}",
+    "breaker": "circuit breaker of {}",
+    "robots": "robots.txt of {}",
+    "retry": "retry of a failed request to {}",
+    "delay": "politeness delay of {}",
+    "retry-after": "Retry-After of {}",
+    "slow": "{} asked for fewer requests (429 or 503)",
+}
+
+
 class Frontier(Protocol):
     """What the engine needs from a frontier."""
 
@@ -264,6 +277,10 @@ class Frontier(Protocol):
 
     def next_due(self) -> float | None:
         """When `claim` may next return something; None if nothing is scheduled."""
+
+    def waits_for(self, crawl: int) -> Waiting | None:
+        """Why a crawl that has URLs queued, and nothing in flight, requests nothing within the next seconds. None while
+        it does, or where nothing is queued. Costs the same for any number of sites: it looks at a bounded number."""
 
     def exhausted(self) -> bool:
         """Whether every crawl has reached its `max_pages`."""

@@ -1,11 +1,14 @@
-"""When the next request may go to a site: its due time, its places, its circuit breaker, its slowdown after a 429; and
+"""When the next request may go to a site: its due time, its places, its circuit breakers, its slowdown after a 429; and
 what it has shown of itself, by which requests to sites that hang cannot take the slots of those that answer.
 
 A PolitenessClock is what politeness is kept for: a domain, a host or an address. All crawls share it. What the site
 asked for binds all of them (`due`: Retry-After, a Crawl-delay); a crawl's own delay counts from anyone's last request
-(`due_for`). A breaker binds the crawls of one trust: those that others cannot see the site through (another address for
-its name, other certificates, a proxy) may fail where others do not. Invariant: `due`, `held_until`, `last_start` and
-`last_end` never move earlier.
+(`due_for`). Invariant: `due`, `last_start` and `last_end` never move earlier, and `due` is never later than the longest
+wait that the settings allow.
+
+A breaker is of one origin (scheme, host and port) as the crawls of one trust see it: a dead port or host holds up none
+of its neighbours in the domain, and a crawl with another address for a name, other certificates or a proxy may fail
+where others do not. There is one only while there are failures, so that most sites have none.
 """
 
 from __future__ import annotations
@@ -20,12 +23,16 @@ if TYPE_CHECKING:
     from weft.frontier.embedded.sites import Site
 
 SLOWEST_S = 60.0
+LONGEST_BACKOFF_S = 60.0  # between two tries of a request that has failed
+LONGEST_SILENCE_S = 86400.0  # for which an address is not asked, however long a Retry-After is
+UNREACHABLE_S = 600.0  # until a robots.txt is asked for again that cannot be had where it is
 LONG_WAIT = 10  # of its own delays, after which a crawl is next at a site that several want
 _NEVER = float("-inf")
 EASE_AFTER = 20  # good answers in a row after which a slowed site is trusted with half the delay again
 SLOW_S = 2.0  # a site that takes longer to answer is slow
 LAG_S = 1.0  # answers that take less are never held against a site, whatever it took before
 LAG_TIMES = 3.0  # times its usual time, from which on a site is said to have slowed down
+_MOST_BREAKERS = 200  # of a clock
 _RECENT, _USUAL = 1 / 4, 1 / 64  # the weight of the last answer in the two averages
 log = Log("weft.frontier.politeness")
 # Log lines about sites: event → message, and the field that its number goes into. All frontiers log the same.
@@ -56,43 +63,52 @@ class Shown(IntEnum):
     UNKNOWN = 2  # it has never answered, or not the last time
 
 
-class Breaker:
-    """Failures in a row: after so many nothing is asked for a while, then one request at a time."""
+def breaker_name(trust: str, url: str) -> str:
+    """The name of the breaker that a URL is behind, for the crawls of one trust."""
+    return trust + url[: url.index("/", 8)]
 
-    __slots__ = ("failing", "held_until", "open_until", "probes")
+
+def authority_of(name: str) -> str:
+    """The host and port that a breaker's name, or an origin, stands for."""
+    return name.rpartition("://")[2]
+
+
+class Breaker:
+    """Failures in a row: after so many nothing is asked for a while, then one request at a time, a probe.
+
+    Only a probe is counted as one: requests that were in flight when it opened may fail as well, at the same moment.
+    However many probes have failed, the next one is made when its time has come.
+    """
+
+    __slots__ = ("failing", "open_until", "probe", "probes")
 
     def __init__(self) -> None:
         self.failing: tuple[int, ...] = ()  # items that failed in a row
         self.open_until = 0.0  # 0: it is closed
-        self.held_until = 0.0  # the same, and stays when it closes early: a time that was set is never taken back
+        self.probe = 0  # the item whose request is the probe; it may have been given back since
         self.probes = 0  # that have failed since it opened
 
-    def count(self, item: int, ok: bool, at: float, section: PolitenessSection) -> None:
-        """Counts a success or failure."""
-        if ok:
-            self.failing, self.open_until, self.probes = (), 0.0, 0
-            return
+    def failed(self, item: int, at: float, section: PolitenessSection) -> None:
+        """Counts a failure."""
         if self.open_until:
-            self.probes += 1
+            if item != self.probe:
+                return
+            self.probe, self.probes = 0, self.probes + 1
         elif item not in self.failing:
             self.failing += (item,)
         if self.open_until or len(self.failing) >= section.breaker_failures:
-            self.open_until = at + section.breaker_reset_s
-            self.held_until = max(self.held_until, self.open_until)
-            self.failing = ()
+            self.open_until, self.failing = at + section.breaker_reset_s, ()
 
 
-class PolitenessClock(Breaker):
-    """The due time, places in use and failures of one domain, host or address. It is itself the breaker of most crawls:
-    those without a trust of their own."""
+class PolitenessClock:
+    """The due time, places in use and failures of one domain, host or address."""
 
     __slots__ = (
-        "active", "crawl_delay_s", "due", "extra_s", "forced_single", "good", "in_trouble", "lag_s", "last_end",
-        "last_start", "parked", "private", "recent_s", "usual_s",
+        "active", "breakers", "crawl_delay_s", "due", "extra_s", "forced_single", "good", "in_trouble", "lag_s",
+        "last_end", "last_start", "parked", "recent_s", "usual_s",
     )  # fmt: skip
 
     def __init__(self, due: float = 0.0) -> None:
-        super().__init__()
         self.due = due  # not before this, whoever asks
         self.last_start = self.last_end = _NEVER  # of requests, whosever they were
         self.active = 0  # places taken
@@ -104,7 +120,7 @@ class PolitenessClock(Breaker):
         self.recent_s = -1.0  # how long it takes to answer, lately; negative: it has not answered
         self.usual_s = -1.0  # the same over a longer time
         self.lag_s = 0.0  # how long it takes to answer, while that is much longer than usual
-        self.private: dict[str, Breaker] | None = None  # of crawls with a trust of their own, by it
+        self.breakers: dict[str, Breaker] | None = None  # by their names; of those that have failed
         self.parked: dict[Site, None] | None = None  # of a shared clock: the sites that wait for a place, in order
 
     def delay_s(self, section: PolitenessSection) -> float:
@@ -122,44 +138,27 @@ class PolitenessClock(Breaker):
             return Shown.UNKNOWN
         return Shown.FINE if self.recent_s < SLOW_S else Shown.SLOW
 
-    def places(self, section: PolitenessSection, trust: str = "") -> int:
+    def places(self, section: PolitenessSection) -> int:
         """How many requests may be in flight."""
-        return 1 if self.forced_single or self._open_until(trust) else section.places
+        return 1 if self.forced_single else section.places
 
-    def due_for(self, section: PolitenessSection, trust: str = "") -> float:
+    def due_for(self, section: PolitenessSection) -> float:
         """When a crawl with these settings may ask: its delay counts from the end of the last request, or from the
         start where it may have several in flight."""
-        if not trust:
-            return max(self.due_for_all(section), self.held_until)
-        breaker = self.private.get(trust) if self.private is not None else None
-        return max(self.due_for_all(section, trust), 0.0 if breaker is None else breaker.held_until)
-
-    def due_for_all(self, section: PolitenessSection, trust: str = "") -> float:
-        """The same, but for the breaker."""
-        last = self.last_end if self.places(section, trust) == 1 else self.last_start
+        last = self.last_end if self.places(section) == 1 else self.last_start
         return max(self.due, last + self.delay_s(section))
 
-    def has_room(self, section: PolitenessSection, trust: str = "") -> bool:
+    def has_room(self, section: PolitenessSection) -> bool:
         """Whether a place is free."""
-        return self.active < self.places(section, trust)
+        return self.active < self.places(section)
 
-    def breaker(self, trust: str) -> Breaker:
-        """The breaker of the crawls of one trust."""
-        if not trust:
-            return self
-        if self.private is None:
-            self.private = {}
-        return self.private.setdefault(trust, Breaker())
+    def breaker(self, name: str) -> Breaker | None:
+        """A breaker by its name; None where nothing has failed."""
+        return None if self.breakers is None else self.breakers.get(name)
 
-    def last_held_until(self) -> float:
-        """When the last of its breakers lets a request through."""
-        return max([self.held_until, *(one.held_until for one in (self.private or {}).values())])
-
-    def _open_until(self, trust: str) -> float:
-        if not trust:
-            return self.open_until
-        breaker = self.private.get(trust) if self.private is not None else None
-        return 0.0 if breaker is None else breaker.open_until
+    def held_until(self) -> float:
+        """When the last of its open breakers lets a request through; 0 where none is open."""
+        return max((one.open_until for one in (self.breakers or {}).values()), default=0.0)
 
     def started(self, now: float) -> None:
         """A request is being made."""
@@ -197,45 +196,63 @@ class PolitenessClock(Breaker):
         self.forced_single = True
         self.in_trouble = in_trouble
         self.extra_s = min(SLOWEST_S, max(2 * self.delay_s(section), 1.0))
-        self.due = max(self.due, at + self.extra_s, at + (retry_after_s or 0.0))
+        # A longer one is not waited for, what is queued is rejected. Kept as it is, it would be the end of the site.
+        asked_s = min(retry_after_s or 0.0, section.max_retry_after_s)
+        self.due = max(self.due, at + self.extra_s, at + asked_s)
 
-    def answered(self, item: int, ok: bool, at: float, section: PolitenessSection, trust: str = "") -> None:
-        """Counts a success or failure for the breaker; successes reduce a slowed site's extra delay: to half after
-        twenty where it has a limit, to a quarter after each where it had a fault that has passed."""
-        self.breaker(trust).count(item, ok, at, section)
-        if ok:
+    def answered(self, item: int, ok: bool, at: float, section: PolitenessSection, name: str) -> None:
+        """Counts a success or failure for the breaker of that name; successes reduce a slowed site's extra delay: to
+        half after twenty where it has a limit, to a quarter after each where it had a fault that has passed."""
+        if not ok:
+            self._breaker(name).failed(item, at, section)
+        else:
+            if self.breakers is not None:
+                self.breakers.pop(name, None)
+                self.breakers = self.breakers or None
             self.good += 1
             if self.extra_s and (self.in_trouble or self.good % EASE_AFTER == 0):
                 self.due = max(self.due, self.due_for(section))  # the shorter delay counts from the next request on
                 times = 4 if self.in_trouble else 2
                 self.extra_s = self.extra_s / times if self.extra_s > times * section.delay_s else 0.0
 
-    def broken(self, section: PolitenessSection, trust: str = "") -> bool:
-        """Whether as many probes have failed as are made: the site is given up."""
-        probes = self.probes if not trust else self.breaker(trust).probes
-        return probes >= section.breaker_max_probes
+    def _breaker(self, name: str) -> Breaker:
+        """A breaker, made if there is none: of a domain with very many hosts that fail the oldest make room."""
+        if self.breakers is None:
+            self.breakers = {}
+        if name not in self.breakers:
+            if len(self.breakers) >= _MOST_BREAKERS:
+                closed = (other for other, one in self.breakers.items() if not one.open_until)
+                del self.breakers[next(closed, next(iter(self.breakers)))]
+            self.breakers[name] = Breaker()
+        return self.breakers[name]
 
-    def logged_state(self, trust: str = "") -> tuple[float, float, int, int]:
+    def is_given_up(self, section: PolitenessSection, name: str) -> bool:
+        """Whether as many probes have failed as are waited for: what is queued behind the breaker is rejected."""
+        breaker = self.breaker(name)
+        return breaker is not None and breaker.probes >= section.breaker_max_probes
+
+    def logged_state(self, name: str) -> tuple[float, float, int, int]:
         """The part whose changes are saved and logged: of a lag that it began, doubled, halved or ended."""
-        breaker = self.breaker(trust)
-        return self.extra_s, breaker.open_until, breaker.probes, int(self.lag_s).bit_length()
+        breaker = self.breaker(name)
+        open_until, probes = (0.0, 0) if breaker is None else (breaker.open_until, breaker.probes)
+        return self.extra_s, open_until, probes, int(self.lag_s).bit_length()
 
     def log_changes(
-        self, before: tuple[float, float, int, int], site: str, section: PolitenessSection, trust: str = ""
+        self, before: tuple[float, float, int, int], site: str, section: PolitenessSection, name: str
     ) -> None:
         """Logs what has changed since `logged_state` was `before`."""
-        extra_s, open_until, probes, lag = before
-        breaker, lags = self.breaker(trust), int(self.lag_s).bit_length()
-        if self.extra_s > extra_s or lags > lag:
+        was_extra_s, was_open_until, was_probes, was_lag = before
+        extra_s, open_until, probes, lag = self.logged_state(name)
+        if extra_s > was_extra_s or lag > was_lag:
             log_change("slowed", site, self.delay_s(section))
-        elif self.extra_s < extra_s or lags < lag:
+        elif extra_s < was_extra_s or lag < was_lag:
             log_change("eased", site, self.delay_s(section))
-        if breaker.open_until and not open_until:
-            log_change("opened", site, section.breaker_reset_s)
-        elif breaker.probes > probes:
-            log_change("probed", site, breaker.probes)
-        elif open_until and not breaker.open_until:
-            log_change("closed", site, probes)
+        if open_until and not was_open_until:
+            log_change("opened", authority_of(name), section.breaker_reset_s)
+        elif probes > was_probes:
+            log_change("probed", authority_of(name), probes)
+        elif was_open_until and not open_until:
+            log_change("closed", authority_of(name), was_probes)
 
 
 class AddressClock(PolitenessClock):
@@ -254,7 +271,7 @@ class AddressClock(PolitenessClock):
     ) -> None:
         """A Retry-After above the maximum is not waited for: until its end, items for this address are rejected."""
         if (retry_after_s or 0.0) > section.max_retry_after_s:
-            self.long_until = at + (retry_after_s or 0.0)
+            self.long_until = at + min(retry_after_s or 0.0, LONGEST_SILENCE_S)
             retry_after_s = None
         super().slow_down(at, retry_after_s, section, in_trouble=in_trouble)
 
@@ -271,3 +288,5 @@ class AddressClock(PolitenessClock):
         self.last_start, self.last_end = max(self.last_start, clock.last_start), max(self.last_end, clock.last_end)
         self.extra_s = max(self.extra_s, clock.extra_s)
         self.forced_single = self.forced_single or clock.forced_single
+        if clock.breakers:
+            self.breakers = clock.breakers | (self.breakers or {})

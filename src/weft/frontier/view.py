@@ -42,8 +42,8 @@ class SitePace(Struct, frozen=True):
     lag: float = 0.0  # while it answers later than usual
     recent: float = 0.0
     usual: float = 0.0
-    open: bool = False
-    held_wall: float = 0.0
+    # Failed probes, whether it is open, and until when, by trust and origin. An older Weft had one for a whole site.
+    breakers: dict[str, tuple[int, bool, float]] = {}
 
 
 class RobotsEvidence(Struct, frozen=True):

@@ -144,7 +144,7 @@ class Timeline(Struct, frozen=True):
 
 
 class BlockedDomain(Struct, frozen=True):
-    """A site whose breaker is open: nothing is asked of it until then."""
+    """A host, with its port, whose breaker is open: nothing is asked of it until then."""
 
     domain: str
     until: float  # wall clock

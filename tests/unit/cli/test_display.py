@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -36,6 +37,16 @@ def test_what_holds_a_crawl_up_is_shown_in_full(
     crawl.Lines()(status)
     for said in (drawn(status), capsys.readouterr().err):
         assert "no proxy of list.txt" in said and "--proxies FILE" in said
+
+
+def test_what_a_crawl_waits_for_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    cause = "another crawl on this machine is asking a.com"
+    status = CrawlStatus(state="running", waiting_for=cause, waiting_until=time.time() + 3700.0)
+    monkeypatch.setattr(crawl, "LINE_EVERY_S", 0.0)
+    crawl.Lines()(status)
+    assert f'waiting_for="{cause}"' in capsys.readouterr().err
+    assert cause in drawn(status) and "1:01:" in drawn(status)
+    assert "waiting" not in drawn(CrawlStatus(state="running"))
 
 
 def test_the_plain_lines_show_them_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

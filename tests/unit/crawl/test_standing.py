@@ -57,6 +57,23 @@ def test_what_holds_one_process_up_is_told_of_the_crawl(folder: CrawlFolder) -> 
     assert (status.state, status.note) == ("running", "no proxy is usable")
 
 
+def test_a_crawl_waits_when_all_its_fetchers_do_for_what_ends_first(folder: CrawlFolder) -> None:
+    later = CrawlStatus(state="running", queued=5, waiting_for="circuit breaker of a", waiting_until=500.0)
+    sooner = CrawlStatus(state="running", queued=5, waiting_for="Retry-After of b", waiting_until=300.0)
+    unknown = CrawlStatus(state="running", queued=5, waiting_for="robots.txt of c")
+    works, idle = CrawlStatus(state="running", queued=5, in_flight=1), CrawlStatus(state="running")
+
+    def waits(*statuses: CrawlStatus) -> tuple[str, float | None]:
+        told = {(pod, "fetcher", 0): status for pod, status in enumerate(statuses)}
+        whole = standing(folder, told | {(0, "parser", 0): CrawlStatus(state="running", queued=5)}).update()
+        return whole.waiting_for, whole.waiting_until
+
+    assert waits(later, sooner, unknown, idle) == ("Retry-After of b", 300.0)
+    assert waits(unknown, idle) == ("robots.txt of c", None)
+    assert waits(later, works) == waits(idle) == ("", None)
+    assert waits(later, CrawlStatus(state="paused", queued=5)) == ("", None)
+
+
 def test_at_the_end_the_pods_themselves_have_the_last_word(folder: CrawlFolder) -> None:
     stale = CrawlStatus(state="running", queued=9, seen=50, admitted=50, finished=40, in_flight=3, pages=5)
     whole = standing(folder, {(0, "fetcher", 0): stale, (1, "fetcher", 0): stale})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,25 @@ def test_at_the_end_what_did_not_come_home_is_queued(tmp_path: Path) -> None:
     status = progress.status
     assert (status.queued, status.in_flight) == (13, 0)
     assert status.admitted == status.finished + status.queued
+
+
+def test_what_a_crawl_waits_for_is_in_the_lines_and_forgotten_when_it_ends(tmp_path: Path) -> None:
+    now = [0.0]
+    waits = CrawlStatus(state="running", waiting_for="circuit breaker of a:8080", waiting_until=time.time() + 100.0)
+    with log_lines("weft.engine.loop.progress") as logged:
+        lines = ProgressLines(clock=lambda: now[0])
+        for status in (waits, waits, CrawlStatus(state="running", waiting_for="paused"), CrawlStatus(state="running")):
+            lines(status)
+            now[0] += 60.0
+    told = [(fields.get("waiting_for"), "for_s" in fields) for _, fields in logged]
+    assert told == [("circuit breaker of a:8080", True), ("paused", False), (None, False)]
+    progress = CrawlProgress(tmp_path / "status.json", 1)
+    progress.status.waiting_for, progress.status.waiting_until = waits.waiting_for, waits.waiting_until
+    progress.write("running")
+    assert (read_status(tmp_path / "status.json") or waits).waiting_for == waits.waiting_for
+    progress.write("interrupted")
+    ended = read_status(tmp_path / "status.json") or waits
+    assert (ended.waiting_for, ended.waiting_until) == ("", None)
 
 
 def test_a_line_a_minute() -> None:

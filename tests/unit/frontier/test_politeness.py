@@ -14,24 +14,27 @@ def section(**settings: Any) -> PolitenessSection:
     return PolitenessSection(**({"delay_s": 4.0, "places": 1} | settings))
 
 
+HOST = "http://a"
+
+
 def good_answers(clock: PolitenessClock, count: int, rules: PolitenessSection) -> list[float]:
     """The delay after each of so many good answers."""
     delays = []
     for item in range(count):
-        clock.answered(item, True, 0.0, rules)
+        clock.answered(item, True, 0.0, rules, HOST)
         delays.append(clock.delay_s(rules))
     return delays
 
 
 def fail(clock: PolitenessClock, items: list[int], rules: PolitenessSection, at: float = 100.0) -> None:
     for item in items:
-        clock.answered(item, False, at, rules)
+        clock.answered(item, False, at, rules, HOST)
 
 
 def test_a_new_clock_is_free_at_once() -> None:
     clock, rules = PolitenessClock(), section(places=2)
     assert (clock.due, clock.delay_s(rules), clock.places(rules), clock.has_room(rules)) == (0.0, 4.0, 2, True)
-    assert not clock.broken(rules)
+    assert not clock.is_given_up(rules, HOST) and clock.held_until() == 0.0
     address = AddressClock("192.0.2.1")
     assert (address.due, address.long_until, address.parked) == (0.0, 0.0, {})
 
@@ -131,60 +134,89 @@ def test_a_failure_does_not_ease_a_slowed_site() -> None:
     assert clock.delay_s(rules) == 8.0
 
 
+def probe(clock: PolitenessClock, item: int, rules: PolitenessSection, at: float, name: str = HOST) -> None:
+    """A request of an open breaker fails."""
+    breaker = clock.breaker(name)
+    assert breaker is not None and breaker.open_until
+    breaker.probe = item
+    clock.answered(item, False, at, rules, name)
+
+
 def test_the_breaker_opens_at_the_wanted_number_of_failures_in_a_row() -> None:
     clock, rules = PolitenessClock(), section(breaker_failures=3, breaker_reset_s=300.0, places=2)
     fail(clock, [1, 2], rules)
-    clock.answered(3, True, 100.0, rules)
+    clock.answered(3, True, 100.0, rules, HOST)
     fail(clock, [4, 5], rules)
-    assert (clock.due_for(rules), clock.places(rules)) == (0.0, 2), "a good answer in between"
+    assert clock.held_until() == 0.0, "a good answer in between"
     fail(clock, [6], rules)
-    assert (clock.due_for(rules), clock.places(rules)) == (400.0, 1)
+    assert (clock.held_until(), clock.due_for(rules), clock.places(rules)) == (400.0, 0.0, 2), "others are not held up"
 
 
-def test_an_open_breaker_counts_probes_and_not_failures() -> None:
+def test_an_open_breaker_counts_probes_and_nothing_that_was_in_flight_when_it_opened() -> None:
     clock, rules = PolitenessClock(), section(breaker_failures=2, breaker_reset_s=300.0, breaker_max_probes=2)
-    fail(clock, [1, 2], rules)
-    assert not clock.broken(rules)
-    fail(clock, [3], rules, at=400.0)
-    assert (clock.due_for(rules), clock.broken(rules)) == (700.0, False)
-    fail(clock, [4], rules, at=700.0)
-    assert (clock.due_for(rules), clock.broken(rules)) == (1000.0, True)
+    fail(clock, [1, 2, 3, 4, 5, 6], rules)
+    assert clock.held_until() == 400.0 and not clock.is_given_up(rules, HOST)
+    fail(clock, [7], rules, at=300.0)
+    assert clock.held_until() == 400.0, "one that was sent before says nothing new"
+    probe(clock, 8, rules, at=400.0)
+    assert (clock.held_until(), clock.is_given_up(rules, HOST)) == (700.0, False)
+    probe(clock, 9, rules, at=700.0)
+    assert (clock.held_until(), clock.is_given_up(rules, HOST)) == (1000.0, True)
+    probe(clock, 10, rules, at=1000.0)
+    assert clock.held_until() == 1300.0, "it is tried again after each wait"
 
 
 def test_a_good_probe_closes_the_breaker_and_forgets_the_bad_ones() -> None:
-    clock, rules = PolitenessClock(), section(breaker_failures=2, breaker_max_probes=2, places=2)
-    fail(clock, [1, 2, 3], rules)
-    clock.answered(4, True, 500.0, rules)
-    assert clock.places(rules) == 2
+    clock, rules = PolitenessClock(), section(breaker_failures=2, breaker_max_probes=2)
+    fail(clock, [1, 2], rules)
+    probe(clock, 3, rules, at=400.0)
+    clock.answered(4, True, 500.0, rules, HOST)
+    assert clock.held_until() == 0.0
     fail(clock, [5], rules, at=500.0)
-    assert clock.due_for(rules) == 400.0, "one failure opens nothing"
-    fail(clock, [6, 7], rules, at=500.0)
-    assert (clock.due_for(rules), clock.broken(rules)) == (800.0, False), "the next probe is the first again"
+    assert clock.held_until() == 0.0, "one failure opens nothing"
+    fail(clock, [6], rules, at=500.0)
+    probe(clock, 7, rules, at=800.0)
+    assert not clock.is_given_up(rules, HOST), "the next probe is the first again"
 
 
-def test_each_trust_has_a_breaker_of_its_own_and_all_have_one_clock() -> None:
+def test_each_trust_origin_and_port_has_a_breaker_of_its_own_and_all_have_one_clock() -> None:
     clock, rules = PolitenessClock(), section(breaker_failures=2, breaker_reset_s=300.0, breaker_max_probes=1, places=2)
+    names = ("proxy http://a", "http://a", "http://a:8080", "https://a", "http://b.a")
     for item in (1, 2):
-        clock.answered(item, False, 100.0, rules, "proxy ")
+        clock.answered(item, False, 100.0, rules, names[0])
     clock.ended(100.0)
-    assert (clock.due_for(rules, "proxy "), clock.places(rules, "proxy ")) == (400.0, 1)
-    assert (clock.due_for(rules), clock.due_for(rules, "other ")) == (0.0, 0.0)
-    assert clock.places(rules) == clock.places(rules, "other ") == 2
-    clock.answered(3, True, 120.0, rules)
-    assert clock.due_for(rules, "proxy ") == 400.0, "another's good answer closes nothing"
-    clock.answered(4, False, 400.0, rules, "proxy ")
-    assert clock.broken(rules, "proxy ") and not clock.broken(rules) and not clock.broken(rules, "other ")
-    clock.slow_down(400.0, 900.0, rules)
-    assert {clock.due_for(rules, trust) for trust in ("", "other ", "proxy ")} == {1300.0}, "Retry-After binds all"
-    assert {clock.places(rules, trust) for trust in ("", "other ", "proxy ")} == {1}
+    assert [name for name in names if clock.breaker(name) is not None] == [names[0]]
+    clock.answered(3, True, 120.0, rules, "http://a")
+    assert clock.held_until() == 400.0, "another's good answer closes nothing"
+    probe(clock, 4, rules, 400.0, names[0])
+    assert [name for name in names if clock.is_given_up(rules, name)] == [names[0]]
+    clock.slow_down(400.0, 500.0, rules)
+    assert (clock.due_for(rules), clock.places(rules)) == (900.0, 1), "Retry-After binds all"
 
 
 def test_failures_before_the_breaker_opened_do_not_count_after_it() -> None:
     clock, rules = PolitenessClock(), section(breaker_failures=2, breaker_reset_s=300.0)
     fail(clock, [1, 2], rules)
-    clock.answered(3, True, 400.0, rules)
+    clock.answered(3, True, 400.0, rules, HOST)
     fail(clock, [4], rules, at=400.0)
-    assert clock.open_until == 0.0
+    assert clock.held_until() == 0.0
+
+
+def test_a_domain_of_very_many_hosts_that_fail_keeps_some_of_their_breakers_the_open_ones_first() -> None:
+    clock, rules = PolitenessClock(), section(breaker_failures=1)
+    clock.answered(1, False, 100.0, rules, "http://dead.a")
+    many = section(breaker_failures=5)
+    for number in range(1000):
+        clock.answered(number, False, 100.0, many, f"http://h{number}.a")
+    assert clock.breakers is not None and len(clock.breakers) <= 200
+    assert {"http://dead.a", "http://h999.a"} <= clock.breakers.keys()
+
+
+@pytest.mark.parametrize("retry_after_s", [600.0, 601.0, 9_999_999_999.0])
+def test_no_retry_after_is_waited_for_longer_than_the_settings_allow(retry_after_s: float) -> None:
+    clock = PolitenessClock()
+    clock.slow_down(100.0, retry_after_s, section(max_retry_after_s=600.0))
+    assert clock.due == 700.0
 
 
 def test_an_address_remembers_the_last_end_for_a_site_that_wants_more() -> None:
@@ -348,10 +380,9 @@ def test_an_address_counts_from_the_last_request_of_its_own_and_of_its_site(site
 
 def test_a_clock_is_held_until_the_last_of_its_breakers_lets_a_request_through() -> None:
     clock, rules = PolitenessClock(), section(breaker_failures=1, breaker_reset_s=300.0)
-    assert clock.last_held_until() == 0.0
-    for trust, at in (("", 100.0), ("proxy", 150.0), ("other", 120.0)):
-        clock.answered(1, False, at, rules, trust)
-        assert clock.last_held_until() == 450.0 - 50.0 * (trust == "")
+    for name, at in (("http://a", 100.0), ("proxy http://a", 150.0), ("http://a:81", 120.0)):
+        clock.answered(1, False, at, rules, name)
+        assert clock.held_until() == 450.0 - 50.0 * (name == "http://a")
 
 
 @pytest.mark.parametrize(("recent_s", "lag_s"), [(11.0, 0.0), (11.5, 9.375)])
@@ -382,7 +413,7 @@ def test_each_crawl_waits_by_its_own_delay_at_a_site_that_answers_as_ever() -> N
     clock.ended(10.0)
     for item in range(EASE_AFTER):
         clock.took(0.5, slow)
-        clock.answered(item, True, 10.0, slow)
+        clock.answered(item, True, 10.0, slow, HOST)
     assert (clock.due_for(quick), clock.due_for(slow)) == (11.0, 19.0)
 
 

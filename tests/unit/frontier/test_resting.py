@@ -240,7 +240,7 @@ def test_a_site_comes_back_as_it_was_and_never_early(bench: Bench) -> None:
     first = next(lease for lease in bench.claim() if lease.key == "a")
     bench.end(first, End.RETRY, retry_after_s=100.0)
     before, due = bench.queues.sites["a"].clock, bench.time + 100.0
-    told = [getattr(before, name) for name in ("due", "last_start", "last_end", "extra_s", "forced_single", "failing")]
+    told = [getattr(before, name) for name in ("due", "last_start", "last_end", "extra_s", "forced_single", "good")]
     bench.claim()
     assert (bench.queues.resting.find("a"), "a" in bench.queues.sites) == ((1, False), False)
     bench.admit("https://a/4")
@@ -251,7 +251,7 @@ def test_a_site_comes_back_as_it_was_and_never_early(bench: Bench) -> None:
     lease = next(lease for lease in bench.claim() if lease.key == "a")
     clock = bench.queues.sites["a"].clock
     assert lease.url == "https://a/1", "what is urgent is first"
-    assert [getattr(clock, name) for name in ("due", "last_end", "extra_s", "forced_single", "failing")] == [
+    assert [getattr(clock, name) for name in ("due", "last_end", "extra_s", "forced_single", "good")] == [
         told[0], *told[2:]
     ]  # fmt: skip
     assert clock.last_start == bench.time

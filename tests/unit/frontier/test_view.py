@@ -91,11 +91,11 @@ def test_what_slows_a_site_down_is_told(tmp_path: Path) -> None:
     view = FrontierView([tmp_path])
     try:
         slowed = view.site("a.com")
-        assert (slowed.crawl_delay, slowed.extra, slowed.open) == (7.0, 0.0, False)
+        assert (slowed.crawl_delay, slowed.extra, slowed.breakers) == (7.0, 0.0, {})
         assert slowed.lag > 2.0 > slowed.usual > 0.2
         assert (view.site("b.com").recent, view.site("b.com").usual) == (0.0, 0.0), "it has not answered yet"
         assert (view.site("b.com").extra, view.site("b.com").lag) == (2.0, 0.0)
-        nothing = SitePace(0.0, extra=0.0, lag=0.0, recent=0.0, usual=0.0, open=False, held_wall=0.0)
+        nothing = SitePace(0.0, extra=0.0, lag=0.0, recent=0.0, usual=0.0, breakers={})
         assert view.site("nobody.com") == nothing
         assert view.robots_tries("http://b.com") == (1, 1e9 + time[0] + 30.0)
         assert view.robots_tries("http://a.com") is None

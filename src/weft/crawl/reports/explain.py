@@ -218,6 +218,9 @@ class Explainer:
         status = read_status(self._folder.status)
         if status is not None and status.note and status.state in ("paused", "running"):
             evidence.append(f"the crawl is held up: {status.note}")
+        if status is not None and status.state == "running" and status.waiting_for:
+            end = "" if status.waiting_until is None else f", until {iso(status.waiting_until)}"
+            evidence.append(f"the crawl waits: {status.waiting_for}{end}")
         return Explanation(url, False, "queued", "it is queued and has not ended yet", evidence)
 
     def _key_of(self, url: str) -> str:
@@ -230,8 +233,10 @@ class Explainer:
         tries = self._view.robots_tries(urls.origin_of(url))
         if tries is not None:
             yield f"it waits for its robots.txt, which was tried {tries[0]} times; again at {iso(tries[1])}"
-        if pace.open and pace.held_wall > time.time():
-            yield f"its site fails: nothing is asked there before {iso(pace.held_wall)}"
+        for name, (_, is_open, until) in pace.breakers.items():
+            if is_open and name.endswith(urls.origin_of(url)) and until > time.time():
+                host = name.rpartition("://")[2]
+                yield f"{host} fails: its circuit breaker lets nothing through before {iso(until)}"
         if pace.lag:
             at_once = 1 if pace.extra or pace.crawl_delay else self._config.politeness.places
             yield (

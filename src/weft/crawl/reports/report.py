@@ -26,6 +26,8 @@ def document(status: CrawlStatus, pods: int) -> dict[str, Any]:
     return {
         "state": status.state,
         "note": status.note,
+        "waiting_for": status.waiting_for if status.state == "running" else "",
+        "waiting_until": _waiting_until(status),
         "started_at": iso(status.started_at) if status.started_at else None,
         "updated_at": iso(status.updated_at) if status.updated_at else None,
         "elapsed_s": round(status.elapsed_s, 3),
@@ -50,6 +52,12 @@ def document(status: CrawlStatus, pods: int) -> dict[str, Any]:
         "repairs": _some(status.repairs),
         "pods": {"of": pods, "each": [_pod(pod) for pod in status.pods]},
     }
+
+
+def _waiting_until(status: CrawlStatus) -> str | None:
+    """When what a running crawl waits for is over, as far as known."""
+    is_known = status.state == "running" and status.waiting_for and status.waiting_until is not None
+    return iso(status.waiting_until) if is_known and status.waiting_until is not None else None
 
 
 def row_facts(row: Row, store: PageStore) -> dict[str, Any]:

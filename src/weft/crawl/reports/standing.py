@@ -7,6 +7,7 @@ word is the store's: a process that was killed has committed more than it could 
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter
@@ -87,6 +88,8 @@ class Standing:
         total.pods = [self._pod(pod, [pair for pair in reports if pair[0].slot.pod == pod], total, now) for pod in pods]
         total.rate = sum(pod.rate for pod in total.pods)
         total.state, total.note = _state([status for _, status in reports])
+        fetching = [status for process, status in reports if process.slot.role == "fetcher"]
+        total.waiting_for, total.waiting_until = _waiting(fetching, total)
         return total
 
     def _take_pages(self, total: CrawlStatus, process: Process, status: CrawlStatus) -> None:
@@ -172,6 +175,21 @@ def settle(status: CrawlStatus, folder: CrawlFolder) -> None:
     statuses, _ = counts_of(held)
     status.pages, status.body_bytes, status.live_pages = held.pages, held.page_bytes, current.pages
     status.statuses, status.errors = dict(statuses), dict(failures_in(current.kinds))
+
+
+def _waiting(statuses: Sequence[CrawlStatus], total: CrawlStatus) -> tuple[str, float | None]:
+    """What all of them wait for: of those that do, what ends first."""
+    if (
+        total.state != "running"
+        or total.in_flight
+        or any(status.queued and not status.waiting_for for status in statuses)
+    ):
+        return "", None
+    waiting = [status for status in statuses if status.waiting_for]
+    if not waiting:
+        return "", None
+    first = min(waiting, key=lambda status: math.inf if status.waiting_until is None else status.waiting_until)
+    return first.waiting_for, first.waiting_until
 
 
 def _state(statuses: Sequence[CrawlStatus]) -> tuple[str, str]:

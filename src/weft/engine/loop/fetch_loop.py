@@ -461,6 +461,18 @@ class Loop:
             self._next_commit = self._clock() + COMMIT_EVERY_S
             return True
 
+    def _waiting(self, stats: FrontierStats) -> tuple[str, float | None]:
+        """Why nothing is requested of the one crawl here, and until when (wall clock)."""
+        if self._blocked is not None or self._leases or not stats.queued or len(self._crawls) != 1 or self._serves:
+            return "", None
+        try:
+            waiting = self._frontier.waits_for(next(iter(self._crawls)))
+        except BLOCKING:
+            return "", None  # the next call notices it
+        if waiting is None:
+            return "", None
+        return waiting.cause, None if waiting.until is None else time.time() + waiting.until - self._frontier.now()
+
     def _pause(self, why: DiskFull | ServerAway | ServerFull) -> None:
         if self._blocked is None:
             log.error("paused", why=why)
@@ -477,6 +489,7 @@ class Loop:
         self._flight.look(self._clock(), stats.due, len(self._leases))
         status.idle, status.told_at = str(idle or ""), time.monotonic()
         self._progress.stands(stats, len(self._leases))
+        status.waiting_for, status.waiting_until = self._waiting(stats)
         if self._blocked is not None:
             state, note = "paused", str(self._blocked)
         elif state == "running":

@@ -49,6 +49,8 @@ class CrawlStatus(msgspec.Struct):
 
     state: str = "starting"  # starting, running, draining, paused, finished, limit, interrupted, failed
     note: str = ""  # why it has ended (a Stop), or why it does not go on (the error, or what it waits for)
+    waiting_for: str = ""  # why it requests nothing now although URLs are queued: a short cause, empty while it works
+    waiting_until: float | None = None  # when that is over, as far as known
     pid: int = 0
     orchestrator: int = 0  # the process that starts the one of `pid` again, where they are two
     run: str = ""  # names a run of the crawl, through all restarts of its processes
@@ -172,6 +174,8 @@ class CrawlProgress:
         """Replaces the file."""
         status, now = self.status, time.time()
         status.state, status.note, status.updated_at = state, note, now
+        if state != "running":
+            status.waiting_for, status.waiting_until = "", None
         status.elapsed_s = self._earlier_s + now - self._began
         status.refused, status.errors, status.statuses = dict(self.refused), dict(self.errors), dict(self.statuses)
         status.slowed, status.matched = dict(self.slowed), sorted(self.matched)
@@ -211,8 +215,18 @@ class ProgressLines:
             in_flight=status.in_flight,
             errors=sum(status.errors.values()),
             retries=status.retries,
+            **_waiting(status),
         )
         self._last = (now, status.pages)
+
+
+def _waiting(status: CrawlStatus) -> dict[str, str | float]:
+    """What a crawl waits for, and for how many seconds; nothing while it works."""
+    if not status.waiting_for:
+        return {}
+    until = status.waiting_until
+    seconds = {} if until is None else {"for_s": round(max(0.0, until - time.time()), 1)}
+    return {"waiting_for": status.waiting_for} | seconds
 
 
 def counts_of(held: Stats) -> tuple[Counter[str], Counter[str]]:

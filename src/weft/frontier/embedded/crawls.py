@@ -58,7 +58,7 @@ class Crawls(Leases):
 
     def _open_crawl(self, crawl: Crawl) -> Crawl:
         self._queues.crawls[crawl.number] = crawl
-        self._note_delay(crawl.section.delay_s)
+        self._note_section(crawl.section)
         return crawl
 
     def _new_crawl(self, name: str) -> tuple[int, int]:
@@ -77,7 +77,7 @@ class Crawls(Leases):
         if limits.max_depth is not None and owner.depths is None:
             owner.depths = {}
         owner.limits, owner.section, owner.weight = limits, section, weight
-        self._note_delay(section.delay_s)
+        self._note_section(section)
         for site in list(owner.sites) if self._is_recovered else ():
             self._queues.schedule(site)
         self._queues.resting.hurry(crawl, self.now())
@@ -94,9 +94,14 @@ class Crawls(Leases):
             owner.limits = msgspec.structs.replace(owner.limits, in_flight=in_flight)
             self._queues.unblock(owner)
 
-    def _note_delay(self, delay_s: float) -> None:
-        """Sites and request logs are kept for as long as the longest delay of any crawl."""
-        self._queues.longest_delay_s = longest = max(self._queues.longest_delay_s, delay_s)
+    def _note_section(self, section: PolitenessSection) -> None:
+        """Sites and request logs are kept for as long as the longest delay of any crawl; waits that were written down
+        are believed up to the longest that any crawl allows."""
+        queues = self._queues
+        queues.longest_wait_s = max(queues.longest_wait_s, section.max_retry_after_s)
+        queues.longest_reset_s = max(queues.longest_reset_s, section.breaker_reset_s)
+        self._machine.expect(section.max_retry_after_s, section.lease_s)
+        queues.longest_delay_s = longest = max(queues.longest_delay_s, section.delay_s)
         if longest > (self._journal.latest_meta("longest_delay") or 0.0):
             self._journal.put_meta("longest_delay", longest)
 
@@ -170,7 +175,7 @@ class Crawls(Leases):
         owner = self._queues.crawls[crawl]
         return CrawlStanding(owner.queued, owner.leased, owner.pages, len(owner.seen), len(self._aside.get(crawl, ())))
 
-    def waiting(self, crawl: int) -> Waiting | None:
+    def waits_for(self, crawl: int) -> Waiting | None:
         """What a crawl waits for that has URLs queued; None while it does not."""
         return waiting_of(self._queues, self._queues.crawls[crawl], self.now())
 

@@ -40,8 +40,8 @@ class Fairness:
             if (
                 not lane.is_ready
                 and lane.may_run(now)
-                and clock.has_room(crawl.section, crawl.trust)
-                and clock.due_for(crawl.section, crawl.trust) <= now
+                and clock.has_room(crawl.section)
+                and clock.due_for(crawl.section) <= now
             ):
                 lane.is_ready = True
                 self._ready += 1

@@ -22,18 +22,28 @@ from weft.frontier.contract import (
     Wanted,
 )
 from weft.frontier.embedded.checkpoint import OpenItem
-from weft.frontier.embedded.sites import Crawl, Lane, Site
+from weft.frontier.embedded.sites import PASSED_OVER, Crawl, IsBlocked, Lane, Site, origin_of
 from weft.frontier.embedded.state import State
-from weft.frontier.politeness import LONG_WAIT, AddressClock, PolitenessClock, Shown, log_change
+from weft.frontier.politeness import (
+    LONG_WAIT,
+    LONGEST_BACKOFF_S,
+    UNREACHABLE_S,
+    AddressClock,
+    PolitenessClock,
+    Shown,
+    authority_of,
+    breaker_name,
+    log_change,
+)
 from weft.records import Lease, Purpose, Reason
 
-UNREACHABLE_S = 600.0  # until a robots.txt is asked for again that cannot be had where it is
+LOOK_FURTHER_S = 1.0  # until a lane is looked at again whose queue begins with more than are passed over at once
 
 
 class LiveLease:
     """A lease that is out, with the site, lane, clock and item that it holds."""
 
-    __slots__ = ("clock", "cooled", "item", "lane", "lease", "noted", "rank", "site")
+    __slots__ = ("clock", "cooled", "gave_up", "item", "lane", "lease", "noted", "rank", "site")
 
     def __init__(self, lease: Lease, site: Site, lane: Lane, item: Item) -> None:
         self.lease = lease
@@ -42,6 +52,7 @@ class LiveLease:
         self.lane = lane
         self.item = item
         self.cooled = False
+        self.gave_up = False  # it was the last probe of an origin that was given up
         self.noted = ""  # the key under which the machine's clock counts it
         self.rank = site.clock.shown  # whose slot it has
 
@@ -171,11 +182,12 @@ class Leases(State):
         before.active -= 1
         self._machine.ended([(state.noted, now, 0.0)])
         section = state.lane.crawl.section
-        trust = state.lane.crawl.trust
+        name = breaker_name(state.lane.crawl.trust, state.lease.url)
         may_go = (
             may_ask
-            and max(clock.due_for(section, trust), clock.long_until) <= now
-            and clock.has_room(section, trust)
+            and max(clock.due_for(section), clock.long_until) <= now
+            and clock.has_room(section)
+            and not self._is_held(clock, name, now, state.lease.item)
             and self._machine_due(clock, clock.address, state.lane.crawl, now) <= now
         )
         if not isinstance(site.clock, AddressClock):
@@ -185,6 +197,7 @@ class Leases(State):
             self._save_site(site)
         if may_go:
             clock.started(now)
+            self._note_probe(clock, name, state.lease.item)
             self._note_start(state, now)
         else:
             self._take_home(state)
@@ -221,15 +234,15 @@ class Leases(State):
     def _claim_at(self, lane: Lane, owner: str, now: float) -> Lease | None:
         site = lane.site
         if len(site.lanes) > 1 and (longest := self._longest_waiting(site, lane, now)) is not lane:
-            due = site.clock.due_for(longest.crawl.section, longest.crawl.trust)
+            due = site.clock.due_for(longest.crawl.section)
             if due > now:  # its own delay is longer than the others': they wait, or it never has a turn
                 self._queues.wheel.put(site, due, now)
                 return None
             lane = longest
-        clock, section, trust = site.clock, lane.crawl.section, lane.crawl.trust
-        if clock.active >= clock.places(section, trust) and clock.parked is None:
+        clock, section = site.clock, lane.crawl.section
+        if clock.active >= clock.places(section) and clock.parked is None:
             return None  # others came first; the end of one of theirs schedules the site
-        if clock.active >= clock.places(section, trust) or clock.due_for(section, trust) > now:
+        if clock.active >= clock.places(section) or clock.due_for(section) > now:
             self._queues.schedule(site)
             return None
         due = self._machine_due(clock, _machine_key(site, clock), lane.crawl, now)
@@ -238,8 +251,6 @@ class Leases(State):
             self._queues.wheel.put(site, due, now)
             return None
         site.held = None
-        if clock.broken(section, trust):
-            self._give_up(site, trust)
         item = self._take(site, lane, now)
         if item is None:
             self._queues.schedule(site, asked=lane, at=now)
@@ -249,7 +260,7 @@ class Leases(State):
         return lease
 
     def _machine_due(self, clock: PolitenessClock, key: str, crawl: Crawl, now: float) -> float:
-        alone = clock.places(crawl.section, crawl.trust) == 1
+        alone = clock.places(crawl.section) == 1
         return self._machine.due(key, now, clock.delay_s(crawl.section), alone=alone)
 
     def _note_start(self, state: LiveLease, now: float) -> None:
@@ -274,10 +285,13 @@ class Leases(State):
             return None
         if not lane.has_budget():
             return None
-        item = self._queues.pop(lane, now)
+        is_blocked = self._blocked_origins(site.clock, lane.crawl.trust, now)
+        item = self._queues.pop(lane, now, is_blocked)
+        if item is None and is_blocked is not None:
+            lane.look_at = _look_again_at(lane, site.clock, now)
         if item is None or item.purpose is Purpose.ROBOTS:
             return item
-        origin = item.url[: item.url.index("/", 8)]
+        origin = origin_of(item.url)
         about = lane.crawl.trust + origin
         if self._robots.is_in_force(about):
             return item
@@ -294,6 +308,29 @@ class Leases(State):
         # An earlier process has failed to get it, and its wait is not over.
         self._queues.push_urgent(lane, robots, now + self._queues.wait_s(wall))
         return None
+
+    def _blocked_origins(self, clock: PolitenessClock, trust: str, now: float) -> IsBlocked | None:
+        """What tells whether an origin's breaker is open, for crawls of one trust; None where none of the site's is."""
+        if clock.breakers is None or not any(breaker.open_until for breaker in clock.breakers.values()):
+            return None
+        return lambda origin: self._is_held(clock, trust + origin, now)
+
+    def _is_held(self, clock: PolitenessClock, name: str, now: float, item: int = 0) -> bool:
+        """Whether nothing may be asked behind a breaker now: it is open, and its time has not come, or its probe (but
+        for `item` itself) is out."""
+        breaker = clock.breaker(name)
+        if breaker is None or not breaker.open_until:
+            return False
+        if breaker.open_until > now:
+            return True
+        probe = self._leases.get(breaker.probe) if breaker.probe != item else None
+        return probe is not None and not probe.cooled
+
+    def _note_probe(self, clock: PolitenessClock, name: str, item: int) -> None:
+        """A request goes out: behind an open breaker it is the probe."""
+        breaker = clock.breaker(name)
+        if breaker is not None and breaker.open_until:
+            breaker.probe = item
 
     def _release_robots(self, lane: Lane) -> None:
         """Other crawls must not wait for a robots.txt that this one will not ask for."""
@@ -330,6 +367,8 @@ class Leases(State):
         live = self._leases[item.item] = LiveLease(lease, site, lane, item)
         self._turns.out[live.rank] += 1
         site.clock.started(now)
+        if site.clock.breakers is not None:
+            self._note_probe(site.clock, breaker_name(lane.crawl.trust, item.url), item.item)
         site.out += 1
         site.served += 1
         self._note_start(live, now)
@@ -341,7 +380,7 @@ class Leases(State):
             lane.flight += 1
             lane.crawl.flight += 1
             self._mark(item, lane.crawl, leased=True)
-        self._requests.start(item.item, now, site.key, delay_s, site.clock.places(section, lane.crawl.trust), item.url)
+        self._requests.start(item.item, now, site.key, delay_s, site.clock.places(section), item.url)
         return lease
 
     def _expire(self, now: float) -> None:
@@ -382,9 +421,10 @@ class Leases(State):
 
     def _end_request(self, state: LiveLease, ended: Ended) -> None:
         clock, section, trust = state.clock, state.lane.crawl.section, state.lane.crawl.trust
+        name = breaker_name(trust, ended.lease.url)
         self._free_place(state)
         clock.ended(ended.at)
-        before = clock.logged_state(trust)
+        before = clock.logged_state(name)
         if ended.took_s is not None or ended.ok is not None:
             clock.took(ended.took_s if ended.took_s is not None or not ended.ok else 0.0, section)
         if ended.slow_down:
@@ -395,18 +435,21 @@ class Leases(State):
         if ended.ok is False:
             state.site.failure = f"HTTP {ended.outcome}" if ended.outcome.isdecimal() else ended.outcome
         if ended.ok is not None:
-            clock.answered(ended.lease.item, ended.ok, ended.at, section, trust)
-        if before != clock.logged_state(trust) or ended.slow_down:
+            clock.answered(ended.lease.item, ended.ok, ended.at, section, name)
+        after = clock.logged_state(name)
+        if before != after or ended.slow_down:
             self._save_site(state.site)
-            clock.log_changes(before, state.site.key, section, trust)
-        if clock.broken(section, trust):
-            self._give_up(state.site, trust)
+            clock.log_changes(before, state.site.key, section, name)
+        if after[2] > before[2] and clock.is_given_up(section, name):
+            state.gave_up = True
+            self._give_up(state.site, trust, origin_of(ended.lease.url))
 
-    def _give_up(self, site: Site, trust: str) -> None:
-        """What the crawls of one trust have at a site is rejected: its breaker has stayed open for too long."""
+    def _give_up(self, site: Site, trust: str, origin: str) -> None:
+        """What the crawls of one trust have queued for an origin is rejected: its breaker has stayed open for too long.
+        What is queued from now on waits for the next probe."""
         for lane in site.all_lanes():
             if lane.crawl.trust == trust:
-                self._reject(lane, Reason.BREAKER, site.failure)
+                self._reject(lane, Reason.BREAKER, origin, site.failure)
 
     def _end_lease(self, state: LiveLease, outcome: Outcome, batch: int) -> None:
         lane, item = state.lane, state.item
@@ -414,9 +457,18 @@ class Leases(State):
             if item.purpose is Purpose.ROBOTS:
                 self._let_go(item.about, state.site)
             return
+        if outcome.end is End.RETRY and state.gave_up:
+            if item.purpose is Purpose.PAGE:
+                self._free_permit(lane)
+                self._mark(item, lane.crawl, leased=False)
+                item = lane.crawl.at_known_depth(item)
+            self._reject_items([item], lane, Reason.BREAKER, origin_of(item.url))
+            return
         if outcome.end in (End.RETRY, End.RELEASE):
             again = outcome.end is End.RETRY
-            self._give_back(state, item.attempt + again, self.now() + outcome.wait_s if again else 0.0, first=not again)
+            # A site may name any time in Retry-After; nothing waits longer than the settings allow.
+            wait_s = min(outcome.wait_s, lane.crawl.section.max_retry_after_s + LONGEST_BACKOFF_S)
+            self._give_back(state, item.attempt + again, self.now() + wait_s if again else 0.0, first=not again)
             return
         if item.purpose is Purpose.PAGE:
             self._free_permit(lane)
@@ -456,27 +508,38 @@ class Leases(State):
         lane.crawl.flight -= 1
         self._queues.unblock(lane.crawl)
 
-    def _reject(self, lane: Lane, reason: Reason, detail: str = "") -> None:
-        """Empties a lane; `rejections` returns its items."""
-        waiting = list(lane.items())
-        self._queues.queued -= lane.queued
-        lane.crawl.queued -= lane.queued
-        lane.clear()
+    def _reject(self, lane: Lane, reason: Reason, origin: str = "", detail: str = "") -> None:
+        """Empties a lane, or removes what it has of one origin; `rejections` returns its items."""
+        queued = lane.queued
+        if origin:
+            waiting = lane.remove(origin)
+        else:
+            waiting = list(lane.items())
+            lane.clear()
+        self._queues.queued -= queued - lane.queued
+        lane.crawl.queued -= queued - lane.queued
+        self._reject_items(waiting, lane, reason, origin, detail)
+
+    def _reject_items(
+        self, waiting: list[Item], lane: Lane, reason: Reason, origin: str = "", detail: str = ""
+    ) -> None:
         before = len(self._rejected)
         for item in waiting:
             if item.purpose is Purpose.ROBOTS:
-                self._reject_robots(item, lane, reason)
+                self._reject_robots(item, lane, reason, origin)
             elif not self._queues.is_void(lane.crawl, item):
                 self._mark_ended(item, lane.crawl)
                 self._rejected.append(Rejection(item, lane.crawl.number, reason, detail))
                 self._rejected_out[item.item] = OpenItem(lane.crawl.number, item)
         if count := len(self._rejected) - before:
-            log_change(reason, lane.key, count)
+            log_change(reason, authority_of(origin) if origin else lane.key, count)
 
-    def _reject_robots(self, item: Item, lane: Lane, reason: Reason) -> None:
-        """A robots.txt is not asked for. Where a redirect has led to a site that is given up, it cannot be had: whoever
-        asked again would be led there again."""
-        if reason is Reason.DROPPED or self._queues.key_about(item.about) == lane.key:
+    def _reject_robots(self, item: Item, lane: Lane, reason: Reason, origin: str) -> None:
+        """A robots.txt is not asked for. Where a redirect has led to what is given up, it cannot be had: whoever asked
+        again would be led there again."""
+        about = item.about.rpartition(" ")[2]
+        is_given_up_too = about == origin if origin else self._queues.key_about(item.about) == lane.key
+        if reason is Reason.DROPPED or is_given_up_too:
             self._let_go(item.about)
         else:
             self._give_up_robots(item, reason)
@@ -496,6 +559,16 @@ class Leases(State):
         for lane in self._queues.rest(now, self._release_robots):
             for origin in lane.origins:
                 self._robots.forget(lane.crawl.trust + origin)
+
+
+def _look_again_at(lane: Lane, clock: PolitenessClock, now: float) -> float:
+    """When a lane whose next URLs are behind open breakers is tried again: when a probe is due, or something that has
+    to wait by itself; in a moment where not all of it was looked at. 0: an event will come."""
+    times = [one.open_until for one in (clock.breakers or {}).values() if one.open_until > now]
+    times += [entry[0] for entry in lane.urgents() if entry[0] > now][:1]
+    if len(lane.origins) > 1 and any(len(queue) > PASSED_OVER for queue in lane.queues):
+        times.append(now + LOOK_FURTHER_S)
+    return min(times, default=0.0)
 
 
 def _machine_key(site: Site, clock: PolitenessClock) -> str:

@@ -16,8 +16,9 @@ from weft.frontier.politeness import AddressClock, Breaker, PolitenessClock
 from weft.records import Found
 
 PAGE, SITE = b"p", b"s"
-_CLOCK = sorted({*Breaker.__slots__, *PolitenessClock.__slots__} - {"active", "parked", "private"})
-_LANE = ("served_at", "stalled_at", "sitemaps_found", "_had_sitemap", "pages", "queued", "_sequence")
+_CLOCK = sorted({*PolitenessClock.__slots__} - {"active", "breakers", "parked"})
+_BREAKER = Breaker.__slots__
+_LANE = ("served_at", "stalled_at", "look_at", "sitemaps_found", "_had_sitemap", "pages", "queued", "_sequence")
 _HEAPS = ("urgent", "robots", "sitemaps")
 _encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(Item).decode
 Clocks = Callable[[str], PolitenessClock]
@@ -39,18 +40,25 @@ def packed_site(site: Site, lane: Lane) -> bytes:
     clock = site.clock
     address = clock.address if isinstance(clock, AddressClock) else ""
     state = [getattr(clock, name) for name in _CLOCK] if not address else []
+    named = clock.breakers.items() if clock.breakers is not None and not address else ()
+    breakers = [(name, [getattr(breaker, slot) for slot in _BREAKER]) for name, breaker in named]
     heaps = [[(time, at, _encode(item)) for time, at, item in getattr(lane, name) or ()] for name in _HEAPS]
     queues = [(queue.depth, queue.state()) for queue in lane.queues]
     own = [getattr(lane, name) for name in _LANE]
-    return SITE + marshal.dumps((site.key, address, state, own, lane.origins, heaps, queues))
+    return SITE + marshal.dumps((site.key, address, state, breakers, own, lane.origins, heaps, queues))
 
 
 def unpacked_site(row: bytes, crawl: Crawl, address_clock: Clocks) -> tuple[Site, Lane]:
     """The same site once more."""
-    key, address, state, own, origins, heaps, queues = marshal.loads(row[1:])  # noqa: S302
+    key, address, state, breakers, own, origins, heaps, queues = marshal.loads(row[1:])  # noqa: S302
     clock = address_clock(address) if address else PolitenessClock()
     for name, value in zip(_CLOCK if not address else (), state, strict=True):
         setattr(clock, name, value)
+    for name, values in breakers:
+        clock.breakers = clock.breakers or {}
+        breaker = clock.breakers[name] = Breaker()
+        for slot, value in zip(_BREAKER, values, strict=True):
+            setattr(breaker, slot, value)
     site = Site(key, clock)
     lane = site.lane(crawl)
     for origin in origins:

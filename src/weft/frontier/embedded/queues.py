@@ -24,12 +24,20 @@ from weft.frontier.contract import Item, PageLinks
 from weft.frontier.embedded.fairness import Fairness
 from weft.frontier.embedded.packing import SITE, packed_page, packed_site, unpacked_page, unpacked_site
 from weft.frontier.embedded.resting import Resting
-from weft.frontier.embedded.sites import Crawl, Lane, Site
+from weft.frontier.embedded.sites import Crawl, IsBlocked, Lane, Site
 from weft.frontier.embedded.turns import KNOWN_TURNS
 from weft.frontier.embedded.wheel import IDLE, Wheel
 from weft.frontier.journal import Journal, undamaged
 from weft.frontier.link_lists import numbered
-from weft.frontier.politeness import AddressClock, PolitenessClock, Shown
+from weft.frontier.politeness import (
+    LONGEST_BACKOFF_S,
+    LONGEST_SILENCE_S,
+    AddressClock,
+    Breaker,
+    PolitenessClock,
+    Shown,
+    authority_of,
+)
 from weft.frontier.seen import SeenSet
 from weft.records import Found, Purpose
 
@@ -40,7 +48,6 @@ _TURNS = KNOWN_TURNS + 1  # that a site has had when others may have its place
 _RESTED_AT_ONCE = 500
 _KEYS = 50_000
 _FORGOTTEN_AT_ONCE = 20
-_LONGEST_BACKOFF_S = 60.0
 _KEPT_CLOCKS = 10_000  # of addresses; idle ones are forgotten when there are more
 
 
@@ -67,6 +74,7 @@ class Queues:
         self.wheel: Wheel[Site] = Wheel(len(Shown))
         self.fairness = Fairness()
         self.longest_delay_s = section.delay_s  # of all crawls
+        self.longest_wait_s, self.longest_reset_s = section.max_retry_after_s, section.breaker_reset_s  # the same
         self.blocked: dict[int, Crawl] = {}  # those that run, where `unblock` has left sites waiting
         self.queued = 0
         self.not_before = 0.0  # no site is due before this: set when the times of the last requests are unknown
@@ -79,7 +87,8 @@ class Queues:
         self._by_origin: dict[str, Site] = {}  # a cache that spares most links the look-up by key
         self._saved = SeenSet(0)  # keys that have a row in the journal: spares most look-ups there
         self._saved.add_new(journal.keys("sites"))
-        self._blocked: dict[str, float] | None = None  # sites with an open breaker, until when
+        # By site, the hosts and ports with an open breaker, until when.
+        self._blocked: dict[str, dict[str, float]] | None = None
         self._idle: deque[tuple[float, Site]] = deque()
         self.most_awake = MOST_AWAKE
         self.resting = Resting(spill / "sites")
@@ -127,7 +136,7 @@ class Queues:
             self._forget_clocks(now)
             clock = self._address_clocks[address] = AddressClock(address, self.not_before)
             self._recall(clock, _key_of(clock), now)
-            if clock.due > now + self.section.max_retry_after_s:
+            if clock.due > now + self.longest_wait_s:
                 clock.due, clock.long_until = self.not_before, clock.due
             if self.not_before:  # nobody knows when it was asked last: a full delay, which may be a longer one
                 clock.due = max(
@@ -149,7 +158,7 @@ class Queues:
     def _is_waited_for(self, clock: PolitenessClock, now: float) -> bool:
         """Whether there may be somebody who must still wait for this clock."""
         own = clock.last_end + max(clock.delay_s(self.section), self.longest_delay_s)
-        return max(clock.due, clock.last_held_until(), own) > now
+        return max(clock.due, clock.held_until(), own) > now
 
     def _recall(self, clock: PolitenessClock, key: str, now: float) -> None:
         row = self._journal.row("sites", key) if key in self._saved else None
@@ -157,19 +166,21 @@ class Queues:
             with undamaged(self._journal.path):
                 state = msgspec.msgpack.decode(row[1])
             clock.crawl_delay_s, clock.extra_s = state["crawl_delay"], state["extra"]
-            clock.forced_single, clock.probes = state["single"], state["probes"]
-            wall = self._wall()
-            clock.due = max(clock.due, now + state["due_wall"] - wall)
-            # In a record of an older Weft the due time is the breaker's, too.
-            clock.held_until = now + state.get("held_wall", state["due_wall"]) - wall
-            clock.open_until = max(now, clock.held_until) if state["open"] else 0.0
-            for trust, (probes, is_open, held_wall) in state.get("breakers", {}).items():
-                breaker = clock.breaker(trust)
-                breaker.probes, breaker.held_until = probes, now + held_wall - wall
-                breaker.open_until = max(now, breaker.held_until) if is_open else 0.0
+            clock.forced_single = state["single"]
+            # The wall clock may have been ahead when it was written: no wait is longer than it can have been meant.
+            wall, most_s = self._wall(), max(self.longest_wait_s, self.longest_delay_s, clock.delay_s(self.section))
+            if isinstance(clock, AddressClock):
+                most_s = max(most_s, LONGEST_SILENCE_S)
+            clock.due = max(clock.due, now + min(state["due_wall"] - wall, most_s))
+            for name, (probes, is_open, held_wall) in state.get("breakers", {}).items():
+                if is_open and "://" in name:  # an older Weft had them for whole sites
+                    clock.breakers = clock.breakers or {}
+                    breaker = clock.breakers[name] = Breaker()
+                    breaker.probes = probes
+                    breaker.open_until = now + min(max(0.0, held_wall - wall), self.longest_reset_s)
 
     def open_breakers(self) -> dict[str, float]:
-        """Sites, or addresses, with an open breaker, and the wall-clock time at which the next request may go there.
+        """Hosts, with their ports, that have an open breaker, and when one request may go there (wall clock).
 
         Kept from the first question on: until then the journal alone knows those that nobody waits for.
         """
@@ -180,19 +191,30 @@ class Queues:
                 self._recall(clock, key, self._now())
                 self._note_breaker(key, clock)
         now, wall = self._now(), self._wall()
-        return {key: wall + until - now for key, until in self._blocked.items() if until > now}
+        until: dict[str, float] = {}
+        for blocked in self._blocked.values():
+            for name, at in blocked.items():
+                if at > now:
+                    until[name] = max(until.get(name, 0.0), wall + at - now)
+        return until
 
     def _note_breaker(self, key: str, clock: PolitenessClock) -> None:
-        breakers = (clock, *(clock.private or {}).values())
         if self._blocked is None:
             return
         self._blocked.pop(key, None)
-        if until := max((one.held_until for one in breakers if one.open_until), default=0.0):
-            self._blocked[key] = until
+        blocked: dict[str, float] = {}
+        for name, breaker in (clock.breakers or {}).items():
+            if breaker.open_until:
+                authority = authority_of(name)
+                blocked[authority] = max(blocked.get(authority, 0.0), breaker.open_until)
+        if blocked:
+            self._blocked[key] = blocked
 
     def wait_s(self, wall: float) -> float:
-        """The seconds until a saved wall-clock time; bounded, because that clock may have been set back."""
-        return min(max(0.0, wall - self._wall()), self.section.max_retry_after_s + _LONGEST_BACKOFF_S)
+        """The seconds until a saved wall-clock time. One that lies further ahead than the longest wait there is was
+        written while the clock was ahead, and nobody knows how long the wait was meant to be."""
+        wait_s = max(0.0, wall - self._wall())
+        return wait_s if wait_s <= self.longest_wait_s + LONGEST_BACKOFF_S else LONGEST_BACKOFF_S
 
     def tried(self, item: int, now: float) -> tuple[int, float]:
         """How often an item was tried before this process, and when it may be tried again."""
@@ -207,7 +229,7 @@ class Queues:
         key, due = site.key, clock.due
         if isinstance(clock, AddressClock):
             key, due = _key_of(clock), max(due, clock.long_until)
-        due, now, wall = max(due, clock.due_for_all(self.section)), self._now(), self._wall()
+        due, now, wall = max(due, clock.due_for(self.section)), self._now(), self._wall()
         record = {
             "crawl_delay": clock.crawl_delay_s,
             "extra": clock.extra_s,
@@ -215,14 +237,11 @@ class Queues:
             "recent": max(0.0, clock.recent_s),
             "usual": max(0.0, clock.usual_s),
             "single": clock.forced_single,
-            "probes": clock.probes,
-            "open": bool(clock.open_until),
-            "held_wall": wall + max(0.0, clock.held_until - now),
             "due_wall": wall + max(0.0, due - now),
             "breakers": {
-                trust: (breaker.probes, bool(breaker.open_until), wall + breaker.held_until - now)
-                for trust, breaker in (clock.private or {}).items()
-                if breaker.open_until or breaker.held_until > now
+                name: (breaker.probes, True, wall + breaker.open_until - now)
+                for name, breaker in (clock.breakers or {}).items()
+                if breaker.open_until
             },
         }
         self._saved.add(key)
@@ -293,7 +312,7 @@ class Queues:
             was_empty = True
         self.queued += 1
         crawl.queued += 1
-        if was_empty:
+        if was_empty or _may_pass(site, lane):
             self.schedule(site)
 
     def enqueue_links(self, crawl: Crawl, links: PageLinks, urls_there: list[str], first: int) -> None:
@@ -318,7 +337,7 @@ class Queues:
         lane.queued += count
         self.queued += count
         crawl.queued += count
-        if was_empty:
+        if was_empty or _may_pass(site, lane):
             self.schedule(site)
 
     def site_at(self, origin: str) -> Site | None:
@@ -339,9 +358,9 @@ class Queues:
         self.queued += 1
         lane.crawl.queued += 1
 
-    def pop(self, lane: Lane, now: float) -> Item | None:
+    def pop(self, lane: Lane, now: float, is_blocked: IsBlocked | None = None) -> Item | None:
         """The lane's next item, without those that have ended, were moved up, or must wait."""
-        while (item := lane.pop(now)) is not None:
+        while (item := lane.pop(now, is_blocked)) is not None:
             self.queued -= 1
             lane.crawl.queued -= 1
             if self.is_void(lane.crawl, item):
@@ -412,13 +431,13 @@ class Queues:
         """
         first: float | None = None
         is_full = has_place = False
-        due, section, trust = 0.0, None, ""
+        due, section = 0.0, None
         for lane in lanes:
             crawl = lane.crawl
-            if crawl.section is not section or crawl.trust != trust:
-                section, trust = crawl.section, crawl.trust
-                has_place = clock.active < clock.places(section, trust)
-                due = clock.due_for(section, trust) if has_place else 0.0
+            if crawl.section is not section:
+                section = crawl.section
+                has_place = clock.active < clock.places(section)
+                due = clock.due_for(section) if has_place else 0.0
                 is_full = is_full or not has_place
             if not has_place or not lane.queued or (first is not None and first <= due):
                 continue
@@ -569,7 +588,7 @@ class Queues:
         """The one lane of a site that may come to rest; None if it may not."""
         clock = site.clock
         is_shared = isinstance(clock, AddressClock)
-        if site.out or site.paused or clock.private or (site in (clock.parked or ()) if is_shared else clock.active):
+        if site.out or site.paused or (site in (clock.parked or ()) if is_shared else clock.active):
             return None
         waiting = [lane for lane in site.lanes if lane.queued]
         if len(waiting) != 1 or any(
@@ -583,7 +602,8 @@ class Queues:
         return waiting[0]
 
     def _bring_to_rest(self, site: Site, lane: Lane, due: float) -> None:
-        self.resting.add(site.key, lane.crawl.number, packed_site(site, lane), due, wakes=not lane.queues)
+        wakes = not lane.queues or site.clock.held_until() > 0.0  # a page of another host need not wait for a breaker
+        self.resting.add(site.key, lane.crawl.number, packed_site(site, lane), due, wakes=wakes)
         self.wheel.remove(site)
         self._leave(site)
 
@@ -618,6 +638,11 @@ class Queues:
     def unblock_waiting(self) -> bool:
         """Unblocks for every crawl: a site that was unblocked and is not due, or claimed a sitemap, uses no permit."""
         return sum(self.unblock(crawl) for crawl in list(self.blocked.values())) > 0
+
+
+def _may_pass(site: Site, lane: Lane) -> bool:
+    """Whether what is queued now may run before the others: they may all be behind an open breaker."""
+    return site.clock.breakers is not None and len(lane.origins) > 1
 
 
 def _key_of(clock: AddressClock) -> str:

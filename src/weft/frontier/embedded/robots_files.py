@@ -8,9 +8,11 @@ import msgspec
 
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.journal import Journal, undamaged
+from weft.frontier.politeness import LONGEST_SILENCE_S
 from weft.frontier.seen import SeenSet
 
 _KEPT = 20_000
+FAILED = ("unreachable", "address")  # the status of one that could not be fetched
 
 
 class RobotsFiles:
@@ -52,7 +54,11 @@ class RobotsFiles:
         if expires is None:
             row = self._journal.latest("robots", origin) if origin in self._saved else None
             expires = self._expiry[origin] = float(row[1]) if row is not None else 0.0
-        return expires > self._wall()
+        wall = self._wall()
+        # No failure is kept for so long: the clock was ahead when this one was written down.
+        if expires > wall + LONGEST_SILENCE_S and (record := self.get(origin)) is not None and record.status in FAILED:
+            return False
+        return expires > wall
 
     def learn(self, origin: str, record: RobotsRecord) -> None:
         """Saves one that was fetched, or the record that it could not be."""
@@ -78,7 +84,7 @@ class RobotsFiles:
     def expire_failed(self, origin: str) -> None:
         """Expires the record of one that could not be fetched."""
         record = self.get(origin)
-        if record is not None and record.status in ("unreachable", "address"):
+        if record is not None and record.status in FAILED:
             self._expiry[origin] = 0.0
             self._journal.put("robots", origin, 0.0, msgspec.msgpack.encode(record))  # a crash must not undo it
 

@@ -269,9 +269,9 @@ class RoutedFrontier(EmbeddedFrontier):
         else:
             self.robots_known(about, RobotsRecord("unreachable", b"", 0.0, "let go"), None)
 
-    def _reject_robots(self, item: Item, lane: Lane, reason: Reason) -> None:
+    def _reject_robots(self, item: Item, lane: Lane, reason: Reason, origin: str) -> None:
         """Whatever the reason: another pod that waits for one is told."""
         if self.owns(item.about + "/"):
-            super()._reject_robots(item, lane, reason)
+            super()._reject_robots(item, lane, reason, origin)
         else:
             self._give_up_robots(item, reason)

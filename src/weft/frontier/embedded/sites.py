@@ -9,8 +9,8 @@ may be millions of sites as well, so what most of them never need is created on 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heappush
 from pathlib import Path
 
 import msgspec
@@ -24,6 +24,9 @@ from weft.frontier.seen import SeenSet
 from weft.records import Purpose
 
 Urgent = tuple[float, int, Item]
+IsBlocked = Callable[[str], bool]  # whether nothing may be asked of an origin now: its breaker is open
+PASSED_OVER = 50  # entries behind an open breaker that are passed over in each queue, before the next queue is tried
+_DEPTHS = 8  # queues that are tried
 SEEN_BYTES = 8  # of a URL in the seen set
 DEPTH_BYTES = 176  # of a KnownDepth, with its entry
 _FEW = 8  # origins of a lane that are found by a linear search
@@ -140,6 +143,7 @@ class Lane:
         "flight",
         "is_ready",
         "key",
+        "look_at",
         "origins",
         "pages",
         "queued",
@@ -160,6 +164,7 @@ class Lane:
         self.is_ready = False  # it is in its crawl's `ready`
         self.served_at = 0.0  # or, where it was empty since, when it began to wait
         self.stalled_at: float | None = None  # asked in vain then: an event must come, or a later time
+        self.look_at = 0.0  # of a lane that has stalled behind open breakers: when to try again
         self.origins: list[str] = []
         self._places: dict[str, int] | None = None  # index of each origin, once there are more than a few
         self.queues: list[DepthQueue] = []  # none of them empty, in the order of their depths
@@ -216,23 +221,40 @@ class Lane:
         heappush(heap, (not_before, -self._sequence if first else self._sequence, item))
         self.queued += 1
 
-    def pop(self, now: float) -> Item | None:
-        """The next item that may run now."""
+    def pop(self, now: float, is_blocked: IsBlocked | None = None) -> Item | None:
+        """The next item that may run now. `is_blocked`: given where an origin of the site has an open breaker."""
         if self.robots or self.urgent or self.sitemaps:
             for heap in self._heaps():
                 if heap[0][0] <= now and not (heap is self.sitemaps and self._is_pages_turn()):
-                    self.queued -= 1
-                    self._had_sitemap = self._had_sitemap or heap is self.sitemaps
-                    return heappop(heap)[2]
+                    item = heappop(heap)[2] if is_blocked is None else _pop_unblocked(heap, now, is_blocked)
+                    if item is not None:
+                        self.queued -= 1
+                        self._had_sitemap = self._had_sitemap or heap is self.sitemaps
+                        return item
             self._had_sitemap = False
-        if not self.queues:
+        at = self._first_queue(is_blocked)
+        if at is None:
             return None
-        queue = self.queues[0]
+        queue = self.queues[at]
         item = self.unpacked(queue.pop(), queue.depth)
         if not queue:
-            del self.queues[0]
+            del self.queues[at]
         self.queued -= 1
         return item
+
+    def _first_queue(self, is_blocked: IsBlocked | None) -> int | None:
+        """The queue whose first entry may run. What is behind an open breaker goes to the end of its queue, a bounded
+        number at a time: the lane is looked at again, so that none hides what is behind it for long."""
+        if is_blocked is None or not self.queues:
+            return 0 if self.queues else None
+        if len(self.origins) == 1:
+            return None if is_blocked(self.origins[0]) else 0
+        for at, queue in enumerate(self.queues[:_DEPTHS]):
+            for _ in range(min(len(queue), PASSED_OVER)):
+                if not is_blocked(self.origins[_place_in(queue.peek())]):
+                    return at
+                queue.push(queue.pop())
+        return None
 
     def _is_pages_turn(self) -> bool:
         """Whether a sitemap must wait: for a page after each sitemap, or while there are pages for all permits."""
@@ -248,7 +270,10 @@ class Lane:
 
     def later(self, now: float) -> float | None:
         """When the first item that must not run yet may; None if there is none."""
-        return min((heap[0][0] for heap in self._heaps() if heap[0][0] > now), default=None)
+        first = min((heap[0][0] for heap in self._heaps() if heap[0][0] > now), default=None)
+        if self.look_at > now and (first is None or self.look_at < first):
+            return self.look_at
+        return first
 
     def may_run(self, now: float) -> bool:
         """Whether it is worth asking: something waits that may run, and not only what was asked for in vain."""
@@ -274,6 +299,28 @@ class Lane:
         self.urgent = self.robots = self.sitemaps = None
         self.queued = 0
 
+    def remove(self, origin: str) -> list[Item]:
+        """Removes everything that waits here of one origin, and returns it."""
+        removed: list[Item] = []
+        for name in ("robots", "urgent", "sitemaps"):
+            heap: list[Urgent] = getattr(self, name) or []
+            removed += [entry[2] for entry in sorted(heap) if origin_of(entry[2].url) == origin]
+            rest = [entry for entry in heap if origin_of(entry[2].url) != origin]
+            heapify(rest)
+            setattr(self, name, rest or None)
+        place = self.place_of(origin) if origin in self.origins else None
+        for queue in self.queues if place is not None else ():
+            texts = list(queue.texts())
+            queue.clear()
+            for text in texts:
+                if _place_in(text) == place:
+                    removed.append(self.unpacked(text, queue.depth))
+                else:
+                    queue.push(text)
+        self.queues = [queue for queue in self.queues if queue]
+        self.queued -= len(removed)
+        return removed
+
     def has_budget(self) -> bool:
         """Whether the domain may have another page of this crawl."""
         cap = self.crawl.limits.max_pages_per_domain
@@ -287,6 +334,31 @@ class Lane:
 
     def _heaps(self) -> list[list[Urgent]]:
         return [heap for heap in (self.robots, self.urgent, self.sitemaps) if heap]
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port of a canonical URL."""
+    return url[: url.index("/", 8)]
+
+
+def _place_in(text: str) -> int:
+    """The number of the origin of a packed entry, in its lane."""
+    return int(text.split(" ", 3)[2].partition(".")[0])
+
+
+def _pop_unblocked(heap: list[Urgent], now: float, is_blocked: IsBlocked) -> Item | None:
+    """Takes the first entry that may run now and is behind no open breaker; a bounded number is looked at."""
+    passed: list[Urgent] = []
+    item = None
+    while heap and heap[0][0] <= now and len(passed) < PASSED_OVER and item is None:
+        entry = heappop(heap)
+        if is_blocked(origin_of(entry[2].url)):
+            passed.append(entry)
+        else:
+            item = entry[2]
+    for entry in passed:
+        heappush(heap, entry)
+    return item
 
 
 class Site:

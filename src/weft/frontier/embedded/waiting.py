@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from itertools import islice
 
-from weft.frontier.contract import Waiting
+from weft.frontier.contract import CAUSES, Waiting
 from weft.frontier.embedded.queues import Queues
 from weft.frontier.embedded.sites import Crawl, Lane, Site
-from weft.frontier.politeness import PolitenessClock
+from weft.frontier.politeness import PolitenessClock, authority_of
 
 SHORT_WAIT_S = 2.0  # is not worth a message
 _SCANNED = 2000  # sites of the crawl, most of which may have nothing queued
@@ -22,7 +22,7 @@ def waiting_of(queues: Queues, crawl: Crawl, now: float) -> Waiting | None:
     if crawl.leased or not crawl.queued:
         return None
     if crawl.paused:
-        return Waiting("paused")
+        return Waiting(CAUSES["paused"])
     first: Waiting | None = None
     queued = ((site, lane) for site, lane in islice(crawl.sites.items(), _SCANNED) if lane.queued and lane.has_budget())
     for site, lane in islice(queued, _COMPARED):
@@ -33,7 +33,7 @@ def waiting_of(queues: Queues, crawl: Crawl, now: float) -> Waiting | None:
             first = one
     at_rest = queues.resting.next_due(crawl.number) if queues.resting.count(crawl.number) else None
     if at_rest is not None and (first is None or at_rest < _end(first)):
-        return Waiting("politeness delay of its sites", at_rest) if at_rest > now + SHORT_WAIT_S else None
+        return Waiting(CAUSES["delay"].format("its sites"), at_rest) if at_rest > now + SHORT_WAIT_S else None
     return first
 
 
@@ -47,32 +47,38 @@ def _waiting_at(site: Site, lane: Lane, now: float) -> Waiting | None:
         since, until = site.held
         is_current = until > now - SHORT_WAIT_S  # it is looked at again when that time has come
         if is_current and max(until, now) > since + SHORT_WAIT_S:
-            return Waiting(f"another crawl on this machine is asking {site.key}", max(until, now))
-    crawl = lane.crawl
+            return Waiting(CAUSES["machine"].format(site.key), max(until, now))
+    if lane.stalled_at is not None and lane.look_at and (blocked := _breaker_of(site.clock, lane, now)) is not None:
+        return blocked if _end(blocked) > now + SHORT_WAIT_S else None
     own, cause = _own_time(lane)
     if own is None:
         return Waiting(cause)
-    due = site.clock.due_for(crawl.section, crawl.trust)
+    due = site.clock.due_for(lane.crawl.section)
     until = max(own, due)
     if until <= now + SHORT_WAIT_S:
         return None
-    return Waiting(cause if own >= due else _clock_cause(site.key, site.clock, lane), until)
+    return Waiting(cause if own >= due else _clock_cause(site.key, site.clock, due), until)
+
+
+def _breaker_of(clock: PolitenessClock, lane: Lane, now: float) -> Waiting | None:
+    """The open breaker that a lane's crawl may pass first."""
+    trust = lane.crawl.trust
+    named = ((breaker.open_until, name) for name, breaker in (clock.breakers or {}).items())
+    is_own = ((until, name) for until, name in named if until > now and name[: name.rfind(" ") + 1] == trust)
+    until, name = min(is_own, default=(0.0, ""))
+    return Waiting(CAUSES["breaker"].format(authority_of(name)), until) if name else None
 
 
 def _own_time(lane: Lane) -> tuple[float | None, str]:
     """When something of the lane may run apart from the politeness clock, and what it waits for until then."""
     at = lane.next_time() if lane.stalled_at is None else lane.later(lane.stalled_at)
     if at is None or (lane.robots and lane.robots[0][0] == at):
-        return at, f"robots.txt of {lane.key}"
-    return at, f"retry of a failed request to {lane.key}"
+        return at, CAUSES["robots"].format(lane.key)
+    return at, CAUSES["retry"].format(lane.key)
 
 
-def _clock_cause(key: str, clock: PolitenessClock, lane: Lane) -> str:
-    crawl = lane.crawl
-    polite = clock.due_for_all(crawl.section, crawl.trust)
-    if clock.due_for(crawl.section, crawl.trust) > polite:
-        return f"circuit breaker of {key}"
-    if clock.due < polite or not clock.extra_s:
-        return f"politeness delay of {key}"
+def _clock_cause(key: str, clock: PolitenessClock, due: float) -> str:
+    if clock.due < due or not clock.extra_s:
+        return CAUSES["delay"].format(key)
     has_named_time = clock.due > clock.last_end + clock.extra_s + 0.001
-    return f"Retry-After of {key}" if has_named_time else f"{key} asked for fewer requests (429 or 503)"
+    return CAUSES["retry-after" if has_named_time else "slow"].format(key)

@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.config import PolitenessSection
 from weft.errors import BadInput
-from weft.frontier.contract import CrawlLimits, CrawlStanding
+from weft.frontier.contract import CAUSES, CrawlLimits, CrawlStanding, Waiting
 from weft.frontier.redis import bloom
 from weft.frontier.redis.client import CrawlFacts, PodClient, section_text
 from weft.frontier.redis.lead import Lead
@@ -152,6 +152,13 @@ class RedisCrawls(PodClient):
         if not is_open:
             raise KeyError(crawl)
         return CrawlStanding(*figures)
+
+    def waits_for(self, crawl: int) -> Waiting | None:
+        """What a crawl waits for that has URLs queued; None while it does not."""
+        cause, about, until = self._call("waiting", [crawl])
+        if not cause:
+            return None
+        return Waiting(CAUSES[cause.decode()].format(about.decode()), self._local(int(until)) if until else None)
 
     def has_work(self, crawl: int) -> bool:
         """Whether something that is queued of a crawl may still be claimed; a look at all its sites."""

@@ -20,11 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft.alive import Alive, silent
 from weft.config import PolitenessSection
-from weft.frontier.contract import (
-    Item,
-    Rejection,
-    Stored,
-)
+from weft.frontier.contract import Item, Rejection, RobotsRecord, Stored
+from weft.frontier.politeness import UNREACHABLE_S
 from weft.frontier.redis.client import NUMBER_MASK, POD_BITS, Limits
 from weft.frontier.redis.connection import asking, check_run
 from weft.frontier.redis.lead import Lead
@@ -303,8 +300,18 @@ class RedisFrontier(RedisLeases):
                 lease.item, lease.url, lease.depth, lease.parent, lease.hops, lease.purpose, lease.about, lease.attempt,
                 lease.offsite,
             )  # fmt: skip
-            rejected.append(Rejection(item, lease.crawl, Reason(fields[10].decode())))
+            reason = Reason(fields[10].decode())
+            if item.purpose is Purpose.ROBOTS:
+                self._give_up_robots(item, reason)
+            else:
+                rejected.append(Rejection(item, lease.crawl, reason))
         return rejected
+
+    def _give_up_robots(self, item: Item, reason: Reason) -> None:
+        """A redirect has led to what was given up: the robots.txt of the origin that it came from cannot be had."""
+        until = self._wall() + UNREACHABLE_S
+        self.robots_known(item.about, RobotsRecord("unreachable", b"", until, f"{reason} at {item.url}"), None)
+        self.ended([item.item])
 
     def ended(self, items: Iterable[int], batch: int = 0) -> None:
         """Ends rejected items whose rows are stored."""

@@ -82,6 +82,12 @@ def _with_length(kind: int, text: str) -> bytes:
     return bytes((kind,)) + len(data).to_bytes(2, "big") + data
 
 
+def unpacked_breakers(data: bytes, key: str) -> dict[str, tuple[int, int]]:
+    """A site's breakers as scripts pack them: by origin, until when each is open (0: closed), and failed probes."""
+    breakers: dict[bytes, list[Any]] = _field(data, 0)[0]
+    return {unpacked(code + b"\0", key)[0]: (one[0], one[1]) for code, one in breakers.items()}
+
+
 def unpacked_item(data: bytes) -> list[Any]:
     """An item as a script packed it: integers, lists, and strings of any bytes, which msgpack decoders refuse."""
     fields: list[Any] = _field(data, 0)[0]
@@ -99,6 +105,14 @@ def _field(data: bytes, at: int) -> tuple[Any, int]:
             field, at = _field(data, at)
             fields.append(field)
         return fields, at
+    if 0x80 <= kind < 0x90 or kind == 0xDE:
+        size = kind & 0x0F if kind != 0xDE else int.from_bytes(data[at : at + 2], "big")
+        at += 2 if kind == 0xDE else 0
+        named: dict[bytes, Any] = {}
+        for _ in range(size):
+            name, at = _field(data, at)
+            named[name], at = _field(data, at)
+        return named, at
     if 0xA0 <= kind < 0xC0:
         size = kind & 0x1F
         return data[at : at + size], at + size

@@ -13,7 +13,7 @@ from msgspec import Struct
 from weft.errors import BadInput
 from weft.frontier.redis.client import POD_BITS
 from weft.frontier.redis.connection import asking, describe
-from weft.frontier.redis.packing import Keys, unpacked, unpacked_item
+from weft.frontier.redis.packing import Keys, unpacked, unpacked_breakers, unpacked_item
 from weft.frontier.view import Entry, SitePace
 
 if TYPE_CHECKING:
@@ -88,11 +88,11 @@ def site_pace(client: Redis, where: str, key: str) -> SitePace:
 
 
 def _pace(client: Any, key: str) -> SitePace:
-    address, rare, took = client.hmget(f"s:{key}", "T", "t", "l")
+    address, rare, took, packed = client.hmget(f"s:{key}", "T", "t", "l", "o")
     if address is not None:  # it shares the clock of its address
         rare, took = client.hmget(f"t:{address.decode()}", "t", "l")
     # As lua/sites.lua writes them; an older version wrote no lag.
-    crawl_delay, extra, _, _, open_until, _, _, lag = [*(rare or b"0:0:0:0:0:0:").split(b":"), b"0"][:8]
+    crawl_delay, extra, _, _, _, _, _, lag = [*(rare or b"0:0:0:0:0:0:").split(b":"), b"0"][:8]
     recent, usual = (took or b"-:0").split(b":")
     server_s, server_us = client.time()
     now = 1_000_000 * server_s + server_us + int(client.hget("n", "offset") or 0)
@@ -102,8 +102,11 @@ def _pace(client: Any, key: str) -> SitePace:
         lag=int(lag) / 1e6,
         recent=0.0 if recent == b"-" else int(recent) / 1e6,
         usual=int(usual) / 1e6,
-        open=int(open_until) > 0,
-        held_wall=time.time() + (int(open_until) - now) / 1e6,
+        breakers={
+            origin: (probes, True, time.time() + (open_until - now) / 1e6)
+            for origin, (open_until, probes) in (unpacked_breakers(packed, key) if packed else {}).items()
+            if open_until
+        },
     )
 
 

@@ -277,7 +277,7 @@ class LaneStatus(BaseModel):
 
 
 class BlockedDomain(BaseModel):
-    """A site that is left alone for a while, because it failed too often."""
+    """A host, with its port, that is left alone for a while, because it failed too often."""
 
     domain: str
     until: datetime

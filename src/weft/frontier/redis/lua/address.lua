@@ -16,18 +16,19 @@ local IN_TRANSIT = 1000000
 local GRACE = 500000 -- how long a free place is kept for the pod that waits longest
 local SOON = 20000 -- the shortest wait, where no time is known
 local IDLE = 60000000
+local LONGEST_SILENCE = 86400000000 -- for which an address is not asked, however long a Retry-After is
 
 local function look(address)
   local v = call('HMGET', 'a:' .. address, 'a', 'u', 'e', 'C', 'x', 'g', 's', 'l', 'w', 'b', 'd', 'p', 'G')
   return { address = address, active = tonumber(v[1]) or 0, due = tonumber(v[2]) or 0, ended = tonumber(v[3]) or 0,
     C = tonumber(v[4]) or 0, x = tonumber(v[5]) or 0, good = tonumber(v[6]) or 0, single = tonumber(v[7]) or 0,
-    long = tonumber(v[8]) or 0, w = v[9] or '', started = tonumber(v[10]) or 0, d = tonumber(v[11]) or 0, open = 0,
+    long = tonumber(v[8]) or 0, w = v[9] or '', started = tonumber(v[10]) or 0, d = tonumber(v[11]) or 0,
     pace = v[12], lag = tonumber(v[13]) or 0 }
 end
 
 -- The asking crawl's politeness; remembers the longest delay, for which the times must be kept.
 local function asker(a, delay, room)
-  local d = { delay = tonumber(delay), places = tonumber(room) }
+  local d = { delay = tonumber(delay), places = tonumber(room), longest = D.longest }
   a.d = math.max(a.d, d.delay)
   return d
 end
@@ -118,7 +119,7 @@ local function finish(a, d, age, ok, slow, retry_after, time)
   if time ~= '' then took(a, d, time) end
   if slow > 0 then
     slow_down(a, d, at, slow, retry_after)
-    if retry_after > D.longest then a.long = at + retry_after end
+    if retry_after > D.longest then a.long = at + math.min(retry_after, LONGEST_SILENCE) end
   elseif ok and a.x > 0 then
     ease(a, d)
   end

@@ -214,7 +214,9 @@ while at <= #ARGV and refused == 0 do
   local kind, site, d = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local s = load(site)
   local l = lane(s, c)
-  local idle = l.q == l.n -- what is urgent may have to wait
+  -- What is urgent may have to wait; so may all that is behind a breaker, and this need not.
+  local idle = l.q == l.n or s.breakers ~= nil
+  if s.breakers then l.is_out = true end
   if l.q == 0 and #s.lanes > 1 then l.w = now end -- before, it did not wait
   if kind == 'p' then
     local amount = tonumber(ARGV[at + 3])

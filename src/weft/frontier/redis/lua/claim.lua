@@ -50,11 +50,90 @@ local function after_head(s, l, d)
   return true
 end
 
-local function popped(entry, k, d)
-  local n = struct.unpack('>I5', entry)
-  if not k.depths then return { n, tonumber(d), 0, 'p', 0, '', sub(entry, 6), '' } end
-  local size = string.byte(entry, 6)
-  return { n, tonumber(d), 0, 'p', 0, '', sub(entry, 7 + size), sub(entry, 7, 6 + size) }
+local function later(s, at)
+  if at and (not s.later or at < s.later) then s.later = at end
+end
+
+-- ── what is behind an open breaker ──────────────────────────────────────────────────────────────────────────────────
+
+local PASSED_OVER, DEPTHS, LOOK_FURTHER = 50, 8, 1000000
+local REJECTED_AT_ONCE = 200
+local probing = {} -- the probes that this script has leased
+
+local function has_open_breaker(s)
+  for _, b in pairs(s.breakers or {}) do
+    if b[1] > 0 then return true end
+  end
+  return false
+end
+
+-- Whether a lease is out whose request has not ended.
+local function is_out(n)
+  if probing[n] then return true end
+  local text = call('HGET', 'lease', n)
+  if not text then return false end
+  local rec = unpack_(text)
+  return rec[5] == 0 and rec[8] == ''
+end
+
+-- Whether nothing may be asked of an origin now: the time of its breaker has not come, or its probe is out.
+local function is_held(s, code)
+  local b = s.breakers[code]
+  if not b or b[1] == 0 then return false end
+  return b[1] > now or (b[4] ~= '' and is_out(b[4]))
+end
+
+-- The first urgent entry that may run now and is behind no open breaker.
+local function urgent_unheld(s, key)
+  for _, m in ipairs(call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, PASSED_OVER)) do
+    if not is_held(s, origin_of(unpack_(sub(m, 7))[7])) then return m end
+  end
+end
+
+-- The first page behind no open breaker. The others go to the end of their queue, a bounded number at a time, so that none
+-- hides what is behind it for long; those that were queued when their origin was given up are rejected.
+local function page_unheld(s, l, k)
+  local depths, is_more = 0, false
+  local rejected, urls = {}, {}
+  local item = nil
+  for d, tail in string.gmatch(l.d, '(%d+)(w?)') do
+    local name = l.c .. ':' .. d .. ':' .. s.site
+    local length = call('LLEN', 'q:' .. name)
+    local passed, amount = 0, 0
+    while not item and amount < length and passed < PASSED_OVER and #rejected < REJECTED_AT_ONCE do
+      local entry = call('LPOP', 'q:' .. name)
+      local one = popped(entry, k, d)
+      local code = origin_of(one[7])
+      local b = s.breakers[code]
+      amount = amount + 1
+      if b and b[1] > 0 and one[1] <= b[5] then
+        rejected[#rejected + 1] = { one, code }
+      elseif is_held(s, code) then
+        passed = passed + 1
+        call('RPUSH', (tail == 'w' and 'w:' or 'q:') .. name, entry)
+      else
+        item = one
+      end
+    end
+    is_more = is_more or amount < length or tail == 'w'
+    depths = depths + 1
+    if tail == 'w' then after_head(s, l, d) end
+    if item or depths >= DEPTHS then break end
+  end
+  for _, one in ipairs(rejected) do
+    if reject_item(s, k, one[1], 'breaker') then urls[one[2]] = (urls[one[2]] or 0) + 1 end
+  end
+  for code, amount in pairs(urls) do happens('breaker', authority(s.site, code), amount) end
+  if #rejected > 0 then
+    l.q = l.q - #rejected
+    queued(k, -#rejected)
+  end
+  if item then
+    l.q = l.q - 1
+  elseif is_more then
+    later(s, #rejected > 0 and now or now + LOOK_FURTHER)
+  end
+  return item
 end
 
 -- Whether a sitemap must wait: for a page after each sitemap, or while there are pages for all permits.
@@ -64,10 +143,16 @@ local function is_pages_turn(s, l, k)
 end
 
 local function pop_any(s, l, k)
+  local has_open = s.breakers and has_open_breaker(s)
   if l.n > 0 then
     for _, kind in ipairs({ 'r:', 'u:', 'm:' }) do
       local key = kind .. l.c .. ':' .. s.site
-      local m = call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, 1)[1]
+      local m = nil
+      if has_open then
+        m = urgent_unheld(s, key)
+      else
+        m = call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, 1)[1]
+      end
       if m and not (kind == 'm:' and is_pages_turn(s, l, k)) then
         call('ZREM', key, m)
         l.n, l.q = l.n - 1, l.q - 1
@@ -77,6 +162,7 @@ local function pop_any(s, l, k)
     end
     call('HDEL', 's:' .. s.site, 'M' .. l.c)
   end
+  if has_open then return l.q > l.n and page_unheld(s, l, k) or nil end
   while l.q > l.n do
     local d, tail = match(l.d, '^(%d+)(w?)')
     if not d then return nil end
@@ -106,10 +192,6 @@ local function pop(s, l, k)
       return item
     end
   end
-end
-
-local function later(s, at)
-  if at and (not s.later or at < s.later) then s.later = at end
 end
 
 -- The robots.txt that an item has to wait for, if it is to be asked for now. `wait`: what the site's RORIGIN says.
@@ -169,6 +251,11 @@ local function take(s, l, k)
     if robots then return robots, '0' end
   end
   if l.n > 0 then later(s, urgent_first(l, s.site, fmt('(%.0f', now), '+inf')) end
+  if l.q > 0 then
+    for _, b in pairs(s.breakers or {}) do
+      if b[1] > now then later(s, b[1]) end
+    end
+  end
 end
 
 -- When a crawl may ask; after a loss of data nobody knows when the last request was.
@@ -229,7 +316,6 @@ local function claim_at(mine, site)
     put(k, s, l, at)
     return
   end
-  if s.probes >= k.D.probes then reject_site(s, 'breaker') end
   local item, version = take(s, l, k)
   if not item then
     save(s)
@@ -248,6 +334,10 @@ local function claim_at(mine, site)
   end
   stamp = stamp + 1
   local n = fmt('%.0f', item[1])
+  local b = s.breakers and s.breakers[origin_of(item[7])]
+  if b and b[1] > 0 then
+    b[4], probing[n], s.has_new_breakers = n, true, true
+  end
   append(records, n, pack({ stamp, owner, s.site, l.c, 0, item, '', '' }))
   append(deadlines, until_, n)
   leases[#leases + 1] = { n, stamp, l.c, s.site, item[2], item[3], item[4], item[5], item[6], item[7], delay, most,

@@ -24,7 +24,8 @@
 --                            shown: it answers, it is slow, it has never answered or not the last time
 --   s:SITE            hash   u not before this, b and e start and end of the last request, a active, t rare state of its
 --                            politeness clock, l how long it takes to answer, c the line it is in, T address of a shared
---                            clock, L lanes;
+--                            clock, L lanes; o its breakers: origin's code -> { open until (0: closed), failed probes,
+--                            items that failed, the probe's item, the last item that was queued when it was given up };
 --                            rORIGIN expiry:version of a robots.txt, RORIGIN it is being fetched (-CRAWL: by that crawl,
 --                            or a time until which nobody asks);
 --                            mCRAWL sitemaps admitted, MCRAWL the last item was a sitemap

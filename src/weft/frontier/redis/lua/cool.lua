@@ -6,30 +6,58 @@
 -- Reply: 1 or 0 for each, whether the lease was valid. A lease that has cooled already is left as it is.
 local valid = {}
 
-local function open_breaker(s, d, at)
-  s.open = at + d.reset
-  s.due = math.max(s.due, s.open)
-  s.failing = ''
+local MOST_BREAKERS = 200 -- of a site
+
+-- The breaker of an origin, made if there is none: of a domain with very many hosts that fail one that is closed, or any,
+-- makes room.
+local function breaker_of(s, code)
+  s.breakers = s.breakers or {}
+  local b = s.breakers[code]
+  if b then return b end
+  local amount, spare = 0, nil
+  for other, one in pairs(s.breakers) do
+    amount = amount + 1
+    if not spare or one[1] == 0 then spare = other end
+  end
+  if amount >= MOST_BREAKERS then s.breakers[spare] = nil end
+  s.breakers[code] = { 0, 0, '', '', 0 }
+  return s.breakers[code]
 end
 
-local function answered(s, d, n, ok, at)
+-- Counts a success or a failure; the rules are those of `Breaker` and `PolitenessClock.answered`. Returns whether a probe has
+-- failed.
+local function answered(s, d, n, code, ok, at)
   if ok then
-    if s.open > 0 then happens('closed', s.site, s.probes) end
-    s.failing, s.open, s.probes = '', 0, 0
+    local b = s.breakers and s.breakers[code]
+    if b then
+      if b[1] > 0 then happens('closed', authority(s.site, code), b[2]) end
+      s.breakers[code], s.has_new_breakers = nil, true
+    end
     if s.x > 0 then ease(s, d) end
-    return
+    return false
   end
-  if s.open > 0 then
-    s.probes = s.probes + 1
-    happens('probed', s.site, s.probes)
-    open_breaker(s, d, at)
-    return
+  local b = breaker_of(s, code)
+  local is_probe = b[1] > 0
+  if is_probe then
+    if b[4] ~= n then return false end -- it was in flight when the breaker opened
+    b[2], b[4] = b[2] + 1, ''
+    happens('probed', authority(s.site, code), b[2])
+  else
+    if not find(',' .. b[3], ',' .. n .. ',', 1, true) then b[3] = b[3] .. n .. ',' end
+    local _, amount = string.gsub(b[3], ',', '')
+    if amount >= d.failures then happens('opened', authority(s.site, code), d.reset) end
+    is_probe = amount >= d.failures
   end
-  if not find(',' .. s.failing, ',' .. n .. ',', 1, true) then s.failing = s.failing .. n .. ',' end
-  local _, amount = string.gsub(s.failing, ',', '')
-  if amount >= d.failures then
-    happens('opened', s.site, d.reset)
-    open_breaker(s, d, at)
+  if is_probe then b[1], b[3] = at + d.reset, '' end
+  s.has_new_breakers = true
+  return b[2] > 0
+end
+
+-- What is queued for an origin is rejected; `b[5]`: of long queues, what was queued until now.
+local function give_up(s, code)
+  s.breakers[code][5] = tonumber(head[4]) or 0
+  for _, l in ipairs(s.lanes) do
+    if not crawl(l.c).ended then reject_origin(s, l, code) end
   end
 end
 
@@ -42,8 +70,8 @@ local function doublings(lag)
   return times
 end
 
--- Returns whether the site's delay has become shorter.
-local function end_request(s, d, n, at, ok, slow, retry_after, time)
+-- Returns whether the site's delay has become shorter, and whether its origin was given up.
+local function end_request(s, d, n, code, at, ok, slow, retry_after, time)
   local extra, lag = s.x, s.lag
   s.active = s.active - 1
   ended(s, at)
@@ -52,15 +80,16 @@ local function end_request(s, d, n, at, ok, slow, retry_after, time)
     slow_down(s, d, at, slow, retry_after)
     if retry_after > d.longest then reject_site(s, 'retry-after') end
   end
-  if ok ~= '' then answered(s, d, n, ok == '1', at) end
+  local has_failed_probe = ok ~= '' and answered(s, d, n, code, ok == '1', at)
   local slower = s.lag == lag and 0 or doublings(s.lag) - doublings(lag)
   if s.x > extra or slower > 0 then
     happens('slowed', s.site, delay_of(s, d))
   elseif s.x < extra or slower < 0 then
     happens('eased', s.site, delay_of(s, d))
   end
-  if s.probes >= d.probes then reject_site(s, 'breaker') end
-  return s.x < extra or s.lag < lag
+  local gives_up = has_failed_probe and s.breakers[code][2] >= d.probes
+  if gives_up then give_up(s, code) end
+  return s.x < extra or s.lag < lag, gives_up
 end
 
 local names = {}
@@ -78,8 +107,9 @@ for i = 3, #ARGV, 8 do
     if rec[5] == 0 then
       local s = load(rec[3])
       rec[5] = 1
-      local is_eased = end_request(s, crawl(rec[4]).D, n, now - tonumber(ARGV[i + 2]), ARGV[i + 3],
+      local is_eased, gives_up = end_request(s, crawl(rec[4]).D, n, origin_of(rec[6][7]), now - tonumber(ARGV[i + 2]), ARGV[i + 3],
         tonumber(ARGV[i + 4]), tonumber(ARGV[i + 5]) or 0, ARGV[i + 6])
+      if gives_up then rec[9] = 1 end
       if s.address == nil and shown(s) ~= s.line then move(s, shown(s)) end
       save_clock(s)
       schedule(s, is_eased or #happened > 0) -- an eased site is due earlier for all

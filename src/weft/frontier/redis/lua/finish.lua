@@ -7,6 +7,25 @@ local valid = {}
 local prep = 'prep:' .. slot .. ':' .. batch
 local stored, over, prepared = {}, {}, {}
 
+-- The probe with which an origin was given up is rejected with what was queued there.
+local function reject_last(s, k, item)
+  leased(k, -1)
+  if item[4] == 'r' then
+    reject_robots(s, k, item, 'breaker')
+    return
+  end
+  if item[4] == 'p' then
+    pages_out(s, k, -1)
+    local is = k.depths and item[8] ~= '' and known(k.c, item[8])
+    if is and is.n == item[1] then
+      know(k.c, item[8], is.n, is.depth, 'q')
+      item[2] = math.min(item[2], is.depth)
+    end
+  end
+  call('RPUSH', 'rejected', pack({ k.c, 'breaker', s.site, item }))
+  happens('breaker', authority(s.site, origin_of(item[7])), 1)
+end
+
 local function again(rec, how, wait)
   if rec[8] ~= '' or (rec[7] ~= '' and how == 'l') then
     returned(rec)
@@ -15,7 +34,15 @@ local function again(rec, how, wait)
   local s = load(rec[3])
   if rec[5] == 0 then s.active = s.active - 1 end
   local retried = how == 'y'
+  if retried and rec[9] then
+    reject_last(s, crawl(rec[4]), rec[6])
+    save(s)
+    schedule(s)
+    return
+  end
   if retried then rec[6][5] = rec[6][5] + 1 end
+  -- A site may name any time in Retry-After; nothing waits longer than the settings allow.
+  wait = math.min(wait, crawl(rec[4]).D.longest + LONGEST)
   give_back(s, rec[4], rec[6], retried and now + wait or 0, not retried)
   save(s)
   schedule(s)

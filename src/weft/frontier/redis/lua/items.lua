@@ -85,7 +85,8 @@ local function fields(key, names)
   return values
 end
 
--- A record of a lease: { stamp, owner, site, crawl, cooled, item, reference, reason }
+-- A record of a lease: { stamp, owner, site, crawl, cooled, item, reference, reason, 1 if it was the last probe of an origin
+-- that was given up }
 local function drop_lease(n)
   call('HDEL', 'lease', n)
   call('ZREM', 'deadline', n)
@@ -109,6 +110,80 @@ local function returned(rec, margin)
     give_back(s, rec[4], rec[6], 0, true)
     save(s)
     schedule(s)
+  end
+end
+
+-- An item as it lies in a queue of a depth.
+local function popped(entry, k, d)
+  local n = struct.unpack('>I5', entry)
+  if not k.depths then return { n, tonumber(d), 0, 'p', 0, '', sub(entry, 6), '' } end
+  local size = string.byte(entry, 6)
+  return { n, tonumber(d), 0, 'p', 0, '', sub(entry, 7 + size), sub(entry, 7, 6 + size) }
+end
+
+-- Rejects a page, or a sitemap, that was taken out of its queue; true if it was no entry that its item had left behind.
+local function reject_item(s, k, item, reason)
+  if is_void(k, item) then return false end
+  call('RPUSH', 'rejected', pack({ k.c, reason, s.site, item }))
+  return true
+end
+
+-- A robots.txt is not asked for. Where a redirect has led to what is given up it cannot be had: whoever stores the rejected
+-- says so, or those who wait for it would be led there again and again.
+local function reject_robots(s, k, item, reason)
+  if item[6] == '' then
+    call('HDEL', 's:' .. s.site, 'R' .. origin_of(item[7]))
+  else
+    call('RPUSH', 'rejected', pack({ k.c, reason, s.site, item }))
+  end
+end
+
+-- Rejects what a lane has of an origin whose breaker has stayed open for too long. A long queue is left to `claim`, which
+-- rejects what was queued until now when it comes to it.
+local REJECTED_AT_ONCE = 2000
+
+local function reject_origin(s, l, code)
+  if l.q == 0 then return end
+  local where, k, urls, left = l.c .. ':' .. s.site, crawl(l.c), 0, l.q
+  for _, kind in ipairs({ 'r:', 'u:', 'm:' }) do
+    for _, m in ipairs(call('ZRANGE', kind .. where, 0, -1)) do
+      local item = unpack_(sub(m, 7))
+      if origin_of(item[7]) == code then
+        call('ZREM', kind .. where, m)
+        left, l.n = left - 1, l.n - 1
+        if item[4] == 'r' then
+          reject_robots(s, k, item, 'breaker')
+        elseif reject_item(s, k, item, 'breaker') then
+          urls = urls + 1
+        end
+      end
+    end
+  end
+  for d, tail in string.gmatch(l.d, '(%d+)(w?)') do
+    local queue = 'q:' .. l.c .. ':' .. d .. ':' .. s.site
+    if tail == '' and call('LLEN', queue) <= REJECTED_AT_ONCE then
+      local all, kept = call('LRANGE', queue, 0, -1), {}
+      for _, entry in ipairs(all) do
+        local item = popped(entry, k, d)
+        if origin_of(item[7]) ~= code then
+          kept[#kept + 1] = entry
+        elseif reject_item(s, k, item, 'breaker') then
+          urls = urls + 1
+        end
+      end
+      if #kept < #all then
+        call('DEL', queue)
+        many('RPUSH', queue, kept)
+        left = left - #all + #kept
+      end
+    end
+  end
+  queued(k, left - l.q)
+  if urls > 0 then happens('breaker', authority(s.site, code), urls) end
+  l.q, s.has_moved = left, true
+  if l.q == 0 then
+    l.d = ''
+    put(k, s, l, nil)
   end
 end
 

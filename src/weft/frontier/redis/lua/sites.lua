@@ -45,7 +45,7 @@ end
 
 local function load(site)
   if sites[site] then return sites[site] end
-  local v = call('HMGET', 's:' .. site, 'u', 'a', 't', 'T', 'L', 'b', 'e', 'l', 'c')
+  local v = call('HMGET', 's:' .. site, 'u', 'a', 't', 'T', 'L', 'b', 'e', 'l', 'c', 'o')
   -- One that an older version has written is in the first line; what is new is unknown.
   local at_line = tonumber(v[9]) or v[5] and FINE or UNKNOWN
   if v[4] then
@@ -58,13 +58,12 @@ local function load(site)
   local s = { site = site, lanes = lanes, fresh = not v[5], address = v[4] or nil, has_moved = false, later = nil,
     due = due, active = active, started = started, ended = ended,
     due_was = due, started_was = started, ended_was = ended,
-    line = at_line, C = 0, x = 0, good = 0, single = 0, open = 0, probes = 0, failing = '', lag = 0, rare = v[3], pace = v[8],
-    pace_was = v[8] }
+    line = at_line, C = 0, x = 0, good = 0, single = 0, lag = 0, rare = v[3], pace = v[8],
+    pace_was = v[8], breakers = v[10] and unpack_(v[10]) or nil, has_new_breakers = false }
   if v[3] then
-    local C, x, g, single, open, probes, failing, lag =
-      match(v[3], '(%d+):(%d+):(%d+):(%d):(%d+):(%d+):([%d,%-]*):?(%d*)')
-    s.C, s.x, s.good, s.single = tonumber(C), tonumber(x), tonumber(g), tonumber(single)
-    s.open, s.probes, s.failing, s.lag = tonumber(open), tonumber(probes), failing, tonumber(lag) or 0
+    -- Between them an older version had the breaker of the whole site.
+    local C, x, g, single, lag = match(v[3], '(%d+):(%d+):(%d+):(%d):%d+:%d+:[%d,%-]*:?(%d*)')
+    s.C, s.x, s.good, s.single, s.lag = tonumber(C), tonumber(x), tonumber(g), tonumber(single), tonumber(lag) or 0
   end
   if v[5] then
     for c, q, n, p, f, k, d, w, out in string.gmatch(v[5], '(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):([%dw.]*):?(%d*)(%-?);') do
@@ -85,10 +84,17 @@ end
 -- the crawl's line.
 local function write(s)
   local rare = nil
-  -- Whoever has a Crawl-delay or an extra delay has one place alone, and probes are those of an open breaker.
-  if s.single > 0 or s.open > 0 or s.failing ~= '' or s.lag > 0 then
-    rare = fmt('%.0f:%.0f:%d:%d:%.0f:%d:%s', s.C, s.x, s.good, s.single, s.open, s.probes, s.failing)
-      .. (s.lag > 0 and fmt(':%.0f', s.lag) or '')
+  -- Whoever has a Crawl-delay or an extra delay has one place alone.
+  if s.single > 0 or s.lag > 0 then
+    rare = fmt('%.0f:%.0f:%d:%d:0:0:', s.C, s.x, s.good, s.single) .. (s.lag > 0 and fmt(':%.0f', s.lag) or '')
+  end
+  if s.has_new_breakers then
+    if s.breakers and next(s.breakers) then
+      call('HSET', 's:' .. s.site, 'o', pack(s.breakers))
+    else
+      call('HDEL', 's:' .. s.site, 'o')
+    end
+    s.has_new_breakers = false
   end
   local home = s.address and ('t:' .. s.address) or ('s:' .. s.site)
   local out, n = { 'a', s.active }, 2
@@ -183,7 +189,7 @@ local function delay_of(s, d)
 end
 
 local function places(s, d)
-  if s.single > 0 or s.open > 0 then return 1 end
+  if s.single > 0 then return 1 end
   return d.places
 end
 
@@ -222,7 +228,8 @@ end
 local function slow_down(s, d, at, slow, retry_after)
   s.good, s.single = 0, slow
   s.x = math.min(SLOWEST, math.max(2 * delay_of(s, d), 1000000))
-  s.due = math.max(s.due, at + retry_after) -- the delay counts from the end anyway
+  -- The delay counts from the end anyway. A longer Retry-After is not waited for: what is queued is rejected.
+  s.due = math.max(s.due, at + math.min(retry_after, d.longest or retry_after))
 end
 
 -- A good answer of a slowed site: its extra delay becomes half after EASE_AFTER of them; a fault passes at once, to a quarter.
@@ -249,6 +256,15 @@ local function origin_of(rest)
   local kind = string.byte(rest, 1)
   if kind < 4 then return sub(rest, 1, 1) end
   return sub(rest, 1, 3 + string.byte(rest, 2) * 256 + string.byte(rest, 3))
+end
+
+-- The host and port of an origin.
+local function authority(site, code)
+  local kind = string.byte(code, 1)
+  if kind < 2 then return site end
+  if kind < 4 then return 'www.' .. site end
+  if kind < 6 then return sub(code, 4) .. site end
+  return match(sub(code, 4), '://(.*)$')
 end
 
 -- When something may run in a lane that has something queued, apart from the politeness clock.
