@@ -1,6 +1,6 @@
 """Locked files that another process may delete: a file that is opened, and locked only then, may be gone in between.
 
-Whoever deletes such a file locks it first, so a lock on a file that its path still names is a lock on a file that stays.
+Whoever deletes such a file locks it first: a lock on a file that its path still names is a lock on a file that stays.
 """
 
 from __future__ import annotations
@@ -30,6 +30,6 @@ def open_locked(path: Path, flags: int, mode: int = 0o600, *, wait: bool = True)
 def is_at(fd: int, path: Path) -> bool:
     """Whether the path still names the open file."""
     try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
+        return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:
         return False

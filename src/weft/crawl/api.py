@@ -39,8 +39,9 @@ def crawl(
 
     `config` is a YAML file of settings. Without a `data_dir` (or several) the crawl lives in a temporary folder and is
     gone at the end. With `resume=True` no seeds are needed, and the pages are those that are stored from now on; what
-    the crawl had before is in its folder (`weft export`). A name that is no setting is refused at once, everything else when the first page is asked for. A
-    crawl that has nothing to show warns with its causes (`weft.errors.NothingStored`).
+    the crawl had before is in its folder (`weft export`). A name that is no setting is refused at once, everything else
+    when the first page is asked for. A crawl that has nothing to show warns with its causes
+    (`weft.errors.NothingStored`).
     """
     own, given = own_names(keys()), dict[str, Any](settings)
     if unknown := [f"no setting {name!r}{answer(name, own, str)}" for name in given if name not in own]:
