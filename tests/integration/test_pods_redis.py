@@ -324,6 +324,7 @@ def test_databases_that_are_emptied_are_filled_again_from_what_is_stored(tmp_pat
         stored = [row.url for row in crawler.pages()]
         clients[0].flushall()
         clients[0].hset("n", mapping={"ops": 7, "last": 1})
+        clients[0].hset("slots", "pod0-parser0", 99)
         clients[0].set("owner", "a node")
         clients[0].hset("meta", "seeded", "1")
         assert crawler.run(resume=True) == 0, crawler.said

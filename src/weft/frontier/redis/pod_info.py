@@ -30,10 +30,11 @@ SCHEMA = 2
 SCHEMA_KEY = "schema_version"
 INFO_KEY = "pod:info"
 CLAIM_KEY, CLAIM_FIELD = "n", "id"
-# What the processes of a running crawl may write into its database after that was emptied, before they notice.
+# What the processes of a running crawl may write into its database after that was emptied, before they notice; an
+# earlier version of Weft did not notice at all, and left `n` and `slots`.
 _LEFTOVERS = {
     b"n": b"hash", b"meta": b"hash", b"owner": b"string", b"decider": b"string", b"crew": b"set", b"settling": b"set",
-    b"outboxes": b"hash", b"told": b"list", b"state": b"hash",
+    b"outboxes": b"hash", b"told": b"list", b"state": b"hash", b"slots": b"hash", b"senders": b"hash",
 }  # fmt: skip
 _LEFTOVERS_OF_CRAWLS = {b"c": b"hash", b"permits": b"hash", b"scope": b"set"}
 _MOST_LEFTOVERS = 100
