@@ -436,15 +436,19 @@ class PodClient:
 
     def _prefix(self) -> Sequence[Argument]:
         self._sent_at = self.now()
-        claim = f"@{self._claim}" if self._claim else ""
-        return ("" if self._server_clock is None else int(self._server_clock() * 1e6), self._section_text + claim)
+        return ("" if self._server_clock is None else int(self._server_clock() * 1e6), self._section_text)
 
     def _read_claim(self) -> None:
         if self._identity is not None:
             try:
-                self._claim = claim_of(self._client, self._where, self._identity)
+                self._use_claim(claim_of(self._client, self._where, self._identity))
             except BadInput as error:
                 raise ServerAway(str(error)) from None  # whoever runs the pod reports it, and may repair it
+
+    def _use_claim(self, claim: str) -> None:
+        """From now on scripts work on this claim of the database alone: they read it behind the politeness section."""
+        self._claim = claim
+        self._section_text = f"{section_text(self._section)}@{claim}"
 
     def _local(self, moment: int) -> float:
         """A time of the server in this process's clock, or slightly earlier: the call left before the reply's time."""

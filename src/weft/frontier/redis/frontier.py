@@ -408,7 +408,7 @@ class RedisFrontier(RedisLeases):
                 self._on_emptied()
             if self._claim not in ("", claim):
                 self._on_emptied()
-            self._claim = claim
+            self._use_claim(claim)
 
     def _on_emptied(self) -> NoReturn:
         """A process that has worked must be restarted, as after any loss; another waits for a new claim."""
