@@ -37,7 +37,7 @@ from weft.frontier.redis.connection import (
     inspect,
     refuse_shared,
 )
-from weft.frontier.redis.pod_info import PodIdentity, forget, take
+from weft.frontier.redis.pod_info import PodIdentity, claim_of, forget, take
 from weft.supervise.redis_server import RedisServer, ping
 from weft.testing.tls import CA_FILE, CERTS
 
@@ -303,6 +303,30 @@ def test_a_foreign_database_is_refused_and_left_as_it_is(start_server: StartServ
         assert client.keys() == [name.encode()]
 
 
+def test_what_a_pods_own_processes_leave_in_an_emptied_database_is_not_foreign(start_server: StartServer) -> None:
+    client: Any = connect(start_server().url)
+    client.hset("n", mapping={"ops": 2, "last": 5})
+    client.set("owner", "node@host:/data", px=30_000)
+    client.hset("meta", "end", "done")
+    client.hset("c:1", "max", 10)
+    with pytest.raises(BadInput, match="holds 4 keys that are not a crawl's"):
+        take(client, "here", IDENTITY)
+    for name, value in (("shop:basket", "1"), ("crawls", "1"), ("q:1:0:site", "1"), ("c:x", "1"), ("crew", "1")):
+        client.set(name, value)
+        with pytest.raises(BadInput, match="was emptied, and holds 5 keys that are not this crawl's"):
+            take(client, "here", IDENTITY, was_ours=True)
+        client.delete(name)
+    assert client.dbsize() == 4
+    assert take(client, "here", IDENTITY, was_ours=True)
+    assert sorted(client.keys()) == [b"n", b"pod:info", b"schema_version"]
+    assert client.hkeys("n") == [b"id"], "nothing that was left is believed"
+    claim = client.hget("n", "id")
+    assert not take(client, "here", IDENTITY, was_ours=True)
+    assert claim_of(client, "here", IDENTITY) == claim.decode()
+    client.hdel("n", "id")
+    assert claim_of(client, "here", IDENTITY) == client.hget("n", "id").decode() != claim.decode()
+
+
 def test_processes_that_take_one_database_at_once_agree(start_server: StartServer) -> None:
     server = start_server()
     made: list[bool] = []
@@ -376,7 +400,7 @@ def test_a_command_is_never_sent_twice(start_server: StartServer) -> None:
         (redis.ResponseError("BUSY Redis is busy running a script"), Trouble.AWAY),
         (redis.ResponseError("OOM command not allowed"), Trouble.FULL),
         (redis.ResponseError("MISCONF Errors writing to the AOF file: No space left on device"), Trouble.FULL),
-        (redis.AuthenticationError("WRONGPASS"), Trouble.FATAL),
+        (redis.AuthenticationError("WRONGPASS"), Trouble.AWAY),
         (redis.ResponseError("ERR Error running script"), Trouble.FATAL),
         (redis.ResponseError("WRONGTYPE Operation against a key"), Trouble.FATAL),
         (redis.InvalidResponse("Protocol Error"), Trouble.FATAL),

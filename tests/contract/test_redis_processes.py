@@ -13,12 +13,13 @@ from server_kills import Past, kill_written
 from weft import urls
 from weft.config import PolitenessSection
 from weft.engine.loop.cookies import CookieShare
-from weft.errors import Busy, ServerAway
+from weft.errors import BadInput, Busy, ServerAway
 from weft.fetch.cookies import CookieJar
 from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord
 from weft.frontier.redis.client import PodClient
-from weft.frontier.redis.connection import connect
+from weft.frontier.redis.connection import Emptied, connect
 from weft.frontier.redis.frontier import DataLost, RedisFrontier
+from weft.frontier.redis.pod_info import PodIdentity, take
 from weft.frontier.redis.view import waiting
 from weft.frontier.requests import Finish, Start, read_events
 from weft.frontier.view import FrontierView
@@ -40,12 +41,20 @@ class Pod:
         self.incarnations: dict[str, int] = {}
         self.limits = CrawlLimits()
 
-    def process(self, slot: str, pod: int = 0, folder: Path | None = None, **settings: Any) -> RedisFrontier:
+    def process(
+        self,
+        slot: str,
+        pod: int = 0,
+        folder: Path | None = None,
+        identity: PodIdentity | None = None,
+        **settings: Any,
+    ) -> RedisFrontier:
         self.incarnations[slot] = self.incarnations.get(slot, 0) + 1
         section = PolitenessSection(**({"delay_s": 10.0, "places": 1} | settings))
         frontier = RedisFrontier(
             connect(self.server.url), folder or self.folder, section, slot=slot, incarnation=self.incarnations[slot],
             pod=pod, clock=lambda: self.time, wall=lambda: self.time, server_clock=lambda: self.time, idle_s=0.0,
+            identity=identity,
         )  # fmt: skip
         assert frontier.open_crawl("test", self.limits) == 1
         return frontier
@@ -244,6 +253,82 @@ def test_nothing_deferred_reaches_a_server_that_has_lost_data(pod: Pod, tmp_path
     assert again.acknowledged == 0
     again.recover([lease.item], batch=7)
     assert again.lost_ends == [lease.item]
+
+
+OURS = PodIdentity("crawl0000001", 0, 1)
+
+
+@pytest.mark.parametrize("then", ["nothing", "claimed again", "claimed by another crawl", "its counters are deleted"])
+def test_a_process_changes_nothing_in_a_database_that_was_emptied(pod: Pod, then: str) -> None:
+    take(pod.client, "here", OURS)
+    worker, watcher = pod.process("pod0-fetcher0", identity=OURS), pod.process("pod0-orchestrator", identity=OURS)
+    section = PolitenessSection(delay_s=10.0, places=1)
+    other = PodClient(connect(pod.server.url), section, pod=0, pods=1, identity=OURS)
+    assert other.find_crawl("test") == 1
+    worker.recover()
+    admit(worker, "a", pages=3)
+    (lease,) = worker.claim(worker.owner, 1)
+    pod.client.delete("n") if then == "its counters are deleted" else pod.client.flushall()
+    if "claimed" in then:
+        assert take(pod.client, "here", OURS if then == "claimed again" else PodIdentity("another", 0, 1))
+    before = content(pod)
+    for _ in range(2):
+        with pytest.raises(DataLost, match="was emptied"):
+            worker.finish([Outcome(lease, End.PAGE)], batch=1)
+        with pytest.raises((Emptied, BadInput)):
+            watcher.hold_pod("node", 30.0)
+        with pytest.raises(Emptied):
+            other.deliver(1, "pod1-fetcher0", 1, [Found("http://b/", 0)])
+    for one in (worker, watcher):
+        one.close()
+    assert content(pod) == before
+    if then == "claimed by another crawl":
+        with pytest.raises(BadInput, match=r"holds another crawl \(another, "):
+            pod.process("pod0-fetcher0", identity=OURS)
+        with pytest.raises(ServerAway, match="holds another crawl"):
+            other.find_crawl("test")
+    elif then == "nothing":
+        with pytest.raises(
+            Emptied, match="was emptied while the crawl used it; it is filled again from what is stored"
+        ):
+            pod.process("pod0-fetcher0", identity=OURS)
+    assert content(pod) == before
+    if then == "its counters are deleted":
+        assert take(pod.client, "here", OURS, was_ours=True), "what is left fits together no longer"
+        assert pod.client.dbsize() == 3
+
+
+def test_a_pod_whose_database_was_emptied_knows_what_is_stored_once_all_have_reported(pod: Pod) -> None:
+    take(pod.client, "here", OURS)
+    first = pod.process("pod0-fetcher0", identity=OURS)
+    first.crew(["pod0-fetcher0", "pod0-parser0"])
+    first.recover()
+    admit(first, "a", pages=2)
+    (lease,) = first.claim(first.owner, 1)
+    first.finish([Outcome(lease, End.PAGE)], batch=1)
+    first.commit()
+    pod.client.flushall()
+    with pytest.raises(DataLost):
+        first.stats()
+    first.close()
+    assert take(pod.client, "here", OURS, was_ours=True)
+    lead = pod.process("pod0-orchestrator", identity=OURS)
+    lead.crew(["pod0-fetcher0", "pod0-parser0"])
+    fetcher = pod.process("pod0-fetcher0", identity=OURS)
+    fetcher.recover([lease.item], batch=1)
+    assert fetcher.lost_ends == [lease.item]
+    fetcher.restore_stored(1, [(lease.url, 0, lease.item)])
+    admit(fetcher, "a", pages=2)
+    pod.advance(20)
+    assert not fetcher.settled() and fetcher.claim(fetcher.owner, 9) == [], "the parser may have stored pages as well"
+    pod.process("pod0-parser0", identity=OURS).recover()
+    assert fetcher.settled()
+    (again,) = fetcher.claim(fetcher.owner, 9)
+    assert again.url != lease.url and again.item > lease.item + 1_000_000
+
+
+def content(pod: Pod) -> dict[bytes, bytes]:
+    return {name: pod.client.dump(name) for name in pod.client.scan_iter()}
 
 
 def test_one_that_has_recovered_and_hears_of_a_loss_sends_nothing_more(pod: Pod) -> None:

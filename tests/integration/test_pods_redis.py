@@ -41,6 +41,7 @@ from recoveries import ParserWatch, recoveries
 from server_kills import kill_written
 
 from weft import urls
+from weft.frontier.redis.connection import connect
 from weft.supervise import process
 from weft.testing.judge import judge
 from weft.testing.web import synthetic_web
@@ -305,6 +306,58 @@ def test_links_of_pages_whose_ends_a_server_has_lost_are_read_again(tmp_path: Pa
         assert "their links are read again" in logs
         verdict = web.judge(delay_s=DELAY_S)
         assert (verdict.missing, verdict.robots, verdict.delay, verdict.overlap) == ([], [], [], []), verdict
+
+
+def test_databases_that_are_emptied_are_filled_again_from_what_is_stored(tmp_path: Path, start_server: Any) -> None:
+    """One while the crawl runs; the other while it does not, with keys that its processes wrote before they ended."""
+    servers = [start_server(), start_server()]
+    clients: list[Any] = [connect(server.url) for server in servers]
+    pods = [flag for server in servers for flag in ("--pods", server.url)]
+    with synthetic_web(**CALM | {"pages": 50}) as web:
+        crawler = Crawler(web.seeds, tmp_path, *pods, "--fetchers-per-pod", 1, "--parsers-per-pod", 1, delay_s=DELAY_S)
+        with crawler.running() as running:
+            crawler.pages_at_least(20, 60)
+            clients[1].flushall()
+            until(lambda: clients[1].hget("meta", "seeded"), 30, "the second pod's seeds")
+            crawler.pages_at_least(len(crawler.pages()) + 10, 60)
+            kill_now(running)
+        stored = [row.url for row in crawler.pages()]
+        clients[0].flushall()
+        clients[0].hset("n", mapping={"ops": 7, "last": 1})
+        clients[0].hset("slots", "pod0-parser0", 99)
+        clients[0].set("owner", "a node")
+        clients[0].hset("meta", "seeded", "1")
+        assert crawler.run(resume=True) == 0, crawler.said
+        assert "pod 0: " in crawler.said and "was emptied; it is filled again from what is stored" in crawler.said
+        verdict = web.judge(delay_s=DELAY_S)
+        assert (verdict.missing, verdict.robots, verdict.delay, verdict.overlap) == ([], [], [], []), verdict
+        pages = [row.url for row in crawler.pages()]
+        assert len(pages) == len({*pages}) and {*stored} < {*pages}, "what was stored is there, once"
+    logs = "".join(path.read_text() for path in (crawler.data_dir / "logs").rglob("*.log"))
+    assert "a pod's database was emptied: it is filled again from what is stored" in logs
+
+
+def test_a_password_that_is_changed_pauses_the_pod_until_it_is_accepted_again(
+    tmp_path: Path, start_server: Any
+) -> None:
+    server = start_server()
+    with synthetic_web(**CALM | {"hosts": 4, "pages": 15}) as web:
+        crawler = Crawler(web.seeds, tmp_path, "--pods", server.url, *ONE_EACH, delay_s=DELAY_S)
+        with crawler.running() as running:
+            crawler.pages_at_least(5, 60)
+            client: Any = connect(server.url)
+            client.config_set("requirepass", "changed")
+            client.client_kill_filter(_type="normal", skipme=True)
+            until(lambda: "refuses the password" in crawler.status()["note"], 30, "the reason of the pause")
+            assert crawler.status()["state"] == "paused"
+            client.config_set("requirepass", "")
+            assert running.wait(patience(90)) == 0, crawler.said
+        verdict = web.judge(delay_s=DELAY_S)
+        assert (verdict.missing, verdict.robots, verdict.delay, verdict.overlap) == ([], [], [], []), verdict
+        pages = [row.url for row in crawler.pages()]
+        assert len(pages) == len({*pages})
+    logs = "".join(path.read_text() for path in (crawler.data_dir / "logs").rglob("*.log"))
+    assert "Traceback" not in logs and "refuses the password" in logs
 
 
 def test_explain_asks_the_pods_what_is_queued(tmp_path: Path, start_server: Any) -> None:

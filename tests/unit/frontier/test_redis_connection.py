@@ -112,6 +112,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (wrong.ReadOnlyError("x"), "is a read-only replica"),
         (wrong.AuthenticationError("x"), "refuses the password"),
         (wrong.ResponseError("WRONGPASS invalid"), "refuses the password"),
+        (wrong.NoPermissionError("NOPERM this user has no permissions"), "forbids this user a command or a key"),
         (wrong.ResponseError("first line\nsecond"), "ResponseError: first line"),
         (wrong.ResponseError(""), "ResponseError: no message"),
     ],
@@ -126,7 +127,8 @@ def test_a_trouble_is_reported_in_a_few_words(error: Exception, said: str) -> No
     [
         (wrong.OutOfMemoryError("x"), Trouble.FULL),
         (wrong.AuthorizationError("x"), Trouble.FATAL),
-        (wrong.ConnectionError("NOAUTH Authentication required."), Trouble.FATAL),
+        (wrong.ConnectionError("NOAUTH Authentication required."), Trouble.AWAY),
+        (wrong.NoPermissionError("NOPERM this user has no permissions"), Trouble.AWAY),
         (wrong.ClusterDownError("x"), Trouble.AWAY),
         (wrong.ResponseError("max number of clients reached"), Trouble.AWAY),
         (OSError("x"), Trouble.AWAY),

@@ -7,6 +7,10 @@ twice, and says in pod 0 when the crawl is over; all nodes read it there. A serv
 wait, and nothing else: once the crawl runs, no pod's answer is waited for longer than PATIENCE_S, or one that hangs
 would keep the dead of the others from being replaced.
 
+A database that is emptied while the crawl runs is claimed again here. Until then the pod's processes wait; then they
+report what their stores have, and the links of stored pages are read again, as after any loss. Other pods' processes
+do that too: the links that they had sent are lost.
+
     meta   hash   `end`: why the crawl is over, in pod 0; `begun`: the pod has its seeds and revisits, or of large seed
                   files the first; `seeded`: it has all
 """
@@ -14,7 +18,7 @@ would keep the dead of the others from being replaced.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,10 +36,10 @@ from weft.engine.loop.suspects import take_suspect
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.frontier.contract import FrontierStats
 from weft.frontier.redis.client import PodClient
-from weft.frontier.redis.connection import address, connect, hurry, inspect
+from weft.frontier.redis.connection import Emptied, address, connect, hurry, inspect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.metrics import RedisMetrics
-from weft.frontier.redis.pod_info import PodIdentity, bind, is_taken, unbind
+from weft.frontier.redis.pod_info import PodIdentity, bind, is_taken, take, unbind
 from weft.frontier.redis.shared import runner, settle, used_permits
 from weft.telemetry import Log
 
@@ -76,6 +80,9 @@ class RedisPods:
         self._away_until: dict[int, float] = {}
         self._renew_at = self._judge_at = 0.0
         self._first: tuple[Stop, list[object]] | None = None
+        self._shared: Shared | None = None
+        self._emptied: set[int] = set()  # pods whose databases were found emptied, and are to be claimed again
+        self._reopening: set[int] = set()  # pods whose frontiers are closed, and not opened again yet
 
     # ── opening and closing ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -85,15 +92,24 @@ class RedisPods:
         `shared` is what must be the same on all nodes, where there are others.
         """
         self._servers.start()
+        self._shared = shared
         try:
-            servers = dict(enumerate(self.urls))
-            take_pods(self._crawl_id, servers, self._settings, here=self._here, node=self._node, complain=complain)
+            servers, has_run = dict(enumerate(self.urls)), [pod for pod in self._here if self._has_run(pod)]
+            empty = take_pods(
+                self._crawl_id, servers, self._settings, here=self._here, node=self._node, has_run=has_run,
+                complain=complain,
+            )  # fmt: skip
+            emptied = [pod for pod in has_run if empty[pod]]
+            for pod in emptied:
+                complain(f"pod {pod}: {self._where(pod)}: was emptied; it is filled again from what is stored")
             for pod in self._here:
                 self._hold(pod)
             if shared is not None:
                 self._settle(shared)
             for pod in self._here:
                 self._open(pod)
+            if emptied:
+                self._report_again(but=emptied)
             self._share_permits()
         except BaseException:
             self._unbind()
@@ -120,16 +136,25 @@ class RedisPods:
         self._frontiers.clear()
         self._servers.stop()
 
+    def _where(self, pod: int) -> str:
+        return address(self.urls[pod], self._settings.db)
+
+    def _identity(self, pod: int) -> PodIdentity:
+        return PodIdentity(self._crawl_id, pod, len(self.urls), self._node if pod in self._here else "")
+
+    def _has_run(self, pod: int) -> bool:
+        """Whether a process of this node has used the pod's database before."""
+        return any((self._folder.of_pod(pod) / "marks").glob("*"))
+
     def _hold(self, pod: int) -> None:
         """Makes a pod this node's; nobody else may start it, or start the crawl over, from now on."""
-        connection, where = connect(self.urls[pod], self._settings), address(self.urls[pod], self._settings.db)
-        identity = PodIdentity(self._crawl_id, pod, len(self.urls), self._node)
+        connection, where, identity = connect(self.urls[pod], self._settings), self._where(pod), self._identity(pod)
         if bind(connection, where, identity):
             self._bound.append(pod)
         frontier = RedisFrontier(
             connection, self._folder.of_pod(pod), self._config.politeness,
             slot=f"pod{pod}-orchestrator", incarnation=int(time.time() * 1000), pod=pod, pods=len(self.urls),
-            where=where, bloom_filter=bloom_of(self._config),
+            where=where, bloom_filter=bloom_of(self._config), identity=identity,
         )  # fmt: skip
         self._frontiers[pod], self._connections[pod] = frontier, connection
         frontier.hold_pod(self._node, HOLD_S)
@@ -239,6 +264,8 @@ class RedisPods:
         waiting, self._buried = self._buried, []
         for grave in waiting:
             self._bury(*grave)
+        while self._emptied and self._fill_again(self._emptied.pop()):
+            pass
         if time.monotonic() < self._renew_at:
             return
         self._renew_at = time.monotonic() + RENEW_EVERY_S
@@ -253,6 +280,44 @@ class RedisPods:
             self._unrun = unrun
             if unrun:
                 log.warning("no node runs these pods: the crawl ends when they are crawled, too", pods=unrun)
+
+    def _fill_again(self, pod: int) -> bool:
+        """Claims a database again that was emptied; BadInput where another crawl, or a stranger's keys, are in it now.
+
+        False: it must be tried again. What other pods have sent is lost with it: their processes are restarted, too,
+        and read the links again.
+        """
+        try:
+            if take(self._connections[pod], self._where(pod), self._identity(pod), was_ours=True):
+                log.error("a pod's database was emptied: it is filled again from what is stored", pod=pod)
+            self._open_again(pod)
+            if pod == 0 and self._shared is not None:
+                self._settle(self._shared)
+            self._report_again(but=[pod])
+            self._share_permits()
+        except ABSENT as why:
+            log.warning("a pod's database cannot be filled again yet", pod=pod, why=why)
+            self._emptied.add(pod)
+            return False
+        return True
+
+    def _report_again(self, but: Sequence[int]) -> None:
+        """Has the processes of this node's other pods read again what their stored pages link to."""
+        for pod in self._here:
+            if pod not in but:
+                if pod not in self._reopening:
+                    self._frontiers[pod].report_again()
+                self._open_again(pod)
+
+    def _open_again(self, pod: int) -> None:
+        """May be repeated: until it succeeds, the earlier frontier is refused by the server."""
+        if pod not in self._reopening:
+            self._reopening.add(pod)
+            self._frontiers[pod].close()
+            self._connections[pod].close()
+        self._hold(pod)
+        self._open(pod)
+        self._reopening.discard(pod)
 
     def died(self, process: Process) -> None:
         """A process of a pod has died: what it held goes back at once."""
@@ -276,6 +341,12 @@ class RedisPods:
             raise ServerAway(f"pod {pod} did not answer just now")
         try:
             yield
+        except Emptied:
+            if pod in self._here:
+                self._emptied.add(pod)
+            else:
+                self._clients.pop(pod, None)  # whoever runs it claims it again
+            raise
         except ABSENT:
             self._away_until[pod] = time.monotonic() + AWAY_S
             raise
@@ -336,7 +407,7 @@ class RedisPods:
             hurry(connection, PATIENCE_S)
             client = PodClient(
                 connection, self._config.politeness, pod=pod, pods=len(self.urls),
-                where=address(self.urls[pod], self._settings.db),
+                where=self._where(pod), identity=self._identity(pod),
             )  # fmt: skip
             client.find_crawl(CRAWL)
             self._clients[pod] = client

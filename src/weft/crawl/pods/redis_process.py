@@ -25,6 +25,7 @@ from weft.engine.recovery import read_lost
 from weft.errors import ServerAway, ServerFull
 from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.connection import address, asking, connect, peers
+from weft.frontier.redis.pod_info import PodIdentity
 from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
 from weft.telemetry import Peer
 
@@ -109,8 +110,9 @@ def other_pod(order: ProcessOrder, folder: CrawlFolder, pod: int) -> OtherPod:
     )
     url = order.servers[pod]
     client = PodClient(
-        connect(url, settings), order.config.politeness, pod=pod, pods=order.pods, where=address(url, settings.db)
-    )
+        connect(url, settings), order.config.politeness, pod=pod, pods=order.pods, where=address(url, settings.db),
+        identity=PodIdentity(order.crawl_id, pod, order.pods),
+    )  # fmt: skip
     shelf = folder.of_pod(pod) / "robots.db" if pod in order.config.pods.here else None
     return OtherPod(pod, client, shelf, CRAWL)
 
@@ -131,6 +133,7 @@ def open_frontier(
                 connection, home, config.politeness, slot=order.slot.name, incarnation=order.incarnation,
                 revision=revision, pod=order.pod, pods=order.pods, where=where, bloom_filter=bloom_of(config),
                 others=others, outbox=home / "outbox" / f"{order.slot.name}.db", alive=work,
+                identity=PodIdentity(order.crawl_id, order.pod, order.pods),
             )  # fmt: skip
             if order.slot.role == "fetcher" and order.index == 0:
                 for left in _outboxes_left(order, home / "outbox"):

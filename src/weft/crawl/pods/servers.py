@@ -64,11 +64,13 @@ def take_pods(
     *,
     here: Collection[int],
     node: str = "",
+    has_run: Collection[int] = (),
     complain: Callable[[str], None] = lambda _: None,
 ) -> dict[int, bool]:
     """Makes every pod's database this crawl's; by pod, whether it was empty. Raises what is wrong with the first.
 
-    `here` are the pods of this node: they must be there, and no other node's. One of another node's that is away is
+    `here` are the pods of this node: they must be there, and no other node's; `has_run` are those that it has run, so
+    that a database without an identity is one that was emptied. One of another node's that is away is
     complained of alone: links for it will wait.
     """
     clients = {pod: connect(url, settings) for pod, url in urls.items()}
@@ -89,8 +91,10 @@ def take_pods(
                 complain(warning)
         identities = {pod: PodIdentity(crawl_id, pod, len(urls), node if pod in here else "") for pod in facts}
         for pod, one in facts.items():
-            is_taken(clients[pod], one.address, identities[pod])
-        return {pod: take(clients[pod], one.address, identities[pod]) for pod, one in facts.items()}
+            is_taken(clients[pod], one.address, identities[pod], was_ours=pod in has_run)
+        return {
+            pod: take(clients[pod], one.address, identities[pod], was_ours=pod in has_run) for pod, one in facts.items()
+        }
     finally:
         for client in clients.values():
             client.close()

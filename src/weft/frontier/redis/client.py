@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Struct
 from xxhash import xxh3_64_intdigest
 
 from weft import urls
 from weft.config import PolitenessSection, checks_pod_assignment
-from weft.errors import Busy, ServerAway, ServerFull
+from weft.errors import BadInput, Busy, ServerAway, ServerFull
 from weft.frontier.contract import Admission, CrawlLimits, FrontierStats, PageLinks
 from weft.frontier.politeness import log_change
-from weft.frontier.redis.connection import Restarted, asking
+from weft.frontier.redis.connection import Emptied, Restarted, asking
 from weft.frontier.redis.known import KnownUrls
 from weft.frontier.redis.outbox import Arrived, Behind
 from weft.frontier.redis.packing import Keys, parent_code
+from weft.frontier.redis.pod_info import PodIdentity, claim_of
 from weft.frontier.redis.scripts import Argument, Scripts
 from weft.frontier.seen import seen_key
 from weft.records import Found, Purpose
@@ -104,9 +105,11 @@ class PodClient:
         pods: int,
         where: str = "redis",
         limits: Limits | None = None,
+        identity: PodIdentity | None = None,
         clock: Callable[[], float] = time.monotonic,
         server_clock: Callable[[], float] | None = None,
     ) -> None:
+        """`identity`: which database it must be, from `find_crawl` on; None: it is not checked."""
         self._client = connection
         self._section = section
         self._pod, self._pods = pod, pods
@@ -117,14 +120,17 @@ class PodClient:
         self._server_now = 0  # the server's time in the last reply, in microseconds
         self._sent_at = 0.0  # this process's time when that call was sent
         self._section_text = section_text(section)
+        self._identity = identity
+        self._claim = ""  # the id of the database's claim; empty: not checked
         self._losses: int | None = None  # how often the server's data was found incomplete
         self._crawls: dict[int, CrawlFacts] = {}
         self._keys = Keys(section.key_scope)
-        self._scripts = Scripts(connection, where, self._prefix, self._on_reply, self._on_restart)
+        self._scripts = Scripts(connection, where, self._prefix, self._on_reply, self._on_restart, self._on_emptied)
         self._checks_assignment = checks_pod_assignment() and pods > 1  # debug: each URL must belong to this pod
 
     def find_crawl(self, name: str) -> int:
         """The number of a crawl that the pod's own processes have opened."""
+        self._read_claim()
         number: Any = self._ask("HGET", "crawls", name)
         if number is None:
             raise NotOpened(f"{self._where}: pod {self._pod} has not been opened yet")
@@ -432,6 +438,18 @@ class PodClient:
         self._sent_at = self.now()
         return ("" if self._server_clock is None else int(self._server_clock() * 1e6), self._section_text)
 
+    def _read_claim(self) -> None:
+        if self._identity is not None:
+            try:
+                self._use_claim(claim_of(self._client, self._where, self._identity))
+            except BadInput as error:
+                raise ServerAway(str(error)) from None  # whoever runs the pod reports it, and may repair it
+
+    def _use_claim(self, claim: str) -> None:
+        """From now on scripts work on this claim of the database alone: they read it behind the politeness section."""
+        self._claim = claim
+        self._section_text = f"{section_text(self._section)}@{claim}"
+
     def _local(self, moment: int) -> float:
         """A time of the server in this process's clock, or slightly earlier: the call left before the reply's time."""
         return self._sent_at + (moment - self._server_now) / 1e6
@@ -448,6 +466,10 @@ class PodClient:
     def _on_restart(self) -> None:
         """Called when the server lacks a script: it may have been restarted."""
         raise ServerAway(f"{self._where}: pod {self._pod} is being opened again")
+
+    def _on_emptied(self) -> NoReturn:
+        """Called when the database is not the one that was opened; nothing was changed there."""
+        raise Emptied(self._where)
 
     def _on_reply(self, reply: list[Any]) -> None:
         self._server_now = int(reply[0])

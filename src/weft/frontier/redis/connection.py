@@ -88,10 +88,17 @@ class Restarted(ServerAway):
     """The server is not the one that it was, and may have lost data: nothing was sent."""
 
 
+class Emptied(ServerAway):
+    """The database is not the one that was opened: it was emptied, or claimed again since. Nothing was changed."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"{where}: was emptied while the crawl used it; it is filled again from what is stored")
+
+
 class Trouble(enum.Enum):
     """What to do about an exception of the client library."""
 
-    AWAY = "away"  # the pod pauses and tries again
+    AWAY = "away"  # the pod pauses and tries again; so it does after a change of password, which may be undone
     FULL = "full"  # the pod pauses until there is room
     FATAL = "fatal"  # trying again is useless
 
@@ -180,8 +187,10 @@ def classify(error: BaseException) -> Trouble:
     text = str(error)
     if isinstance(error, wrong.OutOfMemoryError) or any(word in text for word in _FULL_WORDS):
         return Trouble.FULL
-    if isinstance(error, wrong.AuthenticationError | wrong.AuthorizationError) or _any(_PASSWORD_WORDS, text):
+    if isinstance(error, wrong.AuthorizationError):
         return Trouble.FATAL
+    if isinstance(error, wrong.NoPermissionError) or _any(_PASSWORD_WORDS, text):
+        return Trouble.AWAY
     away = (wrong.ConnectionError, wrong.TimeoutError, wrong.ReadOnlyError, wrong.ClusterDownError, OSError)
     if isinstance(error, away) or _any(_AWAY_WORDS, text):
         return Trouble.AWAY
@@ -228,8 +237,13 @@ def describe(error: BaseException) -> str:
         return "is loading its data"
     if isinstance(error, wrong.ReadOnlyError):
         return "is a read-only replica"
+    if isinstance(error, wrong.NoPermissionError):
+        return "forbids this user a command or a key: give it all of them, and the crawl continues"
     if _any(_PASSWORD_WORDS, text) or isinstance(error, wrong.AuthenticationError):
-        return "refuses the password"
+        return (
+            "refuses the password: the crawl continues when it is accepted again; for another one stop the crawl, and "
+            "resume it with redis_password (or WEFT_REDIS_PASSWORD)"
+        )
     return f"{type(error).__name__}: {text.splitlines()[0][:200] if text else 'no message'}"
 
 

@@ -16,19 +16,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft.alive import Alive, silent
 from weft.config import PolitenessSection
 from weft.frontier.contract import Item, Rejection, RobotsRecord, Stored
 from weft.frontier.politeness import UNREACHABLE_S
 from weft.frontier.redis.client import NUMBER_MASK, POD_BITS, Limits
-from weft.frontier.redis.connection import asking, check_run
+from weft.frontier.redis.connection import Emptied, asking, check_run
 from weft.frontier.redis.lead import Lead
 from weft.frontier.redis.leases import PURPOSES, RedisLeases
 from weft.frontier.redis.marks import Marks
 from weft.frontier.redis.packing import unpacked, unpacked_item
 from weft.frontier.redis.places import AddressPlaces
+from weft.frontier.redis.pod_info import PodIdentity, claim_of, renew_claim
 from weft.frontier.redis.scripts import Argument
 from weft.frontier.redis.shelf import Shelf
 from weft.frontier.requests import RequestLog
@@ -66,6 +67,7 @@ class RedisFrontier(RedisLeases):
         where: str = "redis",
         limits: Limits | None = None,
         bloom_filter: tuple[int, float] | None = None,
+        identity: PodIdentity | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         server_clock: Callable[[], float] | None = None,
@@ -75,8 +77,9 @@ class RedisFrontier(RedisLeases):
         """`alive` is called for each piece of work that grows with the crawl."""
         self._alive = alive
         super().__init__(
-            connection, section, pod=pod, pods=pods, where=where, limits=limits, clock=clock, server_clock=server_clock
-        )
+            connection, section, pod=pod, pods=pods, where=where, limits=limits, identity=identity, clock=clock,
+            server_clock=server_clock,
+        )  # fmt: skip
         self._slot = slot
         self.owner = f"{slot}#{incarnation}"
         self._bloom = bloom_filter
@@ -85,7 +88,8 @@ class RedisFrontier(RedisLeases):
         self._idle_s = idle_s
         self._operation = 0
         self.epoch = 0
-        self._worked = self._lost = False
+        self._worked = self._lost = self._is_emptied = False
+        self._has_found_loss = False  # by its own opening
         self._out = {}
         self._slots, self._line_turn = ClassSlots(), 0
         self._rejected_out: dict[int, int] = {}
@@ -118,10 +122,12 @@ class RedisFrontier(RedisLeases):
         with asking(self._where):
             info: Any = self._client.info("server")
         self._run = str(info["run_id"])
+        self._read_claim()
         operation, item = self._marks.known()
         mark = "?" if operation is None else operation
         epoch, lost = self._scripts.call_first("open", [self._run, mark, item & NUMBER_MASK, int(new_epoch)])
         if lost:
+            self._has_found_loss = True
             log.error("the server has lost data: every site waits a full delay", server=self._where)
         return int(epoch)
 
@@ -176,7 +182,7 @@ class RedisFrontier(RedisLeases):
 
     def close(self) -> None:
         """Commits and closes."""
-        if not self._lost:
+        if not (self._lost or self._is_emptied):
             self.commit()
         self._requests.close()
         self._shelf.close()
@@ -227,10 +233,22 @@ class RedisFrontier(RedisLeases):
         return not self._ask("EXISTS", "settling")
 
     def crew(self, slots: Iterable[str]) -> None:
-        """Sets the slots that this pod has from now on; recovery does not wait for others."""
+        """Sets the slots that this pod has from now on; recovery does not wait for others.
+
+        Where this opening has found a loss, all of them have to report: the server may have lost which they are.
+        """
         self._ask("DEL", "crew")
         self._ask("SADD", "crew", *slots)
-        self._ask("SINTERSTORE", "settling", "settling", "crew")
+        if self._has_found_loss:
+            self._ask("SUNIONSTORE", "settling", "crew")
+        else:
+            self._ask("SINTERSTORE", "settling", "settling", "crew")
+
+    def report_again(self) -> None:
+        """Has every process of the pod restart, and report all that its store has, with the links of those pages."""
+        self._ask("DEL", "slots")
+        renew_claim(self._client, self._where)
+        self._is_emptied = True
 
     def recrawl(self, crawl: int, run: str, known: Stored, begin: Callable[[int], None]) -> None:
         """Queues known pages again, once for each run; `begin` is called with the last item before. One that was cut
@@ -400,9 +418,28 @@ class RedisFrontier(RedisLeases):
             self._open(new_epoch=False)
             self._check_lost()
 
+    def _read_claim(self) -> None:
+        """BadInput if the database is another crawl's: trying again is useless."""
+        if self._identity is not None:
+            try:
+                claim = claim_of(self._client, self._where, self._identity)
+            except Emptied:
+                self._on_emptied()
+            if self._claim not in ("", claim):
+                self._on_emptied()
+            self._use_claim(claim)
+
+    def _on_emptied(self) -> NoReturn:
+        """A process that has worked must be restarted, as after any loss; another waits for a new claim."""
+        self._is_emptied = True
+        self._lost = self._lost or self._worked
+        self._check_lost()
+        raise Emptied(self._where)
+
     def _check_lost(self) -> None:
         if self._lost:
-            raise DataLost(f"{self._where}: has lost data: this process must be restarted")
+            what = "was emptied" if self._is_emptied else "has lost data"
+            raise DataLost(f"{self._where}: {what}: this process must be restarted")
 
     def _on_reply(self, reply: list[Any]) -> None:
         self._lost = self._lost or (self._worked and self._losses != reply[3])

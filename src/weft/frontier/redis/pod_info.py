@@ -3,21 +3,25 @@
     schema_version   string   the layout's number; written once, by the process that claims the empty database
     pod:info         hash     pod_id, pods, crawl, redis_url (no credentials), initialized_at, weft; written with it
                               node   the one that runs the pod, as ID@HOST:FOLDER; written by its first start
+    n                hash     id     random, of this claim of the database; every script of a process checks it, so that
+                              none works on a database that was emptied, or claimed by another crawl since
 
-No field changes once it is written, and both are deleted by `forget` alone, with everything else. Invariant: a database
+No field changes once it is written, and all are deleted by `forget` alone, with everything else. Invariant: a database
 that holds anything else, or another crawl's, another pod's or another layout's data, is refused and left as it is. So
 is a pod that another node has run: its pages, its spool and the tails of its queues lie on that node's disk.
 """
 
 from __future__ import annotations
 
+import re
+import secrets
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft import __version__
 from weft.errors import BadInput
-from weft.frontier.redis.connection import asking
+from weft.frontier.redis.connection import Emptied, asking
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -25,6 +29,15 @@ if TYPE_CHECKING:
 SCHEMA = 2
 SCHEMA_KEY = "schema_version"
 INFO_KEY = "pod:info"
+CLAIM_KEY, CLAIM_FIELD = "n", "id"
+# What the processes of a running crawl may write into its database after that was emptied, before they notice; an
+# earlier version of Weft did not notice at all, and left `n` and `slots`.
+_LEFTOVERS = {
+    b"n": b"hash", b"meta": b"hash", b"owner": b"string", b"decider": b"string", b"crew": b"set", b"settling": b"set",
+    b"outboxes": b"hash", b"told": b"list", b"state": b"hash", b"slots": b"hash", b"senders": b"hash",
+}  # fmt: skip
+_LEFTOVERS_OF_CRAWLS = {b"c": b"hash", b"permits": b"hash", b"scope": b"set"}
+_MOST_LEFTOVERS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +50,29 @@ class PodIdentity:
     node: str = ""
 
 
-def take(client: Redis, where: str, identity: PodIdentity) -> bool:
-    """Claims an empty database for this pod; True if it was empty, False if it is this pod's, BadInput if neither."""
+def take(client: Redis, where: str, identity: PodIdentity, *, was_ours: bool = False) -> bool:
+    """Claims an empty database for this pod; True if it was empty, False if it is this pod's, BadInput if neither.
+
+    `was_ours`: this node has run the pod. Then a database that was emptied is empty, too, where it holds nothing but
+    what the pod's own processes wrote before they noticed; that is deleted. So is what is left of this pod's data where
+    the counters are gone: queues without them are of no use.
+    """
     from redis import exceptions as wrong
 
     with asking(where):
         while True:
             with client.pipeline() as steps:
                 steps.watch(SCHEMA_KEY, INFO_KEY)  # type: ignore[no-untyped-call]
-                if is_taken(steps, where, identity):
+                is_broken = was_ours and _has_no_counters(steps)
+                if is_taken(steps, where, identity, was_ours=was_ours) and not is_broken:
                     return False
+                leftovers = _leftovers(steps) if was_ours else []
                 steps.multi()
+                if is_broken:
+                    steps.flushdb()
+                elif leftovers:
+                    steps.delete(*leftovers)
+                steps.hset(CLAIM_KEY, CLAIM_FIELD, secrets.token_hex(8))
                 steps.set(SCHEMA_KEY, SCHEMA)
                 steps.hset(INFO_KEY, mapping=_fields(where, identity))
                 try:
@@ -57,8 +82,11 @@ def take(client: Redis, where: str, identity: PodIdentity) -> bool:
                 return True
 
 
-def is_taken(client: Redis, where: str, identity: PodIdentity) -> bool:
-    """Whether the database is this pod's; False when it is empty, BadInput when it is neither. Changes nothing."""
+def is_taken(client: Redis, where: str, identity: PodIdentity, *, was_ours: bool = False) -> bool:
+    """Whether the database is this pod's; False when it is empty, BadInput when it is neither. Changes nothing.
+
+    `was_ours`: as for `take`.
+    """
     from redis import exceptions as wrong
 
     try:
@@ -77,9 +105,56 @@ def is_taken(client: Redis, where: str, identity: PodIdentity) -> bool:
     if schema is not None or info:
         _check(_text(schema), {_text(name): _text(value) for name, value in info.items()}, where, identity)
         return True
-    if keys:
-        raise BadInput(f"{where}: holds {keys:,} keys that are not a crawl's; choose an empty database (redis_db)")
-    return False
+    if not keys:
+        return False
+    if was_ours:
+        with asking(where):
+            if keys <= _MOST_LEFTOVERS and len(_leftovers(client)) == client.dbsize():
+                return False
+        raise BadInput(
+            f"{where}: was emptied, and holds {keys:,} keys that are not this crawl's; empty it (FLUSHDB) if they are "
+            "not needed, and resume the crawl: its pod is filled again from what is stored"
+        )
+    raise BadInput(f"{where}: holds {keys:,} keys that are not a crawl's; choose an empty database (redis_db)")
+
+
+def claim_of(client: Redis, where: str, identity: PodIdentity) -> str:
+    """The random id of this pod's claim of the database. Emptied if there is none, BadInput if it is another crawl's.
+
+    A database that an earlier version of Weft has claimed has no id, and gets one.
+    """
+    with asking(where):
+        info: Any = client.hgetall(INFO_KEY)
+        if not info or _has_no_counters(client):
+            raise Emptied(where)
+    is_taken(client, where, identity)
+    with asking(where):
+        client.hsetnx(CLAIM_KEY, CLAIM_FIELD, secrets.token_hex(8))
+        return _text(client.hget(CLAIM_KEY, CLAIM_FIELD))
+
+
+def renew_claim(client: Redis, where: str) -> None:
+    """Ends the work of every process that has opened the database until now, as if it had been emptied."""
+    with asking(where):
+        client.hset(CLAIM_KEY, CLAIM_FIELD, secrets.token_hex(8))
+
+
+def _has_no_counters(client: Redis) -> bool:
+    """Whether there are crawls, and not the counters that every operation changes."""
+    return bool(client.exists("crawls")) and not client.hexists(CLAIM_KEY, "ops")
+
+
+def _leftovers(client: Redis) -> list[bytes]:
+    """The keys that are no data, only what processes wrote into a database that had been emptied."""
+    scanned: Any = client.scan(0, count=10 * _MOST_LEFTOVERS)  # so few keys come at once
+    names: list[bytes] = scanned[1]
+    return [name for name in names if client.type(name) == _kind_of_leftover(name)]
+
+
+def _kind_of_leftover(name: bytes) -> bytes | None:
+    if match := re.fullmatch(rb"([a-z]+):\d+", name):
+        return _LEFTOVERS_OF_CRAWLS.get(match[1])
+    return _LEFTOVERS.get(name)
 
 
 def agree(client: Redis, where: str, pods: int, wanted: str) -> str:

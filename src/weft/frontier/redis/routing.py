@@ -26,6 +26,7 @@ from weft.errors import ServerAway, ServerFull
 from weft.frontier.contract import Admission, RobotsRecord
 from weft.frontier.outbox import PodMessage, Recent, RobotsNotice, encoded, read_message
 from weft.frontier.redis.client import CrawlEnded, NotOpened, PodClient
+from weft.frontier.redis.connection import Emptied
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.outbox import Arrived, Behind, FileOutbox, Sent
 from weft.frontier.redis.packing import unpacked, unpacked_item
@@ -79,6 +80,8 @@ class OtherPod:
         except ABSENT as why:
             if isinstance(why, NotOpened) and self._numbers:
                 raise  # it works on other crawls
+            if isinstance(why, Emptied):
+                self._numbers.clear()  # it is another database, in which they are given anew
             self._here.clear()
             threading.Thread(target=self._wait, name=f"pod {self.pod}", daemon=True).start()
             log.warning("another pod does not answer", pod=self.pod, why=why)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import sha1
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft.frontier.redis.connection import Restarted, asking
 
@@ -61,7 +61,8 @@ def digest(name: str) -> str:
 
 class Scripts:
     """The scripts of one connection. `prefix` returns the first arguments of every call, `on_reply` gets every reply,
-    and `on_restart` is called when the server may have been restarted."""
+    `on_restart` is called when the server may have been restarted, and `on_emptied` when the database is not the one
+    that was opened; it raises."""
 
     def __init__(
         self,
@@ -70,12 +71,14 @@ class Scripts:
         prefix: Callable[[], Sequence[Argument]],
         on_reply: Callable[[list[Any]], None],
         on_restart: Callable[[], None],
+        on_emptied: Callable[[], NoReturn],
     ) -> None:
         self._client = client
         self._where = where
         self._prefix = prefix
         self._on_reply = on_reply
         self._on_restart = on_restart
+        self._on_emptied = on_emptied
         self._renewing = False
         self._later: list[Call] = []
         self.round_trips = 0
@@ -120,6 +123,8 @@ class Scripts:
                     for at, reply in zip(unknown, self._send([calls[at] for at in unknown]), strict=True):
                         replies[at] = reply
                 for reply in replies:
+                    if isinstance(reply, wrong.ResponseError) and str(reply).startswith("EMPTIED "):
+                        self._on_emptied()
                     if isinstance(reply, Exception):
                         raise reply
         except Exception:

@@ -1,11 +1,13 @@
 -- What all scripts of the frontier share, with sites.lua and items.lua; prepended to each of them.
 --
 -- Times are whole microseconds of the pod's clock; items are numbered within the pod (a number below zero is transient).
--- ARGV[1]: the time, for tests that move the clock; empty: the server's. ARGV[2]: the politeness section.
+-- ARGV[1]: the time, for tests that move the clock; empty: the server's. ARGV[2]: the politeness section, and behind an @ the
+-- id of the database's claim that the caller works on (pod_info.py).
 --
 --   n                 hash   counters: item, transient, seq, stamp, ops, epoch, queued, admitted, finished, sent, received,
 --                            sites, crawl; last, offset: keep the time from running backwards; turn: how far the crawl
---                            is whose turn was last; lost: when its data was found incomplete, losses: how often
+--                            is whose turn was last; lost: when its data was found incomplete, losses: how often;
+--                            id: of the claim
 --   state             hash   run (of the server)
 --   c:CRAWL           hash   name, seed, limits, section (its politeness), weight, pages, flight, queued, leased, paused,
 --                            given; ended (1: not confirmed, 2: for good); moving: its sites are yet to be scheduled anew;
@@ -51,7 +53,10 @@ local LINES = { [0] = 'due:', 'slow:', 'unknown:' }
 local MIDDLE = 70368744177664 -- 2^46: urgent entries are numbered upwards from here, those for the head downwards
 
 -- What every script needs is read at its beginning and written at its end, in one call each: calls cost more than fields.
-local head = call('HMGET', 'n', 'ops', 'last', 'offset', 'item', 'stamp', 'turn', 'lost', 'losses')
+local head = call('HMGET', 'n', 'ops', 'last', 'offset', 'item', 'stamp', 'turn', 'lost', 'losses', 'id')
+-- A database that was emptied, or claimed again since: whatever is done here would be lost, or done to another crawl.
+local claim = match(ARGV[2], '@(%x+)$')
+if claim and claim ~= head[9] then return redis.error_reply('EMPTIED the database is not the one that was opened') end
 local tail = { 'ops', (tonumber(head[1]) or 0) + 1 } -- fields of `n`, and their values
 
 local function append(list, a, b)

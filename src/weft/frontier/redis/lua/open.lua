@@ -8,7 +8,7 @@ local run, mark = ARGV[3], ARGV[4]
 local before = call('HGET', 'state', 'run')
 local ops = tonumber(head[1]) or 0
 local is_lost = 0
-if before ~= run then
+if before ~= run or (mark ~= '?' and tonumber(mark) > ops) then
   if mark == '?' or tonumber(mark) > ops then
     is_lost, lost, losses = 1, now, losses + 1
     append(tail, 'lost', fmt('%.0f', now))
