@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from crawling import audited, weft, weft_here
+from crawling import WEFT, audited, environment, until, weft, weft_here
+from pace import patience
 from ports import free_port
 from proxying import EchoSite
 
@@ -54,8 +57,11 @@ def test_a_resumed_crawl_has_the_scope_and_the_delay_that_it_was_started_with(
     site: EchoSite, seeds: Path, tmp_path: Path
 ) -> None:
     folder, before = tmp_path / "data", len(site.arrivals)
-    usual = ("--data-dir", folder, "--max-duration", 1, "--prometheus-port", 0)
-    assert weft("crawl", "--seed-file", seeds, "--allow-private", *usual).returncode == 3
+    flags = ("--seed-file", seeds, "--allow-private", "--data-dir", folder, "--prometheus-port", 0)
+    with subprocess.Popen([*WEFT, "crawl", *map(str, flags)], stderr=subprocess.DEVNULL, env=environment()) as running:
+        until(lambda: len(site.arrivals) > before, what="the request for robots.txt")
+        running.send_signal(signal.SIGINT)
+        assert running.wait(patience(30)) == 130
     ended = weft("crawl", "--resume", "--data-dir", folder, "--max-duration", 1)
     assert ended.returncode == 3, ended.stderr
     assert len(site.arrivals) - before == 1, "robots.txt; the page has to wait 70 seconds, in the second run, too"
@@ -99,16 +105,15 @@ def test_pods_on_redis_keep_what_was_derived_for_them(seeds: Path, tmp_path: Pat
     assert derived(again) == derived(first) and again.config.pods == first.config.pods
 
 
-def test_a_crawl_of_a_program_keeps_them_too(site: EchoSite, seeds: Path, tmp_path: Path) -> None:
+def test_a_crawl_of_a_program_keeps_them_too(seeds: Path, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with pytest.warns(library.errors.NothingStored):
         list(library.crawl([], seed_file=seeds, data_dir=folder, allow_private=True, max_duration=1))
     before = CrawlFolder([folder]).settings_record()
     assert before.values["scope"] == "any" and before.values["prometheus_port"] == 0
-    arrivals = len(site.arrivals)
     with pytest.warns(library.errors.NothingStored):
         list(library.crawl([], resume=True, data_dir=folder, max_duration=1))
-    assert CrawlFolder([folder]).settings_record() == before and len(site.arrivals) == arrivals
+    assert CrawlFolder([folder]).settings_record() == before
 
 
 def test_a_file_that_names_a_key_changes_it_and_one_that_does_not_changes_nothing(seeds: Path, tmp_path: Path) -> None:
