@@ -195,13 +195,26 @@ def main() -> int:
                 with beside(loops):
                     found = measured(made, args.only or list(OPERATIONS), args.tree)
                 rows.append({"pages": pages, "hosts": hosts, "busy": loops, "operations": found})
-    gap_s = max(one["largest_gap_s"] for row in rows for one in row["operations"].values())
-    killed = sum(one["killed"] for row in rows for one in row["operations"].values())
-    stop_s = max(one["stop_s"] or 0.0 for row in rows if not row["busy"] for one in row["operations"].values())
-    record = {"rows": rows, "largest_gap_s": gap_s, "killed": killed, "stop_s": stop_s, "hosts": sizes[-1][1]}
-    results.keep("long work", record)
-    print(f"largest gap between two heartbeats {gap_s:.1f} s, longest stop {stop_s:.1f} s, {killed} killed")
+                record = summed_up(rows)
+                results.keep("long work", record)
+    print(
+        f"largest gap between two heartbeats {record['largest_gap_s']:.1f} s, longest stop {record['stop_s']:.1f} s, "
+        f"{record['killed']} killed"
+    )
     return 0
+
+
+def summed_up(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The worst of all that was measured so far."""
+    every = [one for row in rows for one in row["operations"].values()]
+    alone = [one for row in rows if not row["busy"] for one in row["operations"].values()]
+    return {
+        "rows": rows,
+        "largest_gap_s": max(one["largest_gap_s"] for one in every),
+        "stop_s": max(one["stop_s"] or 0.0 for one in alone),
+        "killed": sum(one["killed"] for one in every),
+        "hosts": rows[-1]["hosts"],
+    }
 
 
 if __name__ == "__main__":
