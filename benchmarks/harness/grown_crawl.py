@@ -1,4 +1,4 @@
-"""Fills the folder of a crawl with stored pages and queued hosts, through the frontier and the store, without a request.
+"""Fills the folder of a crawl with stored pages and queued hosts, through frontier and store, without a request.
 
     python benchmarks/harness/grown_crawl.py DATA_DIR PAGES HOSTS PORT
 
