@@ -2,7 +2,7 @@
 
     python benchmarks/long_work.py [--pages 1000000] [--hosts 1000000] [--sizes 10000,100000,1000000] [--busy 4]
 
-A folder with so many stored pages (one in twenty failed) and as many hosts in the queue is built once, through the
+A folder with stored pages (one in twenty failed) and a queue of hosts is built once for each size, through the
 frontier and the store, without a request; every name leads to a server on loopback. Each operation is a `weft crawl`
 on a copy of it. Measured of each: seconds to its first request, seconds from the request to stop until the end, CPU of
 all its processes, the largest gap between two heartbeats of its fetcher, and how often a process was killed. The
@@ -39,7 +39,7 @@ OPERATIONS: dict[str, list[str]] = {
 }
 PORT = 8490
 DURATION_S = 40.0  # of the first operation: it must have ended 5 s later
-STOPPED_AFTER_S = 5.0  # the others are interrupted so long after their first request
+STOPPED_AFTER_S = 5.0  # after their first request the others are interrupted
 LIMIT_S = 900.0  # an operation that takes longer is killed, and has failed
 LOOK_S = 0.005
 FLAGS = ["--quiet", "--prometheus-port", "0"]
@@ -145,7 +145,7 @@ def spin() -> None:
 
 @contextmanager
 def beside(loops: int) -> Iterator[None]:
-    """So many busy loops."""
+    """Busy loops, for the length of the block."""
     busy = [multiprocessing.get_context("fork").Process(target=spin, daemon=True) for _ in range(loops)]
     for one in busy:
         one.start()
@@ -193,15 +193,28 @@ def main() -> int:
             for loops in sorted({0, args.busy}):
                 print(f"{pages:,} pages, {hosts:,} hosts, beside {loops} busy loops", flush=True)
                 with beside(loops):
-                    found = measured(made, args.only or list(OPERATIONS), args.tree)
-                rows.append({"pages": pages, "hosts": hosts, "busy": loops, "operations": found})
-    gap_s = max(one["largest_gap_s"] for row in rows for one in row["operations"].values())
-    killed = sum(one["killed"] for row in rows for one in row["operations"].values())
-    stop_s = max(one["stop_s"] or 0.0 for row in rows if not row["busy"] for one in row["operations"].values())
-    record = {"rows": rows, "largest_gap_s": gap_s, "killed": killed, "stop_s": stop_s, "hosts": sizes[-1][1]}
-    results.keep("long work", record)
-    print(f"largest gap between two heartbeats {gap_s:.1f} s, longest stop {stop_s:.1f} s, {killed} killed")
+                    operations = measured(made, args.only or list(OPERATIONS), args.tree)
+                rows.append({"pages": pages, "hosts": hosts, "busy": loops, "operations": operations})
+                record = summed_up(rows)
+                results.keep("long work", record)
+    print(
+        f"largest gap between two heartbeats {record['largest_gap_s']:.1f} s, longest stop {record['stop_s']:.1f} s, "
+        f"{record['killed']} killed"
+    )
     return 0
+
+
+def summed_up(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The worst of all that was measured so far."""
+    every = [one for row in rows for one in row["operations"].values()]
+    alone = [one for row in rows if not row["busy"] for one in row["operations"].values()]
+    return {
+        "rows": rows,
+        "largest_gap_s": max(one["largest_gap_s"] for one in every),
+        "stop_s": max(one["stop_s"] or 0.0 for one in alone),
+        "killed": sum(one["killed"] for one in every),
+        "hosts": rows[-1]["hosts"],
+    }
 
 
 if __name__ == "__main__":

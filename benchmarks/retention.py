@@ -77,7 +77,7 @@ def sample(data_dir: Path) -> dict[str, float]:
 
 
 async def fed(seconds: float, rate: float, retention_s: float) -> dict[str, Any]:
-    """Feeds a service for so long."""
+    """Feeds a service at a rate, and samples what it keeps."""
     flags = ("--task-retention-hours", retention_s / 3600, "--max-concurrent-tasks", 50)
     with slow_site(0.0) as site, served(*flags) as (_client, port, pid):
         data_dir = folder_of(pid)

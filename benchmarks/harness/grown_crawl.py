@@ -1,4 +1,4 @@
-"""Fills the folder of a crawl with stored pages and queued hosts, through the frontier and the store; asks nobody.
+"""Fills the folder of a crawl with stored pages and queued hosts, through frontier and store, without a request.
 
     python benchmarks/harness/grown_crawl.py DATA_DIR PAGES HOSTS PORT
 
@@ -37,7 +37,7 @@ def host_url(number: int, port: int) -> str:
 
 
 def fill(data_dir: Path, pages: int, hosts: int, port: int) -> None:
-    """Stores so many pages, and queues so many hosts."""
+    """Stores pages and queues hosts."""
     folder = CrawlFolder([data_dir])
     frontier = EmbeddedFrontier(folder.of_pod(0), PolitenessSection(delay_s=0.0, places=_BATCH))
     crawl = frontier.open_crawl(CRAWL, CrawlLimits())
@@ -61,7 +61,7 @@ def fill(data_dir: Path, pages: int, hosts: int, port: int) -> None:
 
 
 def store_some(frontier: EmbeddedFrontier, store: PageStore, crawl: int, count: int) -> None:
-    """Claims, stores and finishes so many pages, and commits them."""
+    """Claims, stores and finishes `count` pages, and commits them."""
     while count > 0:
         leases = frontier.claim("bench", _BATCH)
         now = frontier.now()

@@ -1,7 +1,7 @@
 """How work that grows with a crawl reports that it makes progress.
 
-Whoever does such work is handed a function without arguments, `alive`, and calls it for each bounded piece: a thousand
-rows, a file, a record. What the call does (a heartbeat, a line for the user) is the affair of the process.
+Code that does such work is handed a function without arguments, `alive`, and calls it for each bounded piece: a
+thousand rows, a file, a record. What the call does (a heartbeat, a line for the user) is the affair of the process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _SQLITE_STEPS = 20_000  # of its virtual machine: less than a millisecond in mem
 
 
 def silent() -> None:
-    """For work that nobody waits for."""
+    """For work that no supervisor waits for."""
 
 
 def watch(db: sqlite3.Connection, alive: Alive | None) -> None:

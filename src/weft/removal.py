@@ -1,7 +1,7 @@
 """Folders that are no longer used: moved aside in one step, deleted by a thread.
 
-A folder may hold a million files, and deleting those takes minutes: nobody waits for it. A killed process leaves what
-it has moved; the next one that opens the same `Trash` deletes it.
+A folder may hold a million files, and deleting those takes minutes: no caller waits for it. A killed process leaves
+what it has moved; the next one that opens the same `Trash` deletes it.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from weft.telemetry import Log, log_to_file
 
 CRASHED = 70
 START_LOOK_S = 0.25
+START_GRACE_S = 3.0  # a start that is nearly over leaves something for the next one: seeds that are admitted
 # A page makes hundreds of objects and hardly a cycle, and millions of sites may be in memory: look for cycles rarely,
 # and through no more than 100,000 objects at a time (400,000 would be a pause of a quarter of a second).
 GC_THRESHOLDS = (20_000, 5, 400)
@@ -88,12 +89,13 @@ def run_child(work: Callable[[ProcessOrder, Control], int]) -> int:
 
 class Start:
     """A process that opens its part of a crawl, which may take long. If the crawl shall end meanwhile (its time is
-    over, the orchestrator says so) the process ends at once, without closing anything: what a start does it does in
-    steps that a kill does not undo."""
+    over, the orchestrator says so) and the start is not over soon, the process ends without closing anything: what a
+    start does it does in steps that a kill does not undo."""
 
     def __init__(self, order: ProcessOrder, control: Control) -> None:
         self._order = order
         self._control = control
+        self._asked_at: float | None = None  # monotonic: since then it shall end
         signal.signal(signal.SIGALRM, self._look)
         signal.siginterrupt(signal.SIGALRM, False)
         signal.setitimer(signal.ITIMER_REAL, START_LOOK_S, START_LOOK_S)
@@ -103,9 +105,13 @@ class Start:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
     def _look(self, _number: int, _frame: FrameType | None) -> None:
-        until = self._order.until
+        until, now = self._order.until, time.monotonic()
         reason = str(Stop.MAX_DURATION) if until is not None and time.time() >= until else self._control.reason()
-        if reason is not None:
+        if reason is None:
+            return
+        if self._asked_at is None:
+            self._asked_at = now
+        if now >= self._asked_at + START_GRACE_S:
             code = EXIT_CODES[Stop(reason)]
             log.info("ended while it started", reason=reason)
             progress_of(self._order).write(STATES[code], reason)

@@ -24,7 +24,7 @@ from weft.telemetry import Log, Slot
 # A process drains for ten seconds, then writes down what it has, and makes steps while it does (engine/loop/long_work).
 # What is in flight when it is killed is fetched again.
 STOP_S = 20.0
-# Python starts before the first heartbeat: on a busy machine that may take so many times longer than later pauses.
+# Python starts before the first heartbeat: on a busy machine that may take this many times longer than later pauses.
 FIRST_BEAT = 4
 POLICY = RestartPolicy(first_delay_s=0.2, max_failures=6, stop_grace_s=STOP_S)
 log = Log("weft.crawl.orchestrator")

@@ -87,8 +87,8 @@ class EngineKeeper:
         return pid in self._pids
 
     def ready(self, timeout_s: float) -> Connection:
-        """A connection, as soon as the process listens; raises why it will not, or that it made no progress with its
-        start for so long."""
+        """A connection, as soon as the process listens; raises why it will not, or that its start made no progress
+        for `timeout_s`."""
         until, before = time.monotonic() + timeout_s, (0, 0)
         while True:
             if (now := pulse(self._pulse)) != before:

@@ -122,7 +122,7 @@ class Runner:
         self._slots = {Lane.TASK: jobs.max_tasks, Lane.SCRAPE: jobs.max_scrapes, Lane.SITE: jobs.max_sites}
         self._per_owner = {Lane.TASK: jobs.max_tasks_per_key}
         self._next = dict.fromkeys(("standings", "waiting", "sites", "orphans", "expiry", "cleanup"), 0.0)  # monotonic
-        # What is kept for a minute must not lie there for an hour because nobody looks.
+        # Tasks with a retention of a minute must not be kept for an hour because the interval is one.
         self._cleanup_s = min(jobs.cleanup_s, jobs.retention_hours * 3600 * CLEANUP_SHARE)
 
     @property

@@ -3,7 +3,7 @@
 A process makes one `LongWork` before it opens anything, and hands it down as `alive`: every loop over pages, URLs,
 hosts or files calls it once for each bounded piece, and SQLite calls it from inside long statements. A process that
 makes progress is not killed, however long its work takes, at its start, at its end and in between; one that is stuck
-makes none. What it is doing, and how far it is, stands in its status and, when it takes long, in its log.
+makes none. Its status says what it is doing, and how far it is; the log does when that takes long.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LongWork:
         self._state = ""
 
     def __call__(self, count: int = 0) -> None:
-        """A piece is done, with so many of the total."""
+        """A piece is done, with `count` of the total."""
         if self._state == STARTING:
             self.pulse.beat()  # a process that shall end need not finish its start
         else:

@@ -41,7 +41,7 @@ from weft.removal import Trash
 REMEMBERED_REFUSALS = 100_000
 CHECKPOINT_EVERY = 500_000  # journal lines between checkpoints; a large frontier waits longer, close() less
 SAVED_BESIDE_FROM = 100_000  # URLs, queued and seen: fewer are written down in some milliseconds
-MOST_REPLAYED = 3  # times the lines between checkpoints: close() lets a start replay so many, and waits for none
+MOST_REPLAYED = 3  # times the lines between checkpoints: close() leaves at most this many to the next start
 FROM_STORE = "from_store"  # in the journal's meta: the frontier was rebuilt, stored pages' links are yet to be admitted
 
 

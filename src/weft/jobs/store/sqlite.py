@@ -213,8 +213,8 @@ class SqliteJobStore:
 
         def step(db: sqlite3.Connection) -> int:
             _check(db, fence)
-            found = (_get(db, task_id) for task_id in task_ids)
-            ended = [task for task in found if task is not None and task.is_terminal]
+            tasks = (_get(db, task_id) for task_id in task_ids)
+            ended = [task for task in tasks if task is not None and task.is_terminal]
             for task in ended:
                 for table, column in (("tasks", "id"), ("urls", "task"), ("words", "task")):
                     db.execute(f"DELETE FROM {table} WHERE {column} = ?", (task.id,))  # noqa: S608
