@@ -25,7 +25,7 @@ class ScopeSection(Section, frozen=True, kw_only=True):
     max_depth: Annotated[Count | None, Help("links from a seed, at most")] = None
     offsite_hops: Annotated[Count, Help("hops out of the scope, at most")] = 0
     strip_query: Annotated[Texts, Help("query parameters to drop from URLs: globs, '*' for all")] = ()
-    trap_rules: Annotated[bool, Help("leave out links that seem to be part of an endless space")] = True
+    trap_rules: Annotated[bool, Tuning("leave out links that seem to be part of an endless space")] = True
     seeded_urls_only: Annotated[bool, Help("fetch the seeds alone, and follow no link")] = False
 
 
