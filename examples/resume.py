@@ -2,7 +2,7 @@
 
     WEFT_EMAIL=you@example.com python examples/resume.py ./weft-data https://example.com
 
-Call it again with the same folder. Pages that were stored before are not fetched again; the loop gives them first.
+Call it again with the same folder. Pages that were stored before are not fetched again; the loop gives each page once.
 """
 
 from __future__ import annotations

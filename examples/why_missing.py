@@ -11,14 +11,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from weft.config import load
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.reports.explain import Explainer
 
 
 def main(data_dir: str, wanted: Path) -> None:
     folder = CrawlFolder([data_dir])
-    explainer = Explainer(folder, load(environment={}, earlier=folder.settings()).config)
+    explainer = Explainer(folder, folder.config())
     counts: Counter[str] = Counter()
     for url in filter(None, map(str.strip, wanted.read_text(encoding="utf-8").splitlines())):
         answer = explainer.explain(url)

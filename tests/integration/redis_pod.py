@@ -107,7 +107,7 @@ class One:
 
     def _open_crawl(self, parts: Fetching) -> None:
         frontier, store, seeds = self.frontier, parts.store, self.folder.seeds()
-        crawl = take_up(parts, frontier, "crawl", seeds, lambda _: None, parts.ways)
+        crawl = take_up(parts, frontier, "crawl", seeds, lambda _: None, parts.ways, origins=self.folder.origins())
         frontier.admit(crawl.number, [Found(seed, 0) for seed in map(crawl.rules.rewritten, seeds)])
         if again := self.order.get("recrawl"):
             known = [
@@ -135,6 +135,7 @@ class Pod:
         data_dir.mkdir(parents=True, exist_ok=True)
         self.folder.add_seeds(seeds)
         config = config_of(data_dir, flags)
+        self.folder.record_credential_origins(config.fetch)
         self.frontier = RedisFrontier(
             connect(redis), data_dir / "frontier" / "pod_0", config.politeness, slot="pod0-orchestrator"
         )

@@ -56,6 +56,9 @@ def test_a_kept_crawl_can_be_resumed(web: SyntheticWeb, tmp_path: Path) -> None:
     assert len(first) == 10
     new = [page.url for page in weft.crawl(data_dir=data, resume=True, max_pages=15)]
     assert len(new) == len({*new}) == 5 and not {*first} & {*new}, "what was stored before is not given again"
+    some = [page.url for page, _ in zip(weft.crawl(data_dir=data, resume=True, max_pages=25), range(3), strict=False)]
+    rest = [page.url for page in weft.crawl(data_dir=data, resume=True)]
+    assert len({*some, *rest}) == len(some) + len(rest) == 10, "what was stored and not yielded yet is, once"
     assert list(weft.crawl(data_dir=data, resume=True)) == []
     with pytest.raises(BadInput, match="no seeds"):
         next(weft.crawl(data_dir=tmp_path / "other"))

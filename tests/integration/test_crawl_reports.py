@@ -40,6 +40,7 @@ SLOTS = {
 FIELDS = {
     "state", "note", "started_at", "updated_at", "elapsed_s", "pages", "live_pages", "pages_per_s", "body_bytes",
     "requests", "retries", "redirects", "seen", "admitted", "finished", "queued", "in_flight", "sites", "statuses",
+    "waiting_for", "waiting_until",
     "errors", "slowed", "refused", "unparsed", "repairs", "pods",
 }  # fmt: skip
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")

@@ -196,7 +196,9 @@ def test_resume(seed: str, corpus: Path, tmp_path: Path) -> None:
     assert lines[0] == "going on"
     pages = lines[1:-1]
     assert lines[-1] == f"finished: {len(pages)} pages in {tmp_path / 'data'}"
-    assert len(pages) == len(set(pages)) == json.loads(weft("stats", corpus, "--json").stdout)["pages"]
+    pages += [line.strip() for line in first[1:]] + rest[:-1]
+    assert len(set(pages)) == json.loads(weft("stats", corpus, "--json").stdout)["pages"]
+    assert len(pages) <= len(set(pages)) + 1, "the page at which the loop was left may come again"
 
 
 def test_engine_demo(web: SyntheticWeb, tmp_path: Path) -> None:

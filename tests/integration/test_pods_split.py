@@ -54,6 +54,11 @@ def has_finished(crawl: Pod, many: int) -> bool:
     return crawl.frontier.stats().finished >= many
 
 
+def has_begun(crawl: Pod, slot: str) -> bool:
+    status = crawl.status(slot)
+    return status is not None and status.state == "running"
+
+
 def is_paused(crawl: Pod, slot: str) -> bool:
     status = crawl.status(slot)
     return status is not None and status.state == "paused"
@@ -158,6 +163,8 @@ def test_a_server_that_goes_away_pauses_the_pod_and_comes_back_with_it(
         try:
             for name in SPLIT:
                 crawl.start(name)
+            for name in SPLIT:  # one that has not begun would end, and nothing starts it again here
+                until(partial(has_begun, crawl, f"pod0-{name}"), what=f"the start of {name}")
             until(lambda: crawl.frontier.stats().finished >= 30, what="item 30")
             kill_written(server)
             for slot in ("pod0-fetcher0", "pod0-parser0"):

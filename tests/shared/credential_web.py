@@ -15,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from pace import patience
+
 CERTIFICATE = Path(__file__).parents[1] / "unit" / "fetch" / "certs" / "good.pem"
 COOKIE, TOKEN, PASSWORD = "sid=user-cookie", "Bearer user-token", "user-password"
 _LOGIN = "Basic bWU6dXNlci1wYXNzd29yZA=="  # me:user-password
@@ -157,7 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
         super().setup()
 
     def _take_tls(self) -> None:
-        self.request.settimeout(30)
+        self.request.settimeout(patience(10))
         try:
             if self.request.recv(1, socket.MSG_PEEK) == b"\x16":
                 self.scheme = "https"

@@ -147,7 +147,7 @@ class StoreSection(Section, frozen=True, kw_only=True):
     data_dirs: Annotated[
         Texts,
         Meta(min_length=1),
-        Help("folder to keep the crawl in, made if need be; of several, the first is its home and all share its pages"),
+        Help("folder of the crawl, made if need be; of several, the first is its home and all share its pages"),
     ] = ("./weft-data",)
     store: Annotated[
         tuple[Literal["warc", "text"], ...], Meta(min_length=1), Help("raw pages (warc), their text, or both")

@@ -13,15 +13,15 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Unpack
 
 from weft.config import keys, load, own_names, was_given
 from weft.crawl.keywords import Settings
 from weft.crawl.start import Prepared, prepare
+from weft.crawl.yielded import Yielded
 from weft.engine.loop.progress import CrawlStatus
 from weft.engine.stored_page import CrawledPage, read_page
-from weft.errors import BadConfig, BadInput, NothingStored, WeftError
+from weft.errors import BadConfig, BadInput, NothingStored
 from weft.names import answer
 from weft.store.pages import PageStore
 
@@ -38,10 +38,10 @@ def crawl(
     """Crawls and yields the pages as they are stored. Settings are the configuration's keys, or their flags' names.
 
     `config` is a YAML file of settings. Without a `data_dir` (or several) the crawl lives in a temporary folder and is
-    gone at the end. With `resume=True` no seeds are needed, and the pages are those that are stored from now on; what
-    the crawl had before is in its folder (`weft export`). A name that is no setting is refused at once, everything else
-    when the first page is asked for. A crawl that has nothing to show warns with its causes
-    (`weft.errors.NothingStored`).
+    gone at the end. With `resume=True` no seeds are needed, and the pages are those that no call has yielded before;
+    what a crawl of the command line had stored before counts as yielded (`weft export` reads it). A name that is no
+    setting is refused at once, everything else when the first page is asked for. A crawl that has nothing to show warns
+    with its causes (`weft.errors.NothingStored`).
     """
     own, given = own_names(keys()), dict[str, Any](settings)
     if unknown := [f"no setting {name!r}{answer(name, own, str)}" for name in given if name not in own]:
@@ -65,23 +65,11 @@ def _crawled(seeds: list[str], settings: dict[str, Any], config_file: str | None
             flags["data_dirs"] = [stack.enter_context(tempfile.TemporaryDirectory(prefix="weft-"))]
         prepared = prepare(seeds, settings | flags, config_file)
         stack.callback(prepared.close)
-        before = _stored_before(prepared) if prepared.loaded.config.run.resume else {}
-        yield from _pages(prepared, stack, before)
+        folder, resume = prepared.folder, prepared.loaded.config.run.resume
+        yield from _pages(prepared, stack, Yielded.of(folder.home, folder.data_dirs, resume=resume))
 
 
-def _stored_before(prepared: Prepared) -> dict[Path, int]:
-    """How far each index of a crawl is that is not running yet: what it has is not new."""
-    try:
-        store = PageStore.open(prepared.folder.data_dirs, read_only=True)
-        try:
-            return store.committed_so_far()
-        finally:
-            store.abandon()
-    except WeftError:  # nothing was stored, or something is damaged, which the crawl itself reports
-        return {}
-
-
-def _pages(prepared: Prepared, stack: ExitStack, before: dict[Path, int]) -> Iterator[CrawledPage]:
+def _pages(prepared: Prepared, stack: ExitStack, yielded: Yielded) -> Iterator[CrawledPage]:
     failure: list[BaseException] = []
     news = _News()
 
@@ -100,7 +88,8 @@ def _pages(prepared: Prepared, stack: ExitStack, before: dict[Path, int]) -> Ite
     store = _opened(prepared, news)
     if store is not None:
         stack.callback(store.abandon)
-        yield from _committed_pages(store, news, before)
+        stack.callback(yielded.write)
+        yield from _committed_pages(store, news, yielded)
     thread.join()
     if failure:
         raise failure[0]
@@ -149,11 +138,11 @@ def _opened(prepared: Prepared, news: _News) -> PageStore | None:
                 return None
 
 
-def _committed_pages(store: PageStore, news: _News, before: dict[Path, int]) -> Iterator[CrawledPage]:
-    """Pages behind `before` in the order of their commits, until the crawl has ended and all are given."""
+def _committed_pages(store: PageStore, news: _News, yielded: Yielded) -> Iterator[CrawledPage]:
+    """New pages in the order of their commits, until the crawl has ended and all are yielded."""
     while True:
         ended = news.has_ended
-        for row in store.new_rows(before):
+        for row in yielded.new(store):
             if 200 <= row.status < 300 and (page := read_page(store.read(row))) is not None:
                 yield page
         if ended:

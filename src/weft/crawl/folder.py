@@ -6,6 +6,7 @@
     DATA/seeds.txt      its seeds, canonical, one a line; large seed files by name
     DATA/seeds-N.pack   large seed files (see seed_streams.py); their origins: seeds-N.origins (seed_origins.py)
     DATA/origins.txt    the origins that its credentials go to, one a line; where it has some that depend on its seeds
+    DATA/yielded.json   which pages `weft.crawl` has yielded (see yielded.py)
     DATA/status.json    how it stands; read by displays
     DATA/status/        how each process stands, where there are several
     DATA/recrawl.json   where the last recrawl began
@@ -74,6 +75,8 @@ _OWN = (
     "origins.txt",
     "dirs.json",
     "dirs.tmp",
+    "yielded.json",
+    "yielded.tmp",
     "crawl.tmp",
     "config.tmp",
     "recrawl.tmp",

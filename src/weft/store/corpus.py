@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -132,15 +132,17 @@ class Corpus:
         """Rows in the order of their items."""
         return heapq.merge(*(index.rows(where) for index in self._all()), key=attrgetter("item"))
 
-    def new_rows(self, seen: dict[Path, int]) -> Iterator[Row]:
-        """The rows committed since `seen`, the last batch seen of each index, which is updated."""
+    def new_rows(self, seen: dict[Path, int], passed: Callable[[], None] = lambda: None) -> Iterator[Row]:
+        """The rows committed since `seen`, the last batch seen of each index. It is updated, and `passed` called, when
+        all rows of some batches were taken."""
         for index in self._all():
             while True:
                 rows, upto = index.committed(seen.get(index.path, 0))
                 if not rows:
                     break
-                seen[index.path] = upto
                 yield from rows
+                seen[index.path] = upto
+                passed()
 
     def indexes(self) -> list[IndexReader]:
         """Every index that exists now."""

@@ -354,12 +354,13 @@ class PageStore:
         """Rows in the order of their items, in constant memory."""
         return self._corpus.rows(where)
 
-    def new_rows(self, seen: dict[Path, int]) -> Iterator[Row]:
-        """The rows committed since the last call with this `seen` (at first: empty), each slot's in their order.
+    def new_rows(self, seen: dict[Path, int], passed: Callable[[], None] = lambda: None) -> Iterator[Row]:
+        """The rows committed since the last call with this `seen` (at first: empty), each slot's in their order;
+        `passed` is called when `seen` changes.
 
         For following a running crawl: the cost grows with the new rows only.
         """
-        return self._corpus.new_rows(seen)
+        return self._corpus.new_rows(seen, passed)
 
     def committed_so_far(self) -> dict[Path, int]:
         """A `seen` for `new_rows`: what is committed after this call is new."""

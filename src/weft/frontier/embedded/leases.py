@@ -462,7 +462,7 @@ class Leases(State):
                 self._free_permit(lane)
                 self._mark(item, lane.crawl, leased=False)
                 item = lane.crawl.at_known_depth(item)
-            self._reject_items([item], lane, Reason.BREAKER, origin_of(item.url))
+            self._reject_items([item], lane, Reason.BREAKER, origin_of(item.url), state.site.failure)
             return
         if outcome.end in (End.RETRY, End.RELEASE):
             again = outcome.end is End.RETRY

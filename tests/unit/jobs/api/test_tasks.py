@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from weft.jobs.api.settings import ApiSettings
 from weft.jobs.errors import EngineAway
 from weft.jobs.model import FinishReason, TaskState
 from weft.jobs.sites.files import site_of
+from weft.names import nearest
 
 SITE = "https://example.com/"
 Test = Callable[[Asgi, ScriptedService], Awaitable[None]]
@@ -106,7 +107,7 @@ def test_a_submit_gives_an_id_and_where_everything_is(run: Callable[..., None]) 
         ({"include": ["x"] * 101}, "include", "list should have at most 100 items"),
         ({"extract": {"price": "div["}}, "extract.price.css", "is not understood"),
         ({"extract": {"price": {"css": "b", "nonsense": 1}}}, "extract.price", "nonsense"),
-        ({"include_tags": ["a[["]}, "include_tags", "'[[' is not understood"),
+        ({"include_tags": ["a[["]}, "include_tags", "'a[[' is not understood"),
         ({"url": None}, "url", "null is not accepted; use a URL of http or https"),
         ({"url": "ftp://example.com/"}, "url", "'ftp://example.com/' is not accepted; use a URL of http or https"),
         ({"url": "https://exa mple.com/"}, "url", "has a space at position 12"),
@@ -138,18 +139,15 @@ def test_a_field_that_is_wrong_is_named(run: Callable[..., None], body: dict[str
 
 def test_suggestions_for_unknown_names_are_bounded(run: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     """A body of 1 MB has room for 90,000 wrong names: the answer must not cost a search for each."""
-    import difflib
-
     searches = 0
 
-    def counted(*given: Any, **more: Any) -> list[str]:
+    def counted(name: str, names: Iterable[str]) -> str:
         nonlocal searches
         searches += 1
-        return search(*given, **more)
+        return nearest(name, names)
 
-    search = difflib.get_close_matches
-    for where in ("difflib", "weft.extract.rule", "weft.jobs.sites.model"):
-        monkeypatch.setattr(f"{where}.get_close_matches", counted)
+    for where in ("weft.names", "weft.extract.rule"):
+        monkeypatch.setattr(f"{where}.nearest", counted)
     names = {f"urk{number}": 1 for number in range(3000)}
 
     async def test(call: Asgi, _: ScriptedService) -> None:
