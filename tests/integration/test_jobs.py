@@ -244,7 +244,7 @@ def test_a_task_behind_a_breaker_leaves_its_slot_to_one_that_can_work(tmp_path: 
             status = await service.status(stuck.id)
             assert (status.task.state, status.task.holds_slot) == (TaskState.RUNNING, False)
             assert status.waiting_for.startswith("circuit breaker of 127.9.0.1:") and status.waiting_until is not None
-            assert "it waits: circuit breaker of 127.9.0.1, until" in status.message
+            assert f"it waits: {status.waiting_for}, until" in status.message
             assert 0 < status.waiting_until - time.time() < 302
             async for event in events:  # its readers see that it waits, and no pause
                 assert event.data.get("state") != "PAUSED"
