@@ -11,7 +11,6 @@ files of all slots and serves them together. Never label by URL or domain.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import resource
@@ -30,7 +29,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import msgspec
 
-from weft.errors import BadInput, Busy
+from weft.errors import BadInput, Busy, DiskFull
+from weft.files import replace_file, try_lock
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -185,9 +185,7 @@ def _private_folder(folder: Path) -> None:
 
 def _locked(folder: Path) -> int:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(fd):
         os.close(fd)
         raise Busy(f"log_dir {folder.parent}: another crawl logs there; choose another `log_dir`") from None
     return fd
@@ -357,9 +355,8 @@ class Metrics:
                 saved.values = [made.value]
             series.append(saved)
         snapshot = Snapshot(str(self._slot.pod), self._slot.process, os.getpid(), _started(os.getpid()), series)
-        temporary = self._path.with_suffix(".tmp")
-        temporary.write_bytes(msgspec.msgpack.encode(snapshot))
-        temporary.replace(self._path)
+        with suppress(DiskFull):  # a crawl that waits for room must not end for its metrics
+            replace_file(self._path, msgspec.msgpack.encode(snapshot), durable=False)
 
     def _measure_process(self) -> None:
         usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -11,8 +11,8 @@ import pytest
 
 SRC = Path(__file__).parents[2] / "src" / "weft"
 GROUND = {
-    "alive", "bodies", "compiled", "config", "credentials", "errors", "locks", "names", "patterns", "plain_links",
-    "records", "removal", "telemetry", "urls", "__init__",
+    "alive", "bodies", "compiled", "config", "credentials", "errors", "files", "frames", "names", "patterns",
+    "plain_links", "records", "removal", "telemetry", "urls", "__init__",
 }  # fmt: skip
 PARTS = {"frontier", "fetch", "extract", "store", "supervise"}
 PRODUCTS = {"crawl", "jobs", "pipelines"}

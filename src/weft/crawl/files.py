@@ -8,48 +8,17 @@ the file, never another setting. All are readable by their owner alone, since lo
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from weft.errors import Damaged, unreadable, writing
+from weft.errors import Damaged, unreadable
 
 T = TypeVar("T")
 _DIGEST = "sha256"
 _SEAL = f"# {_DIGEST} "
-
-
-def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Puts a file into its place, or leaves what is there; with `durable` a power cut cannot take it back."""
-    beside = path.with_name(f"{path.stem}.tmp")
-    with writing(path):
-        # A name that lies there already may be a link to somewhere else: it goes, and is never written through.
-        beside.unlink(missing_ok=True)
-        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(data)
-                file.flush()
-                if durable:
-                    os.fsync(fd)
-            beside.replace(path)
-        except OSError:
-            beside.unlink(missing_ok=True)
-            raise
-        if durable:
-            sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Puts the names in a folder on the disk."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def sealed_json(values: Mapping[str, Any]) -> bytes:

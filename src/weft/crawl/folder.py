@@ -25,7 +25,6 @@ hold logins, URLs and logs may hold keys.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 import shutil
@@ -43,7 +42,7 @@ import msgspec
 
 from weft import __version__, urls
 from weft.config import Config, FetchSection, load, numbers
-from weft.crawl.files import open_json, open_lines, read_sealed, replace_file, sealed_json, sealed_lines
+from weft.crawl.files import open_json, open_lines, read_sealed, sealed_json, sealed_lines
 from weft.crawl.record import SettingsRecord
 from weft.crawl.seed_origins import origins_of, record_origins
 from weft.crawl.seed_streams import Piece, Stream, check_stream, read_pieces, streams_in, write_stream
@@ -51,6 +50,7 @@ from weft.crawl.seeds import SeedFile, all_seeds
 from weft.crawl.siblings import record_siblings
 from weft.credentials import seed_origins
 from weft.errors import BadInput, Busy, Damaged, NoCrawl, unreadable
+from weft.files import is_locked, replace_file, try_lock
 from weft.store.pages import PageStore
 from weft.telemetry import Slot
 
@@ -236,32 +236,14 @@ class CrawlFolder:
             except OSError as error:
                 raise BadInput(f"data dir {folder}: {error.strerror}; choose another `data_dir`") from None
         self._lock = os.open(self.home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        until = time.monotonic() + _LOOKED_AT_S
-        while True:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() < until:
-                    time.sleep(_LOOKED_AT_S / 10)
-                    continue
-                os.close(self._lock)
-                watch = shlex.join(["weft", "watch", str(self.home)])
-                raise Busy(f"data dir {self.home}: a crawl is running in it; `{watch}` shows it") from None
+        if not try_lock(self._lock, _LOOKED_AT_S):
+            os.close(self._lock)
+            watch = shlex.join(["weft", "watch", str(self.home)])
+            raise Busy(f"data dir {self.home}: a crawl is running in it; `{watch}` shows it")
 
     def is_held(self) -> bool:
         """Whether a process runs the crawl, or works on its folder."""
-        try:
-            fd = os.open(self.home / "lock", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go at once: `hold` waits for that
-        except OSError:
-            return True
-        finally:
-            os.close(fd)
-        return False
+        return is_locked(self.home / "lock")
 
     def let_go(self) -> None:
         """Gives the folder back."""

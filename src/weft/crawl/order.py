@@ -1,6 +1,6 @@
 """What the orchestrator sends to its processes: the order with which one is started, and later why it shall end.
 
-Both come on the process's standard input: the order first, with its length before it; then, if ever, a line with the
+Both come on the process's standard input: the order first, as a frame; then, if ever, a line with the
 reason to stop.
 """
 
@@ -11,9 +11,8 @@ import os
 import msgspec
 
 from weft.config import Config
+from weft.frames import framed, read_frame
 from weft.telemetry import Slot
-
-_LENGTH_BYTES = 4
 
 
 class ProcessOrder(msgspec.Struct, frozen=True):
@@ -40,24 +39,12 @@ class ProcessOrder(msgspec.Struct, frozen=True):
 
     def framed(self) -> bytes:
         """As it goes over the pipe."""
-        body = msgspec.msgpack.encode(self)
-        return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+        return framed(msgspec.msgpack.encode(self))
 
 
 def read_order(fd: int) -> ProcessOrder:
     """The order, from the process's standard input; EOFError if the sender has gone."""
-    length = int.from_bytes(_exactly(fd, _LENGTH_BYTES), "big")
-    return msgspec.msgpack.decode(_exactly(fd, length), type=ProcessOrder)
-
-
-def _exactly(fd: int, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        part = os.read(fd, count - len(data))
-        if not part:
-            raise EOFError("the orchestrator has gone")
-        data += part
-    return data
+    return msgspec.msgpack.decode(read_frame(fd), type=ProcessOrder)
 
 
 class Control:

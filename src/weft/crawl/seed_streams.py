@@ -17,8 +17,8 @@ import msgspec
 from isal import isal_zlib
 from xxhash import xxh3_128
 
-from weft.crawl.files import sync_folder
 from weft.errors import Damaged, unreadable, writing
+from weft.files import sync_folder
 
 _HEAD = Struct("<IQQ")
 _NAMED = "# stream "

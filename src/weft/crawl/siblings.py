@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from weft.crawl.files import replace_file
 from weft.errors import BadInput
+from weft.files import replace_file
 
 NAME = "dirs.json"
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from weft.crawl.files import replace_file
 from weft.errors import DiskFull, WeftError
+from weft.files import replace_file
 from weft.records import Row
 from weft.store.pages import PageStore
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from weft import frames
 from weft.errors import BadInput, Busy, WeftError
 from weft.telemetry import Log
 
@@ -32,7 +33,6 @@ LONGEST_FRAME = 64 << 20
 UNREAD_BYTES = 16 << 20  # replies that a peer has not read: beyond this it is disconnected
 _LONGEST_ADDRESS = 100  # bytes of a Unix socket's path; the kernel takes 107, the rest is margin
 _PIECE = 1 << 16
-LENGTH = struct.Struct(">I")
 _encode = msgspec.msgpack.Encoder().encode
 log = Log("weft.engine.channel")
 
@@ -55,8 +55,7 @@ def socket_path(data_dir: Path, name: str = SOCKET) -> Path:
 
 def framed(value: object) -> bytes:
     """A value as it goes over the socket."""
-    body = _encode(value)
-    return LENGTH.pack(len(body)) + body
+    return frames.framed(_encode(value))
 
 
 class Peer:
@@ -181,18 +180,13 @@ class Server:
             self._drop(peer)
             return
         peer.received += data
-        while len(peer.received) >= LENGTH.size:
-            (size,) = LENGTH.unpack_from(peer.received)
-            if size > LONGEST_FRAME:
-                log.warning("a peer sent a frame that is too long", bytes=size)
-                self._drop(peer)
-                return
-            if len(peer.received) < LENGTH.size + size:
-                return
-            body = bytes(peer.received[LENGTH.size : LENGTH.size + size])
-            del peer.received[: LENGTH.size + size]
-            if not self._carry_out(peer, body):
-                return
+        try:
+            for body in frames.frames(peer.received, LONGEST_FRAME):
+                if not self._carry_out(peer, body):
+                    return
+        except frames.TooLong as error:
+            log.warning("a peer sent a frame that is too long", bytes=error.size)
+            self._drop(peer)
 
     def _carry_out(self, peer: Peer, body: bytes) -> bool:
         """False: this was no request, and the peer is gone."""
@@ -315,7 +309,7 @@ class Connection:
         self._sock.close()
 
     def _next(self, timeout_s: float | None) -> list[Any]:
-        size = LENGTH.unpack(self._exactly(LENGTH.size, timeout_s))[0]
+        size = frames.length_of(self._exactly(frames.HEAD, timeout_s))
         found: list[Any] = msgspec.msgpack.decode(self._exactly(size, None))
         return found
 

@@ -1,20 +1,19 @@
 """What crosses between a process and its parser children: a page's bytes there, what was read from them back.
 
-A frame is a msgpack array behind its length (4 bytes, big-endian). `Extracted` has the attributes of a `Page` (of
+A frame (weft/frames.py) is a msgpack array. `Extracted` has the attributes of a `Page` (of
 extract/page.py) as plain values: those that every page has, and of the others those that were asked for. Rules and
 formats are imported with the first page that they are asked for: most processes never see one.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from weft import frames
 from weft.extract.article import article
 from weft.extract.charset import Source, as_text
 from weft.extract.kind import Kind
@@ -25,7 +24,6 @@ from weft.extract.page import MAX_BYTES, Page, extract
 if TYPE_CHECKING:
     from weft.extract.rules import Rules
 
-LENGTH = struct.Struct(">I")
 TOO_SLOW = "the rules took too long on this page"
 _T = TypeVar("_T")
 
@@ -215,18 +213,7 @@ def framed(value: Request | Reply) -> bytes:
         body = _encode(value)
     except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 cannot hold
         body = _encode(_without_surrogates(msgspec.to_builtins(value, builtin_types=(bytes,))))
-    return LENGTH.pack(len(body)) + body
-
-
-def frames(heard: bytearray) -> Iterator[bytes]:
-    """Takes the complete frames out of what was received."""
-    while len(heard) >= LENGTH.size:
-        (size,) = LENGTH.unpack_from(heard)
-        if len(heard) < LENGTH.size + size:
-            return
-        frame = bytes(memoryview(heard)[LENGTH.size : LENGTH.size + size])
-        del heard[: LENGTH.size + size]
-        yield frame
+    return frames.framed(body)
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -29,6 +29,7 @@ from weft.engine.channel import socket_path
 from weft.engine.core import SLOT, Core
 from weft.engine.settings import config_of
 from weft.errors import BadInput, WeftError, unreadable
+from weft.frames import framed, read_frame
 from weft.supervise.process import set_name
 from weft.telemetry import Log, log_to_file
 
@@ -46,8 +47,7 @@ class HostOrder(msgspec.Struct, frozen=True):
 
     def framed(self) -> bytes:
         """As it goes over the pipe."""
-        body = msgspec.msgpack.encode(self)
-        return len(body).to_bytes(4, "big") + body
+        return framed(msgspec.msgpack.encode(self))
 
 
 class Identity(msgspec.Struct):
@@ -151,13 +151,10 @@ def run(order: HostOrder, parent: Parent) -> None:
 def main() -> int:
     """The exit code; what went wrong is on standard error, one line."""
     fd = sys.stdin.fileno()
-    size = int.from_bytes(os.read(fd, 4), "big")
-    body = b""
-    while len(body) < size:
-        part = os.read(fd, size - len(body))
-        if not part:
-            return 1
-        body += part
+    try:
+        body = read_frame(fd)
+    except EOFError:
+        return 1
     set_name(SLOT.name)
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))

@@ -17,9 +17,10 @@ from typing import Any
 
 import msgspec
 
-from weft.engine.channel import ERRORS, LENGTH, LONGEST_FRAME, Gone, framed, socket_path
+from weft.engine.channel import ERRORS, LONGEST_FRAME, Gone, framed, socket_path
 from weft.engine.model import Blocked, Seeded, Standing, State
 from weft.errors import BadInput, WeftError
+from weft.frames import HEAD, length_of
 from weft.records import PastVisit
 
 AGAIN_S = 0.05  # between two attempts to connect
@@ -244,7 +245,7 @@ class _Wire:
     async def _read(self) -> None:
         try:
             while True:
-                (size,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
+                size = length_of(await self._reader.readexactly(HEAD))
                 number, word, *rest = msgspec.msgpack.decode(await self._reader.readexactly(size))
                 if not number:
                     self._noticed.set()

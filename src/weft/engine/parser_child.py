@@ -20,7 +20,8 @@ import time
 if __name__ == "__main__":
     gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
 
-from weft.engine.extracted import Reply, framed, frames, read, request_of
+from weft.engine.extracted import Reply, framed, read, request_of
+from weft.frames import frames
 from weft.supervise.process import set_name
 
 NAME = "weft-parser"

@@ -25,9 +25,10 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 
 from weft.engine import parser_child
-from weft.engine.extracted import Extracted, Reply, Request, framed, frames, reply_of
+from weft.engine.extracted import Extracted, Reply, Request, framed, reply_of
 from weft.errors import Missing, Unparsed, WeftError
 from weft.extract.page import MAX_BYTES
+from weft.frames import frames
 from weft.supervise import process
 from weft.telemetry import Log
 

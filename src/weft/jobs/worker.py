@@ -24,6 +24,7 @@ import msgspec
 from weft import __version__
 from weft.config import ServiceConfig
 from weft.errors import Missing, WeftError
+from weft.frames import framed, read_frame
 from weft.jobs.crawls import proxies_of
 from weft.jobs.embedded import EmbeddedJobService
 from weft.jobs.layout import ENGINE
@@ -45,8 +46,7 @@ class WorkerOrder(msgspec.Struct, frozen=True):
 
     def framed(self) -> bytes:
         """As it goes over the pipe."""
-        body = msgspec.msgpack.encode(self)
-        return len(body).to_bytes(4, "big") + body
+        return framed(msgspec.msgpack.encode(self))
 
 
 async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], None]) -> None:
@@ -98,7 +98,10 @@ async def _beat(pulse: Path) -> None:
 def main() -> int:
     """Answers requests until it is told to stop; returns the exit code. What went wrong is one line on stderr."""
     pipe = sys.stdin.fileno()
-    order = msgspec.msgpack.decode(_read(pipe, int.from_bytes(_read(pipe, 4), "big")), type=WorkerOrder)
+    try:
+        order = msgspec.msgpack.decode(read_frame(pipe), type=WorkerOrder)
+    except EOFError:
+        return 1
     set_name(f"api{order.index}")
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the supervisor's to hear
@@ -139,15 +142,6 @@ def _run(order: WorkerOrder, pipe: int) -> None:
         await serve(order, lambda end: loop.add_reader(pipe, gone, end))
 
     uvloop.run(work())
-
-
-def _read(pipe: int, size: int) -> bytes:
-    found = b""
-    while len(found) < size:
-        if not (part := os.read(pipe, size - len(found))):
-            sys.exit(1)
-        found += part
-    return found
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
 from weft.errors import BadInput, Busy
+from weft.files import try_lock
 from weft.pipelines.pool.owner import Owner, owner_of
 
 
@@ -20,13 +20,11 @@ class FolderLock:
             self._fd = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise BadInput(f"{what} cannot be used: {error.strerror}") from None
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(self._fd):
             owner = owner_of(self._fd)
             os.close(self._fd)
             by = f", process {owner.pid}" if owner is not None else ""
-            raise Busy(f"{what} is in use by another run{by}: wait for its end, or name another folder") from None
+            raise Busy(f"{what} is in use by another run{by}: wait for its end, or name another folder")
         Owner.this_process().sign(self._fd)
 
     def release(self) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from weft.errors import writing
+from weft.files import replace_file
 from weft.pipelines.definition import Pipeline
 from weft.pipelines.graph import picture
 from weft.pipelines.run_facts import RunFacts, shown
@@ -185,7 +185,4 @@ def _time(ms: float) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    new = path.with_name(path.name + ".new")
-    with writing(path):
-        new.write_bytes(data)
-        new.replace(path)
+    replace_file(path, data, durable=False, mode=0o644)

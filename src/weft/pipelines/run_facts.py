@@ -10,7 +10,6 @@ logs/2026-02-04T10-30-45/
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from weft.errors import BadInput, writing
+from weft.errors import BadInput
+from weft.files import replace_file
 from weft.pipelines.pool.runs import ITEMS, RunDirectory
 
 
@@ -58,13 +58,7 @@ def facts_path(folder: Path) -> Path:
 
 def save(folder: Path, facts: RunFacts) -> None:
     """Writes them, whole or not at all; settings may be secrets, so that they are their owner's alone."""
-    new = folder / "pipeline.json.new"
-    with writing(new):
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(facts)) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(facts_path(folder))
+    replace_file(facts_path(folder), msgspec.json.format(msgspec.json.encode(facts)) + b"\n")
 
 
 def load(folder: Path) -> RunFacts:

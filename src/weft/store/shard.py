@@ -10,7 +10,6 @@ before their rows are committed; a call that raises changes nothing, and can be 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 
 from weft.alive import Alive, silent
 from weft.errors import BadInput, Busy
+from weft.files import try_lock
 from weft.records import Row
 from weft.removal import Trash
 from weft.store import schema
@@ -287,9 +287,7 @@ def own(data_dir: Path, slot: str) -> int:
         raise BadInput(f"data dir {data_dir}: there is a file of that name; choose another place") from None
     except OSError as error:
         raise BadInput(f"data dir {data_dir} cannot be written: {error.strerror}") from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not try_lock(fd):
         os.close(fd)
         raise Busy(f"data dir {data_dir} is in use: another process writes to it as {slot}") from None
     return fd

@@ -22,8 +22,9 @@ import msgspec
 
 from weft import __version__
 from weft.config import ServiceConfig
-from weft.engine.channel import ERRORS, LENGTH, Connection, Gone, framed, kind_of, socket_path
+from weft.engine.channel import ERRORS, Connection, Gone, framed, kind_of, socket_path
 from weft.errors import Busy, WeftError
+from weft.frames import read_frame
 from weft.supervise.leftovers import MARK
 from weft.supervise.process import set_name
 from weft.system import control, extras
@@ -124,9 +125,7 @@ class _Host:
 
 def main() -> int:
     """Supervises until it is told to stop; returns the exit code."""
-    pipe = sys.stdin.buffer
-    (size,) = LENGTH.unpack(pipe.read(LENGTH.size))
-    config = msgspec.msgpack.decode(pipe.read(size), type=ServiceConfig)
+    config = msgspec.msgpack.decode(read_frame(sys.stdin.fileno()), type=ServiceConfig)
     set_name("supervisor")
     os.umask(0o077)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

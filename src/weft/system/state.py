@@ -24,6 +24,7 @@ import msgspec
 from weft.engine.channel import Connection, Gone, socket_path
 from weft.errors import BadInput, Busy
 from weft.fetch.proxies.refresh import RefreshJob
+from weft.files import replace_file
 from weft.supervise import process
 from weft.supervise.held import Identity
 from weft.supervise.leftovers import MARK
@@ -197,11 +198,7 @@ def read(data_dir: Path) -> SystemState | None:
 
 def write(data_dir: Path, state: SystemState) -> None:
     """Replaces what was written, as a whole."""
-    path = data_dir / FILE
-    beside = path.with_suffix(".tmp")
-    with open(beside, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(msgspec.json.encode(state))
-    beside.replace(path)
+    replace_file(data_dir / FILE, msgspec.json.encode(state), durable=False)
 
 
 def recorded(state: SystemState | None) -> list[Identity]:

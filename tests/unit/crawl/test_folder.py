@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from weft.crawl import folder
-from weft.crawl.files import open_json, open_lines, replace_file, sealed_json, sealed_lines
+from weft.crawl.files import open_json, open_lines, sealed_json, sealed_lines
 from weft.crawl.folder import CrawlFolder, RecrawlStart
 from weft.errors import BadInput, Damaged
+from weft.files import replace_file
 
 SETTINGS: dict[str, Any] = {
     "politeness_delay_seconds": 30.0,

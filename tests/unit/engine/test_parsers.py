@@ -14,13 +14,14 @@ import msgspec
 import pytest
 from pace import patience
 
-from weft.engine.extracted import NAMES, Asked, Extracted, Rendering, Reply, framed, frames, reply_of
+from weft.engine.extracted import NAMES, Asked, Extracted, Rendering, Reply, framed, reply_of
 from weft.engine.parsers import Parsers, Pending
 from weft.errors import Missing, Unparsed, WeftError
 from weft.extract.formats import Shape, render
 from weft.extract.kind import Kind
 from weft.extract.page import MAX_BYTES, extract
 from weft.extract.rules import compile_rules
+from weft.frames import frames
 from weft.supervise import process
 
 BODIES = {

@@ -25,6 +25,7 @@ from pathlib import Path
 import msgspec
 
 from weft.errors import Damaged
+from weft.frames import TooLong, framed, frames
 from weft.frontier.embedded.routing import Received, RoutedFrontier
 from weft.frontier.journal import REMEDY
 from weft.telemetry import Log
@@ -58,20 +59,15 @@ class _Line:
         if not data:
             raise ConnectionResetError(errno.ECONNRESET, "the other pod has gone")
         self._read += data
-        while len(self._read) >= 4:
-            end = 4 + int.from_bytes(self._read[:4], "big")
-            if end > MOST_FRAME_BYTES:
-                raise ConnectionAbortedError(errno.ECONNABORTED, "not a frame")
-            if len(self._read) < end:
-                return
-            frame = bytes(self._read[4:end])
-            del self._read[:end]
-            yield frame
+        try:
+            yield from frames(self._read, MOST_FRAME_BYTES)
+        except TooLong:
+            raise ConnectionAbortedError(errno.ECONNABORTED, "not a frame") from None
 
     def send(self, body: bytes = b"") -> None:
         """Writes what it can; the rest is kept."""
         if body:
-            self.unsent += len(body).to_bytes(4, "big") + body
+            self.unsent += framed(body)
         while self.unsent:
             try:
                 written = self._socket.send(self.unsent)

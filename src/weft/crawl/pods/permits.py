@@ -9,17 +9,15 @@ unused and never doubled, and the limit is reached exactly where there are that 
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from weft.crawl.folder import CrawlFolder
-from weft.errors import DiskFull, writing
+from weft.errors import DiskFull
+from weft.files import locked, replace_file
 
 if TYPE_CHECKING:
     from weft.frontier.embedded.frontier import EmbeddedFrontier
@@ -52,22 +50,22 @@ class Permits:
     def begin(self, max_pages: int, pages: Mapping[int, int]) -> None:
         """Before any pod runs: each is given what it has stored already, and no more."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._locked():
+        with locked(self._lock):
             self._write(_Given(max_pages, {str(pod): count for pod, count in pages.items()}))
 
     def given(self, pod: int) -> int:
         """What a pod may fetch, stored pages included."""
-        with self._locked():
+        with locked(self._lock):
             return self._read().given.get(str(pod), 0)
 
     def left(self) -> int:
         """What nobody has."""
-        with self._locked():
+        with locked(self._lock):
             return self._read().left
 
     def take(self, pod: int, pods: int) -> int:
         """Gives a pod a block, smaller as the end comes near; what it may fetch now."""
-        with self._locked():
+        with locked(self._lock):
             state = self._read()
             block = min(state.left, max(1, min(LARGEST_BLOCK, state.left // (2 * pods))))
             state.given[str(pod)] = state.given.get(str(pod), 0) + block
@@ -77,28 +75,16 @@ class Permits:
 
     def give_back(self, pod: int, kept: int) -> None:
         """A pod keeps so many and no more; it has lowered its own figure already."""
-        with self._locked():
+        with locked(self._lock):
             state = self._read()
             state.given[str(pod)] = min(kept, state.given.get(str(pod), 0))
             self._write(state)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        fd = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
 
     def _read(self) -> _Given:
         return msgspec.json.decode(self._path.read_bytes(), type=_Given)
 
     def _write(self, state: _Given) -> None:
-        beside = self._path.with_suffix(".tmp")
-        with writing(beside):
-            beside.write_bytes(msgspec.json.encode(state))
-        beside.replace(self._path)
+        replace_file(self._path, msgspec.json.encode(state), durable=False)
 
 
 class PermitChore:

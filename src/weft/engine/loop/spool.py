@@ -29,7 +29,7 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 
 from weft.bodies import Body, FileBody
 from weft.errors import writing
-from weft.locks import open_locked
+from weft.files import open_locked
 from weft.records import FetchResult
 
 SEGMENT_BYTES = 64 * 1024 * 1024

@@ -14,6 +14,8 @@ import mmap
 import struct
 from pathlib import Path
 
+from weft.files import replace_file
+
 MAX_DEATHS = 2
 _LAYOUT = struct.Struct("<QQQ")  # beats, the item that is being parsed (0: none), steps of long work since the start
 _BEATS, _ITEM, _STEPS = 0, 8, 16  # offsets
@@ -76,9 +78,7 @@ class Suspects:
         if self.died_on:
             weight = 0.5 if died_with_its_starter else 1.0
             self._deaths[str(self.died_on)] = self._deaths.get(str(self.died_on), 0.0) + weight
-            beside = self._deaths_path.with_suffix(".tmp")
-            beside.write_text(json.dumps(self._deaths))
-            beside.replace(self._deaths_path)
+            replace_file(self._deaths_path, json.dumps(self._deaths).encode(), durable=False)
         pulse.mark(0)
 
     def is_poison(self, item: int) -> bool:

@@ -3,13 +3,13 @@ since it has their passwords."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 
 from weft.errors import BadInput
 from weft.fetch.proxies.entry import BadProxy, Proxy, parse
+from weft.files import replace_file
 
 FILE = "live_proxies.json"
 LARGEST_BYTES = 64 << 20
@@ -59,17 +59,6 @@ def read(path: Path) -> LiveFile | None:
 def write(path: Path, found: LiveFile) -> None:
     """Replaces the file; who reads meanwhile has the old one or the new one."""
     replace_file(path, msgspec.json.format(msgspec.json.encode(found), indent=1))
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Writes a file as a whole that nobody else may read."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    beside.unlink(missing_ok=True)
-    with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
 
 
 def is_live_file(path: Path) -> bool:

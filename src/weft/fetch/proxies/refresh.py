@@ -9,10 +9,8 @@ A refresh that cannot tell (the test URL answers nobody, no source can be read) 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,15 +25,16 @@ from weft.fetch.client import Client, Refusal
 from weft.fetch.proxies import live as live_file
 from weft.fetch.proxies.counts import ProxyCounts
 from weft.fetch.proxies.entry import Proxy
-from weft.fetch.proxies.live import FILE, LiveFile, replace_file
+from weft.fetch.proxies.live import FILE, LiveFile
 from weft.fetch.proxies.probe import Probe, Verdict, get
 from weft.fetch.proxies.sources import Collected, collect
+from weft.files import is_locked, replace_file, try_lock
 from weft.records import FetchResult
 from weft.telemetry import Log
 
 KIND = "proxy_refresh"
 UNDER_WAY = ("DISPATCHED", "PROCESSING")
-LOCK_TRIES, LOCK_PAUSE_S = 10, 0.02  # `is_under_way` holds the lock for a moment
+LOCK_WAIT_S = 0.2  # `is_under_way` holds the lock for a moment
 MOST_REASONS = 20  # why proxies failed
 LIST_SECONDS = 30.0  # for a list that is asked for
 log = Log("weft.fetch.proxies")
@@ -204,17 +203,7 @@ def cut_off(job: RefreshJob) -> RefreshJob:
 
 def is_under_way(live: Path) -> bool:
     """Whether some process refreshes these proxies now."""
-    try:
-        fd = os.open(live.with_suffix(".lock"), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    return is_locked(live.with_suffix(".lock"))
 
 
 def _written(live: Path) -> RefreshJob | None:
@@ -242,19 +231,8 @@ def _lock(live: Path) -> Iterator[None]:
     except OSError as error:
         raise BadInput(f"{live.parent}: {FILE} cannot be written there: {error.strerror}") from None
     try:
-        if not _is_locked(fd):
+        if not try_lock(fd, LOCK_WAIT_S):
             raise Busy(f"{live.parent}: the proxies are being tested by another process; wait for it to end")
         yield
     finally:
         os.close(fd)
-
-
-def _is_locked(fd: int) -> bool:
-    for _ in range(LOCK_TRIES):
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(LOCK_PAUSE_S)
-        else:
-            return True
-    return False

@@ -6,7 +6,6 @@ has ended; now and then a checkpoint spares the next start the whole journal.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections import Counter
@@ -19,6 +18,7 @@ import msgspec
 from weft.alive import Alive, silent
 from weft.config import PolitenessSection
 from weft.errors import BadInput, Busy, DiskFull
+from weft.files import try_lock
 from weft.frontier.clock import MachineClock, NoMachineClock
 from weft.frontier.contract import (
     Item,
@@ -334,9 +334,7 @@ def _lock(folder: Path) -> int:
         fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise BadInput(f"data dir {folder}: cannot be used: {error.strerror}; choose another `data_dir`") from None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not try_lock(fd):
         os.close(fd)
         raise Busy(f"data dir {folder}: a crawl is running in it; stop it first, or choose another data dir") from None
     return fd

@@ -11,9 +11,7 @@ Beside the file lies its lock, which is made with the first key and stays: it te
 
 from __future__ import annotations
 
-import fcntl
 import hmac
-import os
 import re
 import secrets
 import time
@@ -27,7 +25,8 @@ from shlex import quote
 import msgspec
 from msgspec import Struct
 
-from weft.errors import BadInput, Damaged, writing
+from weft.errors import BadInput, Damaged
+from weft.files import locked, replace_file
 from weft.telemetry import Log
 
 log = Log("weft.jobs.api")
@@ -159,14 +158,11 @@ class Keyring:
     def _changing(self) -> Iterator[dict[str, ApiKey]]:
         """The keys as they are in the file, written back at the end; one process at a time."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(self._lock):
             keys = _read(self.path)
             yield keys
-            _write(self.path, KeyFile(tuple(keys.values())))
-        finally:
-            os.close(lock)
+            content = KeyFile(tuple(keys.values()))
+            replace_file(self.path, msgspec.json.format(msgspec.json.encode(content), indent=2))
 
 
 def _stamp(path: Path) -> object:
@@ -186,14 +182,3 @@ def _read(path: Path) -> dict[str, ApiKey]:
         raise Damaged(path, f"cannot be read: {error.strerror}", "let the service's user read it") from None
     except (ValueError, msgspec.DecodeError):
         raise Damaged(path, "is no file of API keys", "bring back a copy, or delete it and make new keys") from None
-
-
-def _write(path: Path, content: KeyFile) -> None:
-    temporary = path.with_suffix(".new")
-    with writing(path):
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(content), indent=2))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)

@@ -14,7 +14,6 @@ logs/2026-02-04T10-30-45/
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from typing import Any
 import msgspec
 
 from weft.errors import BadInput, Busy
+from weft.files import is_locked, try_lock
 from weft.pipelines.pool.itemlog import safe_name
 from weft.pipelines.pool.owner import Owner, owner_of, sweep
 from weft.pipelines.pool.record import Death, Result
@@ -127,15 +127,7 @@ class RunDirectory:
 
     def _locked(self, patience_s: float) -> bool:
         """A killed run's workers need a moment to go."""
-        until_s = time.monotonic() + patience_s
-        while True:
-            try:
-                fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
-            except BlockingIOError:
-                if time.monotonic() > until_s:
-                    return False
-                time.sleep(0.02)
+        return try_lock(self._lock_fd, patience_s)
 
     def _locked_after_sweep(self) -> bool:
         """Locks after ending what a dead owner left running."""
@@ -156,17 +148,7 @@ class RunDirectory:
 
     def is_running(self) -> bool:
         """Whether a process has it now."""
-        try:
-            fd = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(fd)
-        return False
+        return is_locked(self.path / "lock")
 
     def release(self) -> None:
         """Releases the lock."""

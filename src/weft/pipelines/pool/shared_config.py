@@ -6,14 +6,14 @@ other results.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from weft.errors import BadInput
+from weft.errors import BadInput, DiskFull
+from weft.files import replace_file
 
 MAX_BYTES = 64 * 1024 * 1024
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -70,13 +70,7 @@ def _read(path: Path) -> bytes:
 
 def _write(path: Path, data: bytes) -> None:
     """It may hold secrets: it is its owner's alone."""
-    new = path.with_name("config.new")
     try:
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(data or _EMPTY)
-            file.flush()
-            os.fsync(fd)
-        new.replace(path)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
+        replace_file(path, data or _EMPTY)
+    except (OSError, DiskFull) as error:
+        raise BadInput(f"{path} cannot be written: {getattr(error, 'strerror', error)}") from None

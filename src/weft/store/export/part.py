@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from weft.errors import BadInput, Busy, Unparsed
-from weft.locks import open_locked
+from weft.files import open_locked
 from weft.records import Row
 from weft.store.errors import Unreadable, writing
 from weft.store.warc_file import sync_folder

@@ -1,0 +1,114 @@
+"""Files that must survive a kill, and locks between processes: one way to replace a file, one way to lock one.
+
+A file that another process may delete is locked by `open_locked`: opened first and locked only then, it may be gone in
+between. Each process locks such a file before it deletes it, so a lock on a file that its path still names is a lock on
+a file that stays.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from weft.errors import writing
+
+_PAUSE_S = 0.02
+
+
+def replace_file(path: Path, data: bytes, *, durable: bool = True, mode: int = 0o600) -> None:
+    """Puts a file into its place, or leaves what is there; with `durable` a power cut cannot take it back."""
+    beside = path.with_name(f"{path.stem}.tmp")
+    with writing(path):
+        # A name that lies there already may be a link to somewhere else: it goes, and is never written through.
+        beside.unlink(missing_ok=True)
+        fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                if durable:
+                    os.fsync(fd)
+            beside.replace(path)
+        except OSError:
+            beside.unlink(missing_ok=True)
+            raise
+        if durable:
+            sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Puts the names in a folder on the disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def try_lock(fd: int, wait_s: float = 0.0) -> bool:
+    """An exclusive lock on an open file, tried for so long; False if another process has it."""
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(min(_PAUSE_S, wait_s))
+        else:
+            return True
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds the lock of a file that is made for it and never deleted; waits for it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether some process has the lock of a file; False where there is no file."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released at once: who wants the lock then tries for longer
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def open_locked(path: Path, flags: int, mode: int = 0o600, *, wait: bool = True) -> int:
+    """Opens a file with an exclusive lock on it; opens it again if it was deleted or replaced before the lock was held.
+
+    BlockingIOError if another process has the lock and `wait` is False.
+    """
+    while True:
+        fd = os.open(path, flags | os.O_CLOEXEC, mode)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if is_at(fd, path):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def is_at(fd: int, path: Path) -> bool:
+    """Whether the path still names the open file."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
