@@ -25,7 +25,6 @@ from weft.engine.limits import check_email
 from weft.engine.link import EngineLink
 from weft.engine.model import Standing, State
 from weft.errors import BadInput, DiskFull, WeftError
-from weft.fetch.guard import NO_ADDRESS, Guard
 from weft.jobs.crawls import (
     check_proxies,
     counted,
@@ -53,6 +52,7 @@ from weft.jobs.sites.scheduler import SiteScheduler
 from weft.jobs.sites.service import Sites
 from weft.jobs.store.contract import Finish, Idempotency, JobStore, Listing, Submitted
 from weft.jobs.store.sqlite import SqliteJobStore
+from weft.jobs.targets import why_not_public
 from weft.jobs.webhooks.dispatcher import Dispatcher
 from weft.jobs.webhooks.service import Webhooks
 
@@ -208,13 +208,9 @@ class EmbeddedJobService:
                 f"{found[0]}: the service has no address at which sites can reach you: start it with `weft serve "
                 "--email you@example.com`"
             ) from None
-        guard = Guard(fetch.allow_private)
         for url in found:
-            host = url_rules.host_of(url)
-            address = fetch.resolve.get(host) or host.strip("[]")
-            address = "127.0.0.1" if address == "localhost" or address.endswith(".localhost") else address
-            if (why := guard.check(address)) is not None and why != NO_ADDRESS:
-                raise BadInput(f"{url}: {address} is not a public address ({why})")
+            if (why := why_not_public(url_rules.host_of(url), fetch.allow_private, fetch.resolve)) is not None:
+                raise BadInput(f"{url}: its address is not public ({why})")
         return found
 
     async def _opened(self, task: Task) -> Standing:

@@ -9,7 +9,7 @@ import msgspec
 from weft.errors import BadUrl
 from weft.jobs.api import schemas
 from weft.jobs.api.problems import Refusal
-from weft.jobs.api.targets import check_target
+from weft.jobs.targets import check_target
 from weft.jobs.webhooks.model import HookOrder, unsendable
 
 MOST_METADATA = 16 * 1024  # bytes

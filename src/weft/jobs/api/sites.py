@@ -19,7 +19,6 @@ from weft.jobs.api.keys import KeyScope
 from weft.jobs.api.problems import Refusal, invalid_fields
 from weft.jobs.api.rates import Rate
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.api.targets import check_target
 from weft.jobs.api.tasks import check_no_order
 from weft.jobs.errors import BadSite, SiteConflict
 from weft.jobs.model import NO_PROXIES
@@ -27,6 +26,7 @@ from weft.jobs.service import JobService
 from weft.jobs.sites.documents import document, file_document
 from weft.jobs.sites.model import SiteFile
 from weft.jobs.sites.status import SiteView
+from weft.jobs.targets import check_target
 
 SiteName = Annotated[str, Path(description="the site's `name`", min_length=1, max_length=100)]
 MOST_ERRORS = 100

@@ -27,10 +27,10 @@ from weft.jobs.api.problems import Refusal, invalid_fields
 from weft.jobs.api.rates import Rate
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import EventStream, Places
-from weft.jobs.api.targets import check_target
 from weft.jobs.model import NO_PROXIES, Task, TaskSpec
 from weft.jobs.service import JobService, Submission
 from weft.jobs.store.contract import Idempotency
+from weft.jobs.targets import check_target
 
 _ACCEPTS = schemas.accepts(schemas.AsyncScrapeRequest)
 _FIELDS = tuple(schemas.AsyncScrapeRequest.model_fields)

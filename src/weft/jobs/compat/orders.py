@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from weft.errors import BadUrl
 from weft.jobs.api import schemas
 from weft.jobs.api.hook_orders import webhook_of
-from weft.jobs.api.targets import check_target
 from weft.jobs.compat.fields import Denied, Fields, bad
 from weft.jobs.compat.options import PageOptions, page_options
 from weft.jobs.model import MAX_PATTERNS, MAX_PATTERNS_CHARS, Lane, Scope, TaskSpec
+from weft.jobs.targets import check_target
 from weft.patterns import MAX_URL_INSTRUCTIONS, ON_PATH, ON_URL, BadPattern, compile_url_pattern
 
 CRAWL, BATCH, SCRAPE, MAP = "firecrawl crawl", "firecrawl batch", "firecrawl scrape", "firecrawl map"

@@ -25,7 +25,7 @@ from weft.config import FetchSection
 from weft.errors import WeftError
 from weft.fetch.async_client import AsyncClient
 from weft.fetch.guard import Guard
-from weft.fetch.headers import Head, http_date
+from weft.fetch.headers import Head
 from weft.jobs.errors import LeaseLost
 from weft.jobs.model import Task, TaskState
 from weft.jobs.store.contract import JobStore
@@ -166,7 +166,7 @@ class Dispatcher:
         attempt = Attempt(
             number=told.number, event=told.event, at=self._clock(), status=result.status, error=_said(result)
         )
-        return attempt, _retry_after_s(result, self._clock())
+        return attempt, Head(result.head).retry_after_s(self._clock()) or 0.0
 
     def now(self) -> float:
         """By the wall clock."""
@@ -257,11 +257,3 @@ def _said(result: FetchResult) -> str:
     if result.status:
         return f"HTTP {result.status}"
     return f"{result.error}: {result.detail}"[:300]
-
-
-def _retry_after_s(result: FetchResult, now: float) -> float:
-    value = (Head(result.head).get("retry-after") or "").strip()
-    if value.isascii() and value.isdecimal():
-        return float(value[:6])
-    at = http_date(value) if value else None
-    return max(0.0, at - now) if at is not None else 0.0

@@ -3,6 +3,9 @@ connection, where a name or a redirect leads to one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from weft import urls
 from weft.errors import BadUrl
 from weft.fetch.guard import LOOPBACK, METADATA, NO_ADDRESS, Guard
@@ -15,7 +18,7 @@ def check_target(text: str, allow_private: bool) -> str:
     if not text.lower().startswith(("http://", "https://")):
         raise BadUrl(text, "scheme", "is no URL that is scraped: write http://... or https://...")
     url = urls.seed(text)
-    if reason := _inside(urls.host_of(url), allow_private):
+    if reason := why_not_public(urls.host_of(url), allow_private):
         way = "" if reason == METADATA else ", unless the service is started with --allow-private"
         raise BadUrl(text, "address", f"leads to {_article(reason)} {reason} address, where tasks may not go{way}")
     return url
@@ -25,11 +28,13 @@ def _article(word: str) -> str:
     return "an" if word[0] in "aeiou" else "a"
 
 
-def _inside(host: str, allow_private: bool) -> str | None:
+def why_not_public(host: str, allow_private: bool, pinned: Mapping[str, str] = MappingProxyType({})) -> str | None:
+    """Why a host may not be asked, as far as its name shows it. `pinned`: the addresses that names are pinned to."""
     name = host.rstrip(".").lower()
     if name in _METADATA_NAMES:
         return METADATA
-    if name == "localhost" or name.endswith(".localhost"):
+    address = pinned.get(name) or name.strip("[]")
+    if address == "localhost" or address.endswith(".localhost"):
         return None if allow_private else LOOPBACK
-    reason = Guard(allow_private).check(name.strip("[]"))
+    reason = Guard(allow_private).check(address)
     return None if reason == NO_ADDRESS else reason
