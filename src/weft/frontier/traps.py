@@ -189,18 +189,22 @@ class SamenessGuard:
         """Whether `leads` should be called for a page's new links."""
         return page in self._read
 
+    def _leads_to_leaves(self, pattern: str, new: list[str]) -> bool:
+        others = {other for url in new if (other := pattern_of(url)) is not None and other != pattern}
+        return any((run := self._runs.get(other)) is not None and run.is_leaf for other in others)
+
     def leads(self, page: str, new: Iterable[str]) -> bool:
         """Records the new URLs that a page has links to; True if its pattern is stopped by that."""
         if page not in self._read:
             return False
         pattern, depth = self._read.pop(page)
         origin = page[: page.index("/", 8) + 1]
-        patterns = {pattern_of(url) for url in new if url.startswith(origin)} - {None}
+        own = [url for url in new if url.startswith(origin)]
         run = self._runs.get(pattern)
-        if run is None or not patterns:
+        if run is None or all(pattern_of(url) is None for url in own):
             return False
-        leaves = [one for other in patterns - {pattern} if (one := self._runs.get(other or "")) and one.is_leaf]
-        run.led_on(depth, to_leaves=bool(leaves))
+        # Patterns of all links cost more than the rest of the admission: only where the count comes near its end.
+        run.led_on(depth, to_leaves=run.levels >= SAME_LEVELS // 2 and self._leads_to_leaves(pattern, own))
         if run.levels < SAME_LEVELS and run.pages < SAME_PAGES:
             return False
         self._stopped.add(pattern)
