@@ -278,3 +278,19 @@ def test_a_kill_before_the_store_knows_that_lost_pages_are_queued_fetches_none_t
     assert marker.exists(), "the step was not reached"
     assert readable(crawl) == before
     assert [row.url for row in crawl.rows() if row.url == hit.url] == [hit.url], "visited once more, not twice"
+
+
+def test_a_resume_refuses_an_index_with_a_damaged_row_and_says_what_repairs_it(crawl: Crawler) -> None:
+    """The crawl has ended, so nothing else reads the row; an export would refuse it."""
+    before, hit, path = readable(crawl), in_the_middle(crawl), index_of(crawl)
+    at = path.read_bytes().index(hit.url.encode()) + len(hit.url) - 1
+    flip(path, at)
+    assert crawl.run(resume=True) == 2
+    assert "is not what was written" in crawl.said and f"weft rebuild {crawl.data_dir}" in crawl.said
+    assert "Traceback" not in crawl.said
+    done = weft("rebuild", crawl.data_dir)
+    assert done.returncode == 0, done.stderr
+    assert crawl.run(resume=True) == 0, crawl.said
+    assert readable(crawl) == before
+    exported = weft("export", crawl.data_dir, "--format", "csv", "--out", crawl.data_dir / "pages.csv")
+    assert exported.returncode == 0, exported.stderr

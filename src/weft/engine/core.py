@@ -22,7 +22,6 @@ from typing import Any
 
 import msgspec
 
-from weft.config import Config
 from weft.credentials import seed_origins
 from weft.engine import settings as crawl_settings
 from weft.engine.arguments import canonical_seeds, check_in_flight, opened_with, past_visits, seeds_hash
@@ -40,6 +39,7 @@ from weft.engine.machine import open_clock
 from weft.engine.memory import check_memory, flight_within
 from weft.engine.model import Blocked, EndReason, Seeded, Standing, State, check_name
 from weft.engine.notices import Notices
+from weft.engine.recorded import RecordedSettings
 from weft.engine.recovery import found_of, pages_by_site, read_links_again
 from weft.engine.seeding import Seeding
 from weft.engine.tenant import Record, Tenant
@@ -103,6 +103,7 @@ class Core:
         # their numbers. Of verbs that change nothing, those that show a change which is not committed yet.
         self._unnumbered: list[tuple[dict[str, Any], int, int]] = []
         self._next_look = self._next_record = self._next_forget = 0.0
+        self._recorded = RecordedSettings(data_dir, self._shared)
         self._recover()
         self._loop = parts.start(SLOT.name, [self._turn], serves=True, after_commit=self._committed)
         self._committer = parts.committer
@@ -156,7 +157,7 @@ class Core:
         there = frontier.kept_crawls()
         for number in there:
             record = records[number][1] if number in records else Record(settings={})
-            config = self._configured(record)
+            config = self._recorded.config_of(record)
             limits = limits_of(config, flight_within(record.memory_bytes, record.in_flight))
             frontier.reopen_crawl(number, limits, config.politeness, record.weight)
         pages: dict[int, int] = {}
@@ -165,11 +166,12 @@ class Core:
         for number, (_, record) in work.each(records.items()):
             if record.state in (State.OPEN, State.RUNNING, State.PAUSED) and number in self._with_rows:
                 pages[number] = store.stats(0, crawl=number).pages
-                limits = limits_of(self._configured(record))
+                limits = limits_of(self._recorded.config_of(record))
                 by_site[number] = pages_by_site(frontier, store, limits, work, crawl=number)
         work.begin("restoring the queue")
         frontier.recover(store.items_since(frontier.acknowledged), pages, by_crawl=by_site)
         work.begin("restoring the crawls", len(records))
+        self._recorded.prune(record for _, record in records.values())
         for number, (name, record) in work.each(records.items()):
             self._take_up(number, name, record, is_there=number in there)
         for number in set(there) - set(self._crawls):
@@ -208,6 +210,8 @@ class Core:
             self._ended[number] = record
             self._put(number, name, record, State.ENDED)
             return
+        if self._recorded.adopt(record):
+            self._store.change(_change(number, name, record))
         tenant = self._tenant(number, name, record)
         if number in self._with_rows:
             tenant.progress.take_up(self._store.stats(0, crawl=number))
@@ -221,7 +225,7 @@ class Core:
         self._deadlines.watch(tenant)
 
     def _tenant(self, number: int, name: str, record: Record) -> Tenant:
-        config = self._configured(record)
+        config = self._recorded.config_of(record)
         agent, trust = config.fetch.user_agent(), crawl_settings.trust_of(config.fetch)
         self._frontier.set_trust(number, trust)
         book = self._books.get((agent, trust))
@@ -234,9 +238,6 @@ class Core:
         self._crawls[number] = tenant
         self._names[name] = number
         return tenant
-
-    def _configured(self, record: Record) -> Config:
-        return crawl_settings.config_of(self._shared, record.settings)
 
     # ── between two turns ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -417,8 +418,6 @@ class Core:
         check_name(name)
         more = bool(more)
         own = crawl_settings.of_crawl(settings or {})
-        config = crawl_settings.config_of(self._shared, own)
-        extraction_of(config.extract)
         weight = crawl_settings.check_weight(weight)
         check_in_flight(in_flight)
         memory = check_memory(memory_bytes)
@@ -437,6 +436,8 @@ class Core:
                 record.seeds_hash = given
                 self._store.change(Change(number, name, self._crawls[number].noted()))
             return self._standing(number), seeded
+        config = crawl_settings.config_of(self._shared, own)
+        extraction_of(config.extract)
         at = crawl_settings.check_deadline(deadline, time.time())
         canonical, refused = canonical_seeds(seeds)
         known = past_visits(visits)
@@ -446,6 +447,7 @@ class Core:
             opened_with=opened_with(own, weight, in_flight, memory), memory_bytes=memory, origins=[], has_opened=False,
             seeds_hash=seeds_hash(canonical),
         )  # fmt: skip
+        self._recorded.add(record, config)
         seed_origins(canonical, config.fetch.headers, config.fetch.auth)
         limits = limits_of(config, flight_within(memory, in_flight))
         number = self._frontier.open_crawl(name, limits, config.politeness, weight)
@@ -466,7 +468,7 @@ class Core:
             return
         if self._is_ahead:
             self._loop.flush()  # its last rows may not be committed yet
-        rules = Rules(self._configured(record).scope, record.roots, this_year=datetime.now(UTC).year)
+        rules = Rules(self._recorded.config_of(record).scope, record.roots, this_year=datetime.now(UTC).year)
         left = [
             seed
             for seed in seeds
@@ -504,9 +506,10 @@ class Core:
         own = crawl_settings.of_crawl(settings or {})
         if fixed := [key for key in own if key not in crawl_settings.EDITABLE]:
             raise BadInput(f"{', '.join(fixed)}: cannot be changed while a crawl runs; open another")
-        changed = {**tenant.record.settings, **crawl_settings.plain(own)}
-        config = crawl_settings.config_of(self._shared, changed)
-        record = tenant.record
+        record, before = tenant.record, tenant.config
+        crawl_settings.config_of(own)  # raises for values that cannot be
+        changed = {**record.settings, **crawl_settings.plain(own)}
+        config = self._recorded.config_of(msgspec.structs.replace(record, settings=changed))
         new_weight = record.weight if weight is None else crawl_settings.check_weight(weight)
         at = record.deadline if deadline is False else crawl_settings.check_deadline(deadline, time.time())
         limits = limits_of(config, flight_within(record.memory_bytes, record.in_flight))
@@ -516,6 +519,10 @@ class Core:
         self._deadlines.watch(tenant)
         self._store.change(Change(tenant.number, name, tenant.noted()))
         self._loop.touched.add(tenant.number)
+        for key in own:
+            old, new = (crawl_settings.value_of(one, key) for one in (before, config))
+            if old != new:
+                log.always("setting changed", crawl=name, key=key, old=old, new=new)
         log.info("crawl edited", crawl=name, came_back=back)
         return self._standing(tenant.number)
 

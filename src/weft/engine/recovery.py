@@ -97,8 +97,10 @@ def take_up(
     config, store, progress, work = parts.config, parts.store, parts.progress, parts.work
     limits, own = limits_of(config), f"{parts.slot.name}."
     work.begin("counting what is stored")
-    number = frontier.open_crawl(name, limits)
     stats = store.stats(0, own)
+    work.begin("checking the index", stats.rows)
+    store.verify(work)
+    number = frontier.open_crawl(name, limits)
     progress.take_up(stats)
     late = store.items_since(frontier.acknowledged)
     by_site = pages_by_site(frontier, store, limits, work, slots=own)

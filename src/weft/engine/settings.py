@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -95,6 +95,23 @@ def config_of(*layers: Mapping[str, Any]) -> Config:
 @lru_cache(maxsize=4096)  # most crawls of an engine are set alike
 def _config(encoded: bytes) -> Config:
     return load(flags=msgspec.json.decode(encoded), environment={}).config
+
+
+@cache
+def recorded_keys() -> frozenset[str]:
+    """The keys whose values are recorded of a crawl. A lease must outlive the transfers of its crawl, whose time limit
+    is recorded: it is recorded, too."""
+    return frozenset(
+        name
+        for name, key in keys().items()
+        if key.section in _SECTIONS and (name not in _ENGINES or name == "lease_seconds")
+    )
+
+
+def value_of(config: Config, name: str) -> Any:
+    """The value of a key."""
+    key = keys()[name]
+    return getattr(getattr(config, key.section), key.attribute)
 
 
 def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

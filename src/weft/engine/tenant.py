@@ -32,7 +32,8 @@ _REASONS = frozenset(map(str, Reason))
 class Record(Struct, kw_only=True):
     """What the index keeps of a crawl. Counts are as they were when it was last written down."""
 
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # given with it, and the defaults that followed from them
+    defaults: str = ""  # digest of the other defaults that were in force (recorded.py); empty: of an older Weft
     opened_with: dict[str, Any] = {}  # as it was opened, before any edit: by this it is known when it is opened again
     seeds_hash: int = 0  # of the seeds of the last `open`; 0: unknown, it was opened by an older Weft
     state: State = State.OPEN

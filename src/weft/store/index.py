@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +25,13 @@ from weft.store.errors import DamagedIndex, StoreError, reading, writing
 CHECKPOINT_BYTES = 4 << 20
 RESTART_FRAMES = 12_000  # of 4 KB
 FOLD_ROWS = 20_000
+VERIFIED_ROWS = 100_000  # that are checked between two notes of how far it is
 GIVEN_BACK = 1000  # pages of the file, at a time
 
 _FOLD = """INSERT OR IGNORE INTO lookup SELECT url_hash, item FROM pages
   WHERE batch > (SELECT value FROM meta WHERE key = 'folded') ORDER BY url_hash"""
 _ROWS_IN = f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.batch > ? AND p.file = ?"  # noqa: S608
+_ROWS_AFTER = f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.item > ? ORDER BY p.item LIMIT 1000"  # noqa: S608
 # A jump for each crawl, not a walk over all rows.
 _LAST_NUMBERS = """WITH RECURSIVE found(crawl) AS (SELECT min(crawl) FROM pages UNION ALL
   SELECT (SELECT min(crawl) FROM pages WHERE pages.crawl > found.crawl) FROM found WHERE found.crawl NOT NULL)
@@ -250,6 +252,25 @@ class Index:
     def rows_in(self, file: int, after_batch: int = -1) -> list[Row]:
         """The rows that point into a WARC file."""
         return schema.rows(self._all(_ROWS_IN, after_batch, file), self.path)
+
+    def verify(self, report: Callable[[int], None]) -> None:
+        """Raises DamagedIndex for a row that is not what was written: most rows are never read while a crawl runs.
+
+        `report` is called with the number of rows of each piece. A check that a kill has interrupted is continued.
+        """
+        noted = self._all("SELECT value FROM meta WHERE key = 'verified'")
+        after, count = noted[0][0] if noted and isinstance(noted[0][0], int) else -1, 0
+        while rows := self._all(_ROWS_AFTER, after):
+            for row in rows:
+                schema.check_row(row, self.path)
+            after, count = rows[-1][0], count + len(rows)
+            if count >= VERIFIED_ROWS:
+                count = 0
+                with writing(self.path):
+                    self._db.execute("INSERT OR REPLACE INTO meta VALUES ('verified', ?)", (after,))
+            report(len(rows))
+        with writing(self.path):
+            self._db.execute("DELETE FROM meta WHERE key = 'verified'")
 
     def since(self, batch: int) -> list[int]:
         """The items committed after a batch."""

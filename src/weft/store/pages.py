@@ -294,6 +294,12 @@ class PageStore:
         found = [entry for index in self._corpus.indexes() for entry in index.batches(after, limit)]
         return sorted(found)
 
+    def verify(self, report: Callable[[int], None]) -> None:
+        """Raises DamagedIndex if a row of this slot is not what was written; `report` is called with the number of rows
+        of each piece."""
+        for shard in self._shards:
+            shard.index.verify(report)
+
     def items_since(self, batch: int) -> list[int]:
         """The items that this slot has committed after a batch, in order: the frontier may lack their ends."""
         return sorted(item for shard in self._shards for item in shard.index.since(batch))

@@ -14,7 +14,7 @@
     lost     rows that were removed because their bytes are gone, until their URLs are queued again
     meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable`, `folded`, `folded_rows`;
              `rebuilt` until a writer has opened an index that was made again; `in_step` once batches without a row in
-             this data dir are noted, too
+             this data dir are noted, too; `verified` while rows are checked: the last item that was
 
 Rows are folded into `lookup` thousands at a time, sorted by hash: an ordinary index on the hash writes a page of 4 KB
 for each row once it is larger than the cache (17 µs a row at 600,000 rows instead of 5). Rows of batches after `folded`
@@ -126,6 +126,7 @@ _COLUMNS = (
     "language", "title", "depth", "parent", "digest", "length", "error", "hops", "file", "warc_offset", "warc_length",
     "fields", "crc",
 )  # fmt: skip
+_FILE = _COLUMNS.index("file")
 CHECKSUM, FIELDS = "p.crc", "p.fields"  # which older layouts do not have
 ROW = ", ".join([*(f"p.{name}" for name in _COLUMNS), "coalesce(f.name, '')"])
 PAGES = "pages p LEFT JOIN files f ON f.id = p.file"
@@ -147,13 +148,18 @@ def rows(found: Iterable[tuple[Any, ...]], path: Path) -> list[Row]:
         raise DamagedIndex(path, f"a row of it: {error}") from error
 
 
-def _row(values: tuple[Any, ...], path: Path) -> Row:
+def check_row(values: tuple[Any, ...], path: Path) -> None:
+    """Raises DamagedIndex for a row that is not what was written."""
     *written, crc, name = values
     if crc is not None and crc != checksum(written):
         raise DamagedIndex(path, f"the row of item {values[0]} is not what was written")
-    item, _, _, crawl, url, final_url, *facts, file, offset, length, read = written
-    if file and not name:
-        raise DamagedIndex(path, f"it does not know the file of item {item}")
+    if values[_FILE] and not name:
+        raise DamagedIndex(path, f"it does not know the file of item {values[0]}")
+
+
+def _row(values: tuple[Any, ...], path: Path) -> Row:
+    check_row(values, path)
+    item, _, _, crawl, url, final_url, *facts, _, offset, length, read, _, name = values
     fields: list[Any] = [
         item,
         crawl,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pytest
 from weft.errors import BadInput
 from weft.store import index as index_module
 from weft.store import schema
-from weft.store.errors import StoreError
+from weft.store.errors import DamagedIndex, StoreError
 from weft.store.index import FileState, Index
 from weft.store.query import IndexReader, Where
 
@@ -232,3 +233,35 @@ def test_another_number_of_data_dirs_is_refused(tmp_path: Path) -> None:
     Index(tmp_path / "index-a.db", FACTS).close()
     with pytest.raises(BadInput, match="number 0 of 1 data dirs"):
         Index(tmp_path / "index-a.db", FACTS | {"data_dirs": 2})
+
+
+def test_every_row_is_verified_and_a_damaged_one_is_refused(index: Index) -> None:
+    index.commit(1, 0, [values(item) for item in range(1, 2501)], [])
+    pieces: list[int] = []
+    index.verify(pieces.append)
+    assert pieces == [1000, 1000, 500]
+    with closing(sqlite3.connect(index.path)) as db:
+        db.execute("UPDATE pages SET title = 'other' WHERE item = 2400")
+        db.commit()
+    with pytest.raises(DamagedIndex, match=r"row of item 2400 is not what was written.*weft rebuild"):
+        index.verify(pieces.append)
+
+
+def test_a_check_that_was_killed_is_continued_and_the_next_begins_at_the_first_row(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "VERIFIED_ROWS", 2000)
+    index.commit(1, 0, [values(item) for item in range(1, 4501)], [])
+    pieces: list[int] = []
+
+    def report(rows: int) -> None:
+        pieces.append(rows)
+        if len(pieces) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        index.verify(report)
+    for expected in ([1000, 1000, 500], [1000, 1000, 1000, 1000, 500]):
+        again: list[int] = []
+        index.verify(again.append)
+        assert again == expected
