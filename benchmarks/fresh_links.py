@@ -40,7 +40,7 @@ from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.parsing import AT_ONCE
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.robots import RobotsBook
-from weft.engine.loop.suspects import Suspects
+from weft.engine.loop.suspects import Pulse, Suspects
 from weft.engine.parsers import Parsers
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, RobotsRecord
@@ -134,7 +134,7 @@ class Crawl:
             number, rules, scope, FetchSection(), self.frontier, self._progress, politeness=politeness
         )
         metrics = EngineMetrics(Metrics(folder / "metrics", Slot(0, "fetcher")), 5.0)
-        self._suspects = Suspects(folder)
+        self._suspects = Suspects(Pulse(folder))
         self._round, self._parsing = reading(
             self.frontier, self._store, {number: self._crawl}, self._suspects, metrics, Parsers(), sends_all=False
         )
