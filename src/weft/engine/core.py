@@ -56,6 +56,7 @@ RECORD_EVERY_S = 2.0  # between two writes of running times and counts, which no
 FORGET_ROWS = 500  # deleted in one turn
 FORGET_EVERY_S = 0.02
 FORGET_TOGETHER = 100  # crawls: tasks of a service are small, and end as fast as they begin
+_BY_COMMAND = (EndReason.CANCELLED, EndReason.DEADLINE, EndReason.MAX_DURATION)
 SLOT = Slot(0, "engine")
 log = Log("weft.engine.core")
 
@@ -84,6 +85,9 @@ class Core:
         self._with_rows: set[int] = set()  # crawls that had rows in the index when the engine started
         self._forgetting: list[int] = []
         self._closing: list[int] = []  # closed in the frontier's memory; their end is not committed to the index yet
+        # Of those, how they were before: a kill takes such an end back, so that it is not shown while a full disk holds
+        # up its commit. What a deadline or a command has ended would end again.
+        self._before_end: dict[int, Standing] = {}
         self._to_forget: list[int] = []  # deleted once the index has committed that they are forgotten
         self._deadlines = Deadlines(self._crawls)
         self._seeding = Seeding(
@@ -297,6 +301,8 @@ class Core:
             tenant.way.abort(lease)
         tenant.clock_stops()
         tenant.noted()
+        if reason not in _BY_COMMAND:
+            self._before_end[number] = tenant.standing(0)
         tenant.committed()
         record = tenant.record
         record.state, record.reason, record.ended_at = State.ENDED, reason, time.time()
@@ -364,6 +370,7 @@ class Core:
             self._step("end-committed")
             self._frontier.closed(number)
         self._closing.clear()
+        self._before_end.clear()
         self._forgetting += self._to_forget
         self._to_forget.clear()
         if self._server is not None:
@@ -611,6 +618,8 @@ class Core:
         if tenant is not None:
             blocked = self._loop.blocked
             return tenant.standing(last, "" if blocked is None else getattr(blocked, "why", str(blocked)))
+        if self._loop.blocked is not None and number in self._before_end:
+            return msgspec.structs.replace(self._before_end[number], number=last, note=str(self._loop.blocked))
         record = self._ended[number]
         ended = record.last or Standing(name=self._name_of(number), id=number, state=State.ENDED)
         return msgspec.structs.replace(
