@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 from crawling import is_gone
 
 import weft
+from weft.crawl.reports.rebuild import rebuild
 from weft.errors import BadConfig, BadInput, BadUrl
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -62,6 +66,51 @@ def test_a_kept_crawl_can_be_resumed(web: SyntheticWeb, tmp_path: Path) -> None:
     assert list(weft.crawl(data_dir=data, resume=True)) == []
     with pytest.raises(BadInput, match="no seeds"):
         next(weft.crawl(data_dir=tmp_path / "other"))
+
+
+PROGRAM = """
+import json, os, pathlib, signal, sys, time, weft
+pages = weft.crawl(sys.argv[2:], data_dir="data", max_pages=10, scope="any", delay=0, allow_private=True)
+print(next(pages).url, flush=True)
+print(next(pages).url, flush=True)
+if sys.argv[1] == "killed":
+    while json.loads(pathlib.Path("data/status.json").read_bytes())["state"] == "running":
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""  # it keeps the iterator in a variable until it ends
+
+
+@pytest.mark.parametrize("end", ["killed", "ended"])
+def test_a_program_that_ends_inside_its_loop_misses_no_page(
+    end: str, web: SyntheticWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-c", PROGRAM, end, *web.seeds]
+    program = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert (program.returncode, program.stderr) == (-signal.SIGKILL if end == "killed" else 0, "")
+    first = program.stdout.split()
+    assert len(first) == 2
+    (tmp_path / "data").rename(tmp_path / "moved")
+    monkeypatch.chdir(tmp_path)
+    rest = [page.url for page in weft.crawl(data_dir="moved", resume=True)]
+    assert len(rest) == len({*rest}) and len({*first, *rest}) == 10, "what was stored and not yielded comes"
+    monkeypatch.chdir(tmp_path / "moved")
+    assert list(weft.crawl(data_dir=tmp_path / "moved", resume=True)) == [], "also when it is named in another way"
+    (tmp_path / "moved" / "yielded.json").write_text("{")
+    assert len(list(weft.crawl(data_dir=tmp_path / "moved", resume=True))) == 10, "where nobody knows, all come again"
+
+
+def test_a_rebuild_keeps_what_was_yielded_and_without_an_index_all_come_again(
+    web: SyntheticWeb, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    first = [page.url for page in weft.crawl(web.seeds, data_dir=data, max_pages=5, **SETTINGS)]
+    rebuild([data])
+    rest = [page.url for page in weft.crawl(data_dir=data, resume=True, max_pages=10)]
+    assert len({*first, *rest}) == len(first) + len(rest) == 10
+    for index in data.glob("index-*"):
+        index.unlink()
+    rebuild([data])
+    assert len(list(weft.crawl(data_dir=data, resume=True))) == 10
 
 
 def test_without_a_data_dir_nothing_stays(web: SyntheticWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

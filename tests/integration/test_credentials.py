@@ -72,10 +72,13 @@ def by_engine(web: CredentialWeb, folder: Path) -> None:
     assert web.url("late.test", "") in web.reached()
 
 
-def by_command(web: CredentialWeb, folder: Path, *flags: object) -> None:
-    """In two runs; the second has one more seed, at another host."""
+def by_command(web: CredentialWeb, folder: Path, *flags: object, is_cut_off: bool = False) -> None:
+    """In two runs; the second has one more seed, at another host. `is_cut_off`: their origins are lost."""
     crawler = command_line(web.seeds, folder, *flags, **WIDE)
     assert crawler.run("--max-pages", 1) == 3, crawler.said
+    (origins,) = folder.rglob("origins.txt")
+    if is_cut_off:
+        origins.unlink()
     before = len(web.log)
     assert crawler.run(web.url("late.test"), "--max-pages", 1000, resume=True) == 0, crawler.said
     assert "is sent no credentials" in crawler.said and "late.test" in crawler.said
@@ -85,7 +88,7 @@ def by_command(web: CredentialWeb, folder: Path, *flags: object) -> None:
 
 
 def by_pods(web: CredentialWeb, folder: Path) -> None:
-    by_command(web, folder, "--num-pods", 2)
+    by_command(web, folder, "--num-pods", 2, is_cut_off=True)
 
 
 def by_redis(web: CredentialWeb, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,18 @@ def test_data_dirs_that_were_moved_together_are_found_and_one_that_is_gone_is_na
     code, said = asked("stats", home)
     assert code == 2 and f"data dir 2 of 2 of its crawl was {tmp_path / 'before' / other.name}" in said
     assert asked("stats", home, "--data-dir", tmp_path / "elsewhere")[0] == 0
+    (tmp_path / "elsewhere" / "dirs.json").write_text("{")
+    assert asked("stats", home, "--data-dir", tmp_path / "elsewhere")[0] == 0, "what is damaged is named by the user"
+
+
+def test_a_copy_does_not_take_the_data_dirs_of_its_original(tmp_path: Path) -> None:
+    home, other = make_crawl(tmp_path, 3)
+    for path in (home, other):
+        shutil.copytree(path, path.with_name(f"{path.name}-copy"))
+    copy, copied = (path.with_name(f"{path.name}-copy") for path in (home, other))
+    code, said = asked("stats", copy)
+    assert code == 2 and f"{copy}: is a copy of {home}, and {other} belongs to that" in said
+    assert asked("stats", copy, "--data-dir", copied)[0] == 0 and asked("stats", home)[0] == 0
 
 
 def test_the_next_command_that_a_crawl_of_several_data_dirs_prints_works(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ so what is yielded is what is kept. Leaving the loop stops the crawl.
 
 from __future__ import annotations
 
+import atexit
 import os
 import tempfile
 import threading
@@ -56,6 +57,9 @@ def crawl(
 
 def _crawled(seeds: list[str], settings: dict[str, Any], config_file: str | None) -> Iterator[CrawledPage]:
     with ExitStack() as stack:
+        # A program may end while it still holds the iterator: the crawl stops then, too, and what was yielded is kept.
+        atexit.register(stack.close)
+        stack.callback(atexit.unregister, stack.close)
         # Where nobody says otherwise: no port, since a program may run many crawls, and nothing stays. A resumed crawl
         # keeps the port that it was started with.
         loaded, flags = load(config_file, flags=settings, is_judged=False), dict[str, Any]()
@@ -66,7 +70,7 @@ def _crawled(seeds: list[str], settings: dict[str, Any], config_file: str | None
         prepared = prepare(seeds, settings | flags, config_file)
         stack.callback(prepared.close)
         folder, resume = prepared.folder, prepared.loaded.config.run.resume
-        yield from _pages(prepared, stack, Yielded.of(folder.home, folder.data_dirs, resume=resume))
+        yield from _pages(prepared, stack, Yielded.of(folder.data_dirs, resume=resume))
 
 
 def _pages(prepared: Prepared, stack: ExitStack, yielded: Yielded) -> Iterator[CrawledPage]:
@@ -81,7 +85,7 @@ def _pages(prepared: Prepared, stack: ExitStack, yielded: Yielded) -> Iterator[C
         finally:
             news.end()
 
-    thread = threading.Thread(target=run, name="crawl")
+    thread = threading.Thread(target=run, name="crawl", daemon=True)  # a program's end does not wait for it
     thread.start()
     stack.callback(thread.join)
     stack.callback(prepared.orchestrator.stop)

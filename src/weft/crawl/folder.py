@@ -5,7 +5,7 @@
     DATA/dirs.json      of a crawl with several data dirs, in each of them: where all are (see siblings.py)
     DATA/seeds.txt      its seeds, canonical, one a line; large seed files by name
     DATA/seeds-N.pack   large seed files (see seed_streams.py); their origins: seeds-N.origins (seed_origins.py)
-    DATA/origins.txt    the origins that its credentials go to, one a line; where it has some that depend on its seeds
+    DATA/origins.txt    the origins that its credentials go to, one a line; where it has credentials
     DATA/yielded.json   which pages `weft.crawl` has yielded (see yielded.py)
     DATA/status.json    how it stands; read by displays
     DATA/status/        how each process stands, where there are several
@@ -48,7 +48,7 @@ from weft.crawl.seed_origins import origins_of, record_origins
 from weft.crawl.seed_streams import Piece, Stream, check_stream, read_pieces, streams_in, write_stream
 from weft.crawl.seeds import SeedFile, all_seeds
 from weft.crawl.siblings import record_siblings
-from weft.credentials import seed_origins
+from weft.credentials import harmless, seed_origins
 from weft.errors import BadInput, Busy, Damaged, NoCrawl, unreadable
 from weft.files import is_locked, replace_file, try_lock
 from weft.store.pages import PageStore
@@ -423,8 +423,13 @@ class CrawlFolder:
         """Records the origins of all seeds there are that credentials of these settings go to; BadInput if they are too
         many. To be called when credentials are given, and not again: seeds that come later do not count."""
         origins = seed_origins(chain(self.seeds(), self.scope_seeds()), fetch.headers, fetch.auth)
-        if origins or self._origins.exists():
+        if fetch.auth or len(harmless(fetch.headers)) < len(fetch.headers) or self._origins.exists():
             replace_file(self._origins, sealed_lines(origins))
+
+    def restore_credential_origins(self, fetch: FetchSection) -> None:
+        """Records them where that was cut off, or the file was deleted; before a resume adds seeds."""
+        if not self._origins.exists():
+            self.record_credential_origins(fetch)
 
     def _seed_lines(self) -> list[str]:
         begun = self.exists()

@@ -46,14 +46,20 @@ def all_data_dirs(given: Sequence[str | Path]) -> list[Path]:
     known = _read(dirs[0])
     if known is None:
         return dirs
-    own = dict[int, Path]()
+    own, unnamed = dict[int, Path](), list[Path]()
     for path in dirs:
         other = _read(path)
-        if other is None or other.crawl_id != known.crawl_id:
+        if other is None and any(path.glob("index-*.db")):
+            unnamed.append(path)
+        elif other is None or other.crawl_id != known.crawl_id:
             raise BadInput(
                 f"{path}: is no data dir of the crawl in {dirs[0]}, which has {len(known.far)}: leave it out"
             )
-        own[other.index] = path
+        else:
+            own[other.index] = path
+    free = [index for index in range(len(known.far)) if index not in own]
+    if len(unnamed) == len(free):  # their files are lost or damaged: they are the others, in the order given
+        own.update(zip(free, unnamed, strict=True))
     return [own.get(index) or _found(dirs[0], known, index) for index in range(len(known.far))]
 
 
@@ -61,11 +67,22 @@ def _found(start: Path, known: _Siblings, index: int) -> Path:
     for path in (Path(os.path.normpath(start / known.near[index])), Path(known.far[index])):
         other = _read(path)
         if other is not None and (other.crawl_id, other.index) == (known.crawl_id, index):
+            _check_is_no_copy(start, known.index, path, other)
             return path
     raise BadInput(
         f"{start}: data dir {index + 1} of {len(known.far)} of its crawl was {known.far[index]}, and is not there now; "
         "if it was moved, give all data dirs"
     )
+
+
+def _check_is_no_copy(start: Path, index: int, path: Path, other: _Siblings) -> None:
+    """BadInput where the data dir that was found belongs to another folder than `start`, which is a copy of that."""
+    for back in (Path(os.path.normpath(path / other.near[index])), Path(other.far[index])):
+        mine = _read(back)
+        if mine is not None and (mine.crawl_id, mine.index) == (other.crawl_id, index):
+            if back.samefile(start):
+                return
+            raise BadInput(f"{start}: is a copy of {back}, and {path} belongs to that: give all data dirs of the copy")
 
 
 def _read(path: Path) -> _Siblings | None:

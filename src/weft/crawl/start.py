@@ -182,6 +182,7 @@ def _prepare(
         announce_pods(config.pods.num_pods, seeds, environment, announce)
         pods = _open_pods(folder, loaded, identity.crawl_id, seeds, complain)
         if resume:
+            folder.restore_credential_origins(config.fetch)
             folder.add_seeds(seeds, large, complain)
             _keep_origins(folder, loaded, seeds, complain)
             report_changes(loaded, _keep(folder, loaded), announce)

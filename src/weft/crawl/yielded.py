@@ -4,7 +4,9 @@ not yielded when the program ended.
     DATA/yielded.json    the last batch of each index that was yielded whole, and what was yielded behind it
 
 A page counts as yielded when the next one is asked for: one whose processing failed comes again. The file is written
-once a second and when the loop ends: after a kill the pages of the last second may come once more, none is missed.
+before the crawl runs, once a second and when the loop ends: after a kill the pages of the last second may come once
+more, none is missed. An index is named by the number of its data dir, so that a crawl may be moved, or resumed from
+another folder. Where the file, or an index that is to be made again, cannot be read, every page comes again.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from weft.files import replace_file
 from weft.records import Row
 from weft.store.pages import PageStore
 
+NAME = "yielded.json"
 WRITE_EVERY_S = 1.0
 
 
@@ -32,23 +35,22 @@ class _Position(Struct):
 class Yielded:
     """Where the readers of a crawl are."""
 
-    def __init__(self, path: Path, known: dict[Path, int], items: set[int]) -> None:
-        self._path = path
+    def __init__(self, data_dirs: list[Path], known: dict[Path, int], items: set[int]) -> None:
+        self._data_dirs = data_dirs
         self._known = known
         self._items = items
         self._write_at = time.monotonic() + WRITE_EVERY_S
 
     @classmethod
-    def of(cls, home: Path, data_dirs: list[Path], *, resume: bool) -> Yielded:
+    def of(cls, data_dirs: list[Path], *, resume: bool) -> Yielded:
         """The position of a crawl that is not running yet; without one, what is stored is taken for yielded."""
-        path = home / "yielded.json"
-        if not resume:
-            return cls(path, {}, set())
-        try:
-            kept = msgspec.json.decode(path.read_bytes(), type=_Position)
-            return cls(path, {Path(name): batch for name, batch in kept.batches.items()}, kept.items)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-            return cls(path, _stored(data_dirs), set())
+        kept = _read(data_dirs[0] / NAME) if resume else _Position()
+        if kept is None:
+            position = cls(data_dirs, _stored(data_dirs), set())
+        else:
+            position = cls(data_dirs, _known(data_dirs, kept), kept.items)
+        position.write()
+        return position
 
     def new(self, store: PageStore) -> Iterator[Row]:
         """The rows that are new, in the order of their commits; each counts as yielded when the next is asked for."""
@@ -69,11 +71,53 @@ class Yielded:
     def write(self) -> None:
         """Keeps the position. Where that cannot be written, pages may come twice after a restart."""
         self._write_at = time.monotonic() + WRITE_EVERY_S
-        batches = {str(path): batch for path, batch in self._known.items()}
-        try:
-            replace_file(self._path, msgspec.json.encode(_Position(batches, self._items)), durable=False)
-        except (DiskFull, OSError):
-            return
+        batches = {f"{self._data_dirs.index(path.parent)}/{path.name}": batch for path, batch in self._known.items()}
+        _write(self._data_dirs[0] / NAME, _Position(batches, self._items))
+
+
+def note_rebuild(data_dirs: list[Path]) -> None:
+    """Before indexes are made again: their batches get other numbers, so the items are kept that were yielded. Where
+    the indexes cannot be read, every page comes again."""
+    kept = _read(data_dirs[0] / NAME)
+    if kept is not None:
+        _write(data_dirs[0] / NAME, _Position(items=_items(data_dirs, kept)))
+
+
+def _items(data_dirs: list[Path], kept: _Position) -> set[int]:
+    try:
+        store = PageStore.open(data_dirs, read_only=True)
+    except WeftError:
+        return set()
+    try:
+        new = {row.item for row in store.new_rows(_known(data_dirs, kept))}
+        return {row.item for row in store.rows()} - new | kept.items
+    except WeftError:
+        return set()
+    finally:
+        store.abandon()
+
+
+def _known(data_dirs: list[Path], kept: _Position) -> dict[Path, int]:
+    places = {str(number): folder for number, folder in enumerate(data_dirs)}
+    split = [(*key.partition("/")[::2], batch) for key, batch in kept.batches.items()]
+    return {places[number] / name: batch for number, name, batch in split if number in places}
+
+
+def _read(path: Path) -> _Position | None:
+    """What is kept; None without a file. One that cannot be read is as one of which nothing was yielded."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Position)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return _Position()
+
+
+def _write(path: Path, position: _Position) -> None:
+    try:
+        replace_file(path, msgspec.json.encode(position), durable=False)
+    except (DiskFull, OSError):
+        return
 
 
 def _stored(data_dirs: list[Path]) -> dict[Path, int]:

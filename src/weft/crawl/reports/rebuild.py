@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.yielded import note_rebuild
 from weft.engine.finished import Frontiers
 from weft.engine.page_reader import PageReader
 from weft.engine.parsers import CRASH, TIMEOUT, Parsers, as_many_as_cores
@@ -41,6 +42,7 @@ def rebuild(
                     missing=frontiers.missing if frontiers else None,
                     slots=[Slot(pod, "fetcher").name for pod in folder.here] if frontiers else [],
                 )  # fmt: skip
+                note_rebuild(folder.data_dirs)
                 return job.run()
         finally:
             if frontiers:
