@@ -272,6 +272,9 @@ def test_a_process_changes_nothing_in_a_database_that_was_emptied(pod: Pod, then
     if "claimed" in then:
         assert take(pod.client, "here", OURS if then == "claimed again" else PodIdentity("another", 0, 1))
     before = content(pod)
+    if then in ("nothing", "claimed by another crawl"):
+        with pytest.raises(Emptied):
+            watcher.report_again()
     for _ in range(2):
         with pytest.raises(DataLost, match="was emptied"):
             worker.finish([Outcome(lease, End.PAGE)], batch=1)

@@ -309,7 +309,7 @@ def test_links_of_pages_whose_ends_a_server_has_lost_are_read_again(tmp_path: Pa
 
 
 def test_databases_that_are_emptied_are_filled_again_from_what_is_stored(tmp_path: Path, start_server: Any) -> None:
-    """One while the crawl runs; the other while it does not, with keys that its processes wrote before they ended."""
+    """Both at once while the crawl runs; one while it does not, with keys that its processes wrote before the end."""
     servers = [start_server(), start_server()]
     clients: list[Any] = [connect(server.url) for server in servers]
     pods = [flag for server in servers for flag in ("--pods", server.url)]
@@ -317,8 +317,9 @@ def test_databases_that_are_emptied_are_filled_again_from_what_is_stored(tmp_pat
         crawler = Crawler(web.seeds, tmp_path, *pods, "--fetchers-per-pod", 1, "--parsers-per-pod", 1, delay_s=DELAY_S)
         with crawler.running() as running:
             crawler.pages_at_least(20, 60)
-            clients[1].flushall()
-            until(lambda: clients[1].hget("meta", "seeded"), 30, "the second pod's seeds")
+            for client in clients:
+                client.flushall()
+            until(lambda: all(client.hget("meta", "seeded") for client in clients), 30, "the pods' seeds")
             crawler.pages_at_least(len(crawler.pages()) + 10, 60)
             kill_now(running)
         stored = [row.url for row in crawler.pages()]

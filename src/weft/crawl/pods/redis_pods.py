@@ -288,12 +288,11 @@ class RedisPods:
         and read the links again.
         """
         try:
-            if take(self._connections[pod], self._where(pod), self._identity(pod), was_ours=True):
-                log.error("a pod's database was emptied: it is filled again from what is stored", pod=pod)
+            self._claim_again(pod)
             self._open_again(pod)
-            if pod == 0 and self._shared is not None:
-                self._settle(self._shared)
             self._report_again(but=[pod])
+            if 0 in self._here and self._shared is not None:
+                self._settle(self._shared)
             self._share_permits()
         except ABSENT as why:
             log.warning("a pod's database cannot be filled again yet", pod=pod, why=why)
@@ -301,11 +300,20 @@ class RedisPods:
             return False
         return True
 
+    def _claim_again(self, pod: int) -> bool:
+        """Whether its database was emptied, and is this crawl's again now."""
+        if not take(self._connections[pod], self._where(pod), self._identity(pod), was_ours=True):
+            return False
+        self._emptied.discard(pod)
+        log.error("a pod's database was emptied: it is filled again from what is stored", pod=pod)
+        return True
+
     def _report_again(self, but: Sequence[int]) -> None:
-        """Has the processes of this node's other pods read again what their stored pages link to."""
+        """Has the processes of this node's other pods read again what their stored pages link to. One whose database
+        was emptied, too, is claimed again, which does the same."""
         for pod in self._here:
             if pod not in but:
-                if pod not in self._reopening:
+                if pod not in self._reopening and not self._claim_again(pod):
                     self._frontiers[pod].report_again()
                 self._open_again(pod)
 

@@ -246,8 +246,8 @@ class RedisFrontier(RedisLeases):
 
     def report_again(self) -> None:
         """Has every process of the pod restart, and report all that its store has, with the links of those pages."""
-        self._ask("DEL", "slots")
-        renew_claim(self._client, self._where)
+        if self._identity is not None:
+            renew_claim(self._client, self._where, self._identity)
         self._is_emptied = True
 
     def recrawl(self, crawl: int, run: str, known: Stored, begin: Callable[[int], None]) -> None:

@@ -133,10 +133,23 @@ def claim_of(client: Redis, where: str, identity: PodIdentity) -> str:
         return _text(client.hget(CLAIM_KEY, CLAIM_FIELD))
 
 
-def renew_claim(client: Redis, where: str) -> None:
-    """Ends the work of every process that has opened the database until now, as if it had been emptied."""
-    with asking(where):
-        client.hset(CLAIM_KEY, CLAIM_FIELD, secrets.token_hex(8))
+def renew_claim(client: Redis, where: str, identity: PodIdentity) -> None:
+    """Ends the work of every process that has opened the database until now, as if it had been emptied, and forgets
+    what its slots have reported. Where it was emptied, or is another crawl's now: Emptied, and nothing is written."""
+    from redis import exceptions as wrong
+
+    with asking(where), client.pipeline() as steps:
+        steps.watch(INFO_KEY)  # type: ignore[no-untyped-call]
+        crawl: Any = steps.hget(INFO_KEY, "crawl")
+        if crawl is None or _text(crawl) != identity.crawl_id:
+            raise Emptied(where)
+        steps.multi()
+        steps.hset(CLAIM_KEY, CLAIM_FIELD, secrets.token_hex(8))
+        steps.delete("slots")
+        try:
+            steps.execute()
+        except wrong.WatchError:
+            raise Emptied(where) from None
 
 
 def _has_no_counters(client: Redis) -> bool:
