@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from crawling import is_gone
+from pace import patience
 
 import weft
 from weft.crawl.reports.rebuild import rebuild
@@ -85,7 +86,7 @@ def test_a_program_that_ends_inside_its_loop_misses_no_page(
     end: str, web: SyntheticWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [sys.executable, "-c", PROGRAM, end, *web.seeds]
-    program = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    program = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=patience(30))
     assert (program.returncode, program.stderr) == (-signal.SIGKILL if end == "killed" else 0, "")
     first = program.stdout.split()
     assert len(first) == 2
