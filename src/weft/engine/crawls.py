@@ -238,22 +238,22 @@ class RunningCrawl:
         chain = f"{lease.about} {lease.url}".strip()
         return Found(target, lease.depth, lease.item, lease.hops + 1, Purpose.PAGE, chain, offsite)
 
-    def sitemaps(self, lease: Lease, origin: str, listed: Sequence[str]) -> list[Found]:
+    def sitemaps(self, depth: int, origin: str, listed: Sequence[str]) -> list[Found]:
         """The sitemaps that an origin names; the usual place where it names none and holds a seed. Once per origin."""
         if self.scope.seeded_urls_only or origin in self.known_origins:
             return []
         self.known_origins.add(origin)
-        if self.scope.max_depth is not None and lease.depth >= self.scope.max_depth:
+        if self.scope.max_depth is not None and depth >= self.scope.max_depth:
             return []
         names = list(listed) or ([origin + "/sitemap.xml"] if origin in self._seed_origins else [])
-        return self.nested(lease, urls.join_all(origin + "/", names), origin, 0)
+        return self.nested(depth, urls.join_all(origin + "/", names), origin, 0)
 
-    def nested(self, lease: Lease, sitemaps: Iterable[str], origin: str, hops: int) -> list[Found]:
+    def nested(self, depth: int, sitemaps: Iterable[str], origin: str, hops: int) -> list[Found]:
         """Sitemaps that the rules let in."""
         return [
-            Found(url, lease.depth, 0, hops, Purpose.SITEMAP, origin)
+            Found(url, depth, 0, hops, Purpose.SITEMAP, origin)
             for url in sitemaps
-            if self.rules.refusal(url, lease.depth, is_link=False, included=True) is None
+            if self.rules.refusal(url, depth, is_link=False, included=True) is None
         ]
 
     def add_seed_origin(self, url: str) -> bool:

@@ -20,7 +20,7 @@ from weft.engine.extraction import extraction_of
 from weft.engine.limits import limits_of
 from weft.engine.loop.leads import Leads
 from weft.engine.loop.long_work import LongWork
-from weft.engine.loop.robots import RobotsBook
+from weft.engine.loop.robots import RobotsBook, rules_of
 from weft.engine.ways import Ways
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, Frontier, Stored
@@ -185,11 +185,24 @@ def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, work: Lon
     for row in rows:
         if row.error == "noindex":
             frontier.readmit(crawl.number, Found(row.url, row.depth, row.parent))
+    _offer_sitemaps(frontier, crawl, rows)
     frontier.commit()
     frontier.sync()
     frontier.acknowledge(store.durable)  # or a process that is killed before its first sync would read them once more
     frontier.commit()
     return len(rows)
+
+
+def _offer_sitemaps(frontier: Losing, crawl: RunningCrawl, rows: Iterable[Row]) -> None:
+    """Admits the sitemaps of stored pages' origins: they are not stored, and are asked for with a page of the origin,
+    of which there may be none left."""
+    depths: dict[str, int] = {}
+    for row in rows:
+        origin = urls.origin_of(row.url)
+        depths[origin] = min(row.depth, depths.get(origin, row.depth))
+    for origin, depth in depths.items():
+        if (record := frontier.robots(origin)) is not None:
+            frontier.admit(crawl.number, crawl.sitemaps(depth, origin, rules_of(record).sitemaps))
 
 
 def read_links_again(

@@ -386,7 +386,7 @@ class Loop:
             self._results.refuse(lease, Reason.ROBOTS, rule)
             return False
         if lease.purpose is Purpose.PAGE and origin not in crawl.known_origins:
-            self._round.aside(crawl, crawl.sitemaps(lease, origin, robots.sitemaps))
+            self._round.aside(crawl, crawl.sitemaps(lease.depth, origin, robots.sitemaps))
         return True
 
     def _wait_s(self, now: float) -> float:

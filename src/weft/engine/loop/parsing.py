@@ -290,7 +290,7 @@ class Parsing:
             listed = self._parse_sitemap(answer)
             self._round.found(crawl, crawl.listed(lease, urls.join_all(lease.url, [url for url, _ in listed.urls])))
             nested = listed.sitemaps
-        deeper = crawl.nested(lease, urls.join_all(lease.url, nested), lease.about, lease.hops + 1)
+        deeper = crawl.nested(lease.depth, urls.join_all(lease.url, nested), lease.about, lease.hops + 1)
         if lease.hops < SITEMAP_NESTING:
             self._round.aside(crawl, deeper)
         else:
