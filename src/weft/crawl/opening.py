@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from weft.crawl.feeding import Feeding, learn_scope
@@ -122,12 +123,23 @@ class Opening:
     def _visit_again(self, number: int) -> None:
         order, frontier, run = self._order, self._frontier, self._order.config.run
         if run.retry_failed:
-            failed = partial(self._last_rows, _may_succeed)
-            self._readmit(number, "retry_failed", order.run, failed, "queueing failed URLs again")
+            with self._not_twice("retried_to") as queued:
+                failed = partial(self._last_rows, _may_succeed, queued=queued)
+                self._readmit(number, "retry_failed", order.run, failed, "queueing failed URLs again")
         if run.recrawl or frontier.is_recrawl_cut_off(number):
             self._work.begin("queueing known pages again", self._store.stats(0).rows)
             begin = partial(self._folder.begin_recrawl, order.pod, order.started_at)
-            frontier.recrawl(number, order.run, lambda after: self._found(self._first_pages(after)), begin)
+            with self._not_twice("recrawled_to") as queued:
+                pages = partial(self._first_pages, queued=queued)
+                frontier.recrawl(number, order.run, lambda after: self._found(pages(after)), begin)
+
+    @contextmanager
+    def _not_twice(self, note: str) -> Iterator[_Queued]:
+        """What an earlier run has queued again and not visited yet is not queued a second time."""
+        queued = _Queued(int(self._frontier.note(note) or 0))
+        yield queued
+        if queued.highest:
+            self._frontier.note(note, str(queued.highest))
 
     def _readmit(self, number: int, name: str, what: str, rows: Callable[[int], Iterable[Row]], doing: str) -> None:
         """Queues stored URLs again, once for each `what`, however often the process is killed meanwhile."""
@@ -138,19 +150,34 @@ class Opening:
         """Those of this pod, as they were found."""
         return ((row.item, Found(row.url, row.depth, row.parent)) for row in rows if self._owns(row.url))
 
-    def _first_pages(self, after: int) -> Iterator[Row]:
+    def _first_pages(self, after: int, queued: _Queued) -> Iterator[Row]:
         """Every page that is known, once, as it was first found; after an item."""
         rows = self._work.each(self._store.rows(Where(after_item=after, stored=True)))
         for row, visits in self._store.with_visits(row for row in rows if 200 <= row.status < 300):
-            if not any(200 <= other.status < 300 and other.item < row.item for other in visits):
+            is_first = not any(200 <= other.status < 300 and other.item < row.item for other in visits)
+            if is_first and not queued.holds(max(visit.item for visit in visits)):
                 yield row
 
-    def _last_rows(self, wanted: Callable[[Row], bool], after: int) -> Iterator[Row]:
+    def _last_rows(self, wanted: Callable[[Row], bool], after: int, queued: _Queued | None = None) -> Iterator[Row]:
         """The rows of some kind that are the last of their URLs; after an item."""
         rows = self._work.each(self._store.rows(Where(after_item=after)))
         for row, visits in self._store.with_visits(filter(wanted, rows)):
-            if visits[-1].item == row.item:
+            if visits[-1].item == row.item and not (queued is not None and queued.holds(row.item)):
                 yield row
+
+
+class _Queued:
+    """URLs that an earlier run has queued for another visit: those whose last row was there then. A visit has a higher
+    number than every row before it, and ends in a row."""
+
+    def __init__(self, before: int) -> None:
+        self._before = before
+        self.highest = 0  # of the rows that this run has read
+
+    def holds(self, last_item: int) -> bool:
+        """Whether the visit of a URL with this last row is still queued."""
+        self.highest = max(self.highest, last_item)
+        return last_item <= self._before
 
 
 def _is_address_refused(row: Row) -> bool:

@@ -95,6 +95,7 @@ def test_a_walk_over_all_pages_has_heartbeats_and_is_made_once_for_a_run(
     assert more - waiting == again
     assert walking - usual >= PAGES // STEP, "one for each step at least"
     assert life(copy, "run", **{flag: True})[1] == more, "what this run has queued is queued"
+    assert life(copy, "next", **{flag: True})[1] == more, "and so is what an earlier run has queued and not visited"
 
 
 @pytest.mark.parametrize("run", ["run", "another"])
