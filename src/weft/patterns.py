@@ -77,8 +77,15 @@ def compile_url_pattern(pattern: str) -> UrlPattern:
     is_of_path = pattern.startswith(ON_PATH)
     text = pattern.removeprefix(ON_PATH if is_of_path else ON_URL)
     _check_length(text, MAX_URL_PATTERN_CHARS)
+    if has_control(text):
+        raise BadPattern("a pattern has no control characters")
     # Canonical URLs are ASCII: by bytes, the programs are a quarter as large.
     return UrlPattern(_compiled(text, _MAX_URL_MEMORY, is_utf8=False), is_of_path)
+
+
+def has_control(text: str) -> bool:
+    """Whether there is a control character in it: no URL has one."""
+    return any(char < " " or char == "\x7f" for char in text)
 
 
 def _check_length(text: str, most: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from weft.engine.model import CAUSED
-from weft.patterns import is_url_pattern
+from weft.patterns import has_control, is_url_pattern
 from weft.records import Reason
 
 Scope = Literal["any", "domain", "host", "prefix"]
@@ -33,6 +33,8 @@ def problem_of_globs(patterns: Sequence[str]) -> str:
     """What is wrong with the globs that a caller sends as `include` or `exclude`; empty if nothing is."""
     if any(pattern.startswith("re:") or is_url_pattern(pattern) for pattern in patterns):
         return "regular expressions are not accepted: use globs, like /docs/*"
+    if any(map(has_control, patterns)):
+        return "globs have no control characters"
     if (together := sum(map(len, patterns))) > MAX_PATTERNS_CHARS:
         return f"globs have at most {MAX_PATTERNS_CHARS:,} characters together, these have {together:,}"
     return ""

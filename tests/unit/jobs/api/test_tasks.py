@@ -104,6 +104,7 @@ def test_a_submit_gives_an_id_and_where_everything_is(run: Callable[..., None]) 
         ({"include": ["*a" * 500] * 11}, "include", "at most 10,000 characters together, these have 11,000"),
         ({"webhook": {"url": SITE, "metadata": {"a": 2**64}}}, "webhook.metadata", "must fit into 64 bits"),
         ({"webhook": {"url": SITE, "metadata": nested(40)}}, "webhook.metadata", "nested more than 32 deep"),
+        ({"include": ["/a\0b"]}, "include", "globs have no control characters"),
         ({"include": ["x"] * 101}, "include", "list should have at most 100 items"),
         ({"extract": {"price": "div["}}, "extract.price.css", "is not understood"),
         ({"extract": {"price": {"css": "b", "nonsense": 1}}}, "extract.price", "nonsense"),

@@ -172,6 +172,7 @@ def test_a_pattern_is_found_anywhere_in_the_path_or_the_whole_url(path: str) -> 
         ([f"x.{{200}}{number}" for number in range(100)], "includePaths", "too large together"),
         (["(?:)" * 250] * 100, "includePaths", "more than 10,000 characters together"),
         (["a"] * 101, "includePaths", "at most 100"),
+        (["/a", "b\0"], "includePaths.1", "no control characters"),
     ],
 )
 def test_patterns_that_would_cost_much_are_refused_by_name(patterns: list[str], at: str, said: str) -> None:
