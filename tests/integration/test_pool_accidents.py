@@ -59,15 +59,24 @@ def damage_cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size * 2 // 3)
 
 
-def damage_cut_in_a_block(path: Path) -> None:
-    """Two thirds of a journal, to the middle of a block: one that ends with a block is whole."""
+def block_at(path: Path, share: float) -> tuple[int, int]:
+    """Where the block of a journal begins and ends that lies at a share of it."""
     data, at = path.read_bytes(), 8
     while True:
         end = at + 12 + int.from_bytes(data[at : at + 4], "little")
-        if end > len(data) * 2 // 3:
-            break
+        if end > len(data) * share:
+            return at, end
         at = end
-    os.truncate(path, (at + end) // 2)
+
+
+def damage_cut_in_a_block(path: Path) -> None:
+    """Two thirds of a journal, to the middle of a block: one that ends with a block is whole."""
+    os.truncate(path, sum(block_at(path, 2 / 3)) // 2)
+
+
+def damage_flip_in_a_block(path: Path) -> None:
+    """In its content: a block whose length is another is no block, and ends the journal."""
+    flip(path, block_at(path, 1 / 3)[0] + 12)
 
 
 def damage_cut_by_little(path: Path) -> None:
@@ -75,8 +84,12 @@ def damage_cut_by_little(path: Path) -> None:
 
 
 def damage_flip(path: Path) -> None:
+    flip(path, path.stat().st_size // 3)
+
+
+def flip(path: Path, at: int) -> None:
     with path.open("r+b") as file:
-        file.seek(path.stat().st_size // 3)
+        file.seek(at)
         byte = file.read(1)
         file.seek(-1, os.SEEK_CUR)
         file.write(bytes([byte[0] ^ 4]))
@@ -100,7 +113,7 @@ def nothing(path: Path) -> None:
         ("journal", nothing, ""),
         ("journal", damage_cut_in_a_block, "were torn and were cut off"),
         ("journal", damage_cut_by_little, "were torn and were cut off"),
-        ("journal", damage_flip, "are damaged and were skipped"),
+        ("journal", damage_flip_in_a_block, "are damaged and were skipped"),
         ("journal", damage_empty, "was missing or empty: every item of the run is done again"),
         ("journal", damage_delete, "was missing or empty: every item of the run is done again"),
         ("run.json", damage_cut, "is made again from this command"),
