@@ -143,7 +143,7 @@ def test_killed_at_random_moments_it_goes_on_as_if_it_had_not_been(make: Make, k
 
 def test_a_new_run_after_a_kill_takes_what_was_done_from_the_cache(make: Make) -> None:
     folder = make("rows")
-    assert folder.finish(folder.start(crash_at="result-cached:60")) == -signal.SIGKILL
+    assert folder.finish(folder.start(crash_at="checkpointed:2")) == -signal.SIGKILL
     (killed,) = (folder.path / "logs").iterdir()
     before = traced(folder.trace)["join"]
     assert folder.finish(folder.start()) == 0
