@@ -26,7 +26,7 @@ from weft.config import COMPUTED, Config, keys, load
 from weft.engine import settings
 from weft.engine.tenant import Record
 from weft.errors import writing
-from weft.store.warc_file import sync_folder
+from weft.files import sync_folder
 from weft.telemetry import Log
 
 FOLDER = "settings"

@@ -26,6 +26,7 @@ from typing import TypeVar
 
 from weft import urls
 from weft.errors import BadInput, Unparsed
+from weft.files import sync_folder
 from weft.records import POD_SHIFT, Row
 from weft.store import row_field, schema
 from weft.store.contract import StoredPage
@@ -35,7 +36,7 @@ from weft.store.query import IndexReader
 from weft.store.schema import values_of
 from weft.store.shard import TEXT_ALONE, own
 from weft.store.text import TextFiles
-from weft.store.warc_file import crawl_of, files_in, files_of, slot_of, sync_folder
+from weft.store.warc_file import crawl_of, files_in, files_of, slot_of
 from weft.store.warc_read import Located, WarcScan
 
 BATCH_ROWS = 1000

@@ -19,7 +19,7 @@ from typing import Any
 
 from weft.alive import Alive, silent
 from weft.errors import BadInput, Busy
-from weft.files import try_lock
+from weft.files import sync_folder, try_lock
 from weft.records import Row
 from weft.removal import Trash
 from weft.store import schema
@@ -30,7 +30,7 @@ from weft.store.repair import Tail, repair
 from weft.store.schema import values_of
 from weft.store.text import FOLDER, TextFiles, sync_file_system
 from weft.store.warc import Page, RecordMaker
-from weft.store.warc_file import WarcFile, sync_folder
+from weft.store.warc_file import WarcFile
 
 TEXT_ALONE = 0  # in the place of a WARC file's number
 MOST_OPEN = 64  # WARC files, where each crawl has its own

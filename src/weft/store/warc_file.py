@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from weft.errors import BadInput
+from weft.files import sync_folder
 from weft.store.errors import StoreError, writing
 from weft.store.members import LargeMember
 
@@ -126,15 +127,6 @@ def files_of(folder: Path, crawl_id: str, slot: str) -> list[str]:
         for serial, name in sorted(ours)
         if serial >= 0 and name.rpartition("/")[2] == name_of(crawl_id, slot, serial)
     ]
-
-
-def sync_folder(folder: Path) -> None:
-    """Syncs a folder's entries: without this a new file can be gone after a power cut."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def check_slot(slot: str) -> None:

@@ -13,13 +13,14 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.errors import BadInput, Damaged
+from weft.files import sync_folder
 from weft.frontier.clock import MachineClock
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.embedded import rows
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.journal import Journal, check_size
 from weft.frontier.mark import read_mark
-from weft.frontier.redis.lead import Lead, _sync_folder
+from weft.frontier.redis.lead import Lead
 from weft.frontier.redis.marks import Marks
 from weft.frontier.redis.outbox import FileOutbox
 from weft.frontier.redis.shelf import Shelf
@@ -197,7 +198,7 @@ def test_nothing_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             one.sync()
         for closed in (shelf, box, marks):
             closed.close()
-        _sync_folder(tmp_path)
+        sync_folder(tmp_path)
         view = FrontierView([tmp_path / "f"])
         view.entries("http://a/0")
         view.close()

@@ -24,6 +24,7 @@ import msgspec
 
 from weft.alive import Alive, silent
 from weft.errors import unreadable, writing
+from weft.files import sync_folder
 from weft.frontier.redis.packing import unpacked_item
 from weft.frontier.redis.scripts import Argument
 from weft.telemetry import Log
@@ -128,10 +129,10 @@ class Lead:
                 file.write(msgspec.msgpack.encode(entries))
                 file.flush()
                 os.fsync(file.fileno())
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
             if new:
-                _sync_folder(self._folder)
-                _sync_folder(self._folder.parent)  # where the first one has made this folder, too
+                sync_folder(self._folder)
+                sync_folder(self._folder.parent)  # where the first one has made this folder, too
         return name
 
     def _read(self, segment: bytes) -> list[bytes]:
@@ -178,11 +179,3 @@ def _created(path: Path) -> BinaryIO:
             return path.open("wb")
         except FileNotFoundError:
             continue
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -19,10 +19,9 @@ from typing import Any, BinaryIO
 import msgspec
 
 from weft.errors import BadInput, Busy, Unparsed
-from weft.files import open_locked
+from weft.files import open_locked, sync_folder
 from weft.records import Row
 from weft.store.errors import Unreadable, writing
-from weft.store.warc_file import sync_folder
 
 
 class State(msgspec.Struct):
