@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LINE_EVERY_S = 5.0
 OUTCOMES = (0, 3, 130)  # exit codes of a crawl that has run
+CANCELLED = "cancelled"  # the state of a crawl that has ended for good
 
 
 @click.command(cls=SettingsCommand, context_settings={"max_content_width": 120})
@@ -145,7 +146,7 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outc
     before = f" ({status.pages:,} in all)" if status.pages_at_start else ""
     stored = f"{pages:,} {'page' if pages == 1 else 'pages'}{before}"
     lines = [
-        f"{ends.get(code, 'Ended')}: {stored} in {seconds:,.1f} s, {pages / seconds:,.1f} pages/s, "
+        f"{'Cancelled' if status.state == CANCELLED else ends.get(code, 'Ended')}: {stored} in {seconds:,.1f} s, {pages / seconds:,.1f} pages/s, "
         f"{status.body_bytes / 1e6:,.1f} MB.",
     ]
     if status.queued:
@@ -173,7 +174,7 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outc
 def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outcome, code: int) -> str:
     """The commands that a person wants next, whole; several stand on lines of their own, to be copied."""
     folder = prepared.folder
-    if code in (3, 130):
+    if code in (3, 130) and status.state != CANCELLED:
         return f" Go on: {_resume(prepared, status)}"
     if not outcome.is_nothing:
         return f" Look into it: {shlex.join(['weft', 'stats', str(folder.home)])}"

@@ -11,7 +11,7 @@ from weft.cli.folders import crawl_in, further_data_dirs
 from weft.cli.output import output_flags, print_document
 from weft.cli.suggestions import resume
 
-ENDED = frozenset({"finished", "limit", "interrupted", "failed"})
+ENDED = frozenset({"finished", "limit", "interrupted", "cancelled", "failed"})
 
 
 @click.command()

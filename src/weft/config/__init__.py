@@ -24,13 +24,14 @@ from weft.config.pods import PodSpec, PodsSection, RedisSection, numbers
 from weft.config.proxies import ProxySection
 from weft.config.service import JobsSection, ServerSection, ServiceConfig, ServicesSection
 from weft.config.sources import DEBUG_PODS, checks_pod_assignment
-from weft.config.tree import COMPUTED, CRAWL, PATTERNS, SERVICE, Config, Product, product_named, was_given
+from weft.config.tree import COMPUTED, CRAWL, NOT_KEPT, PATTERNS, SERVICE, Config, Product, product_named, was_given
 from weft.config.values import place, rules_file, split
 
 __all__ = [
     "COMPUTED",
     "CRAWL",
     "DEBUG_PODS",
+    "NOT_KEPT",
     "PATTERNS",
     "SERVICE",
     "Config",

@@ -18,11 +18,10 @@ from pathlib import Path
 from types import FrameType
 
 from weft import __version__
-from weft.crawl.ends import BAD_USE, EXIT_CODES, SERVER_AWAY, STATES
+from weft.crawl.ends import BAD_USE, EXIT_CODES, SERVER_AWAY, state_of
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import Control, ProcessOrder, read_order
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.loop.stop import Stop
 from weft.errors import Damaged, ServerAway, ServerFull, WeftError, is_damage
 from weft.supervise.process import die_with_parent, set_name
 from weft.telemetry import Log, log_to_file
@@ -61,7 +60,7 @@ def run_child(work: Callable[[ProcessOrder, Control], int]) -> int:
     gc.enable()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
-        return work(order, Control(fd))
+        return work(order, Control(fd, order.changes))
     except (ServerAway, ServerFull) as away:
         log.error("stopped", error=away)
         progress_of(order).write("paused", str(away))
@@ -88,9 +87,9 @@ def run_child(work: Callable[[ProcessOrder, Control], int]) -> int:
 
 
 class Start:
-    """A process that opens its part of a crawl, which may take long. If the crawl shall end meanwhile (its time is
-    over, the orchestrator says so) and the start is not over soon, the process ends without closing anything: what a
-    start does it does in steps that a kill does not undo."""
+    """A process that opens its part of a crawl, which may take long. If the crawl shall end meanwhile and the start is
+    not over soon, the process ends without closing anything: what a start does it does in steps that a kill does not
+    undo."""
 
     def __init__(self, order: ProcessOrder, control: Control) -> None:
         self._order = order
@@ -105,16 +104,17 @@ class Start:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
     def _look(self, _number: int, _frame: FrameType | None) -> None:
-        until, now = self._order.until, time.monotonic()
-        reason = str(Stop.MAX_DURATION) if until is not None and time.time() >= until else self._control.reason()
+        now = time.monotonic()
+        self._control.read()
+        reason = self._control.reason
         if reason is None:
             return
         if self._asked_at is None:
             self._asked_at = now
         if now >= self._asked_at + START_GRACE_S:
-            code = EXIT_CODES[Stop(reason)]
+            code = EXIT_CODES[reason]
             log.info("ended while it started", reason=reason)
-            progress_of(self._order).write(STATES[code], reason)
+            progress_of(self._order).write(state_of(reason), str(reason))
             os._exit(code)
 
 
@@ -129,4 +129,6 @@ def progress_of(order: ProcessOrder) -> CrawlProgress:
     """Where this process tells how it stands."""
     path = CrawlFolder(order.config.store.data_dirs).status_of(order.slot)
     path.parent.mkdir(exist_ok=True)
-    return CrawlProgress(path, os.getpid(), order.run, order.parent_pid)
+    progress = CrawlProgress(path, os.getpid(), order.run, order.parent_pid)
+    progress.status.changes = order.changes
+    return progress

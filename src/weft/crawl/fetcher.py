@@ -1,7 +1,7 @@
 """The process that fetches: it puts the parts together, runs the loop, and tells by its exit code how that ended.
 
 Of an embedded pod it is the only one, and does all; of a pod on Redis it is one of several, and parses itself or leaves
-that to parsers. SIGTERM drains; the orchestrator may say another reason to end.
+that to parsers. SIGTERM drains; the orchestrator may send another reason to end, or what is to change (`following`).
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-import time
 
 if __name__ == "__main__":
     gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
 
 from weft.crawl.child import Start, progress_of, run_child
-from weft.crawl.ends import EXIT_CODES, STATES
+from weft.crawl.ends import EXIT_CODES, state_of
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.following import Following
 from weft.crawl.opening import Opening
 from weft.crawl.order import Control, ProcessOrder
 from weft.crawl.pods.backend import backend_of
 from weft.engine.assembly import Fetching
 from weft.engine.loop.long_work import LongWork
-from weft.engine.loop.stop import BLOCKING, UNWRITTEN, Stop
+from weft.engine.loop.stop import BLOCKING, UNWRITTEN
 from weft.engine.loop.suspects import Pulse
 from weft.telemetry import Log
 
@@ -49,16 +49,15 @@ class Fetcher:
         crawl = opening.open()
         backend.await_seeds(parts.suspects.beat)
         chores = list(backend.chores(parts, crawl))
+        following = Following(
+            folder, order.config, control, crawl, self.progress, opening.seeds,
+            drain=lambda reason: self.loop.drain(reason), admit=opening.admit, has_edited=backend.has_edited,
+        )  # fmt: skip
         start.is_over()
-
-        def heed(_now: float) -> None:
-            if (reason := control.reason()) is not None:
-                self.loop.drain(Stop(reason))
-
         self.loop = parts.start(
             backend.owner,
-            chores if folder.is_one_process else [*chores, heed],
-            until=None if order.until is None else time.monotonic() + order.until - time.time(),
+            [*chores, following],
+            why_over=crawl.why_over,
             ends_alone=folder.is_one_process,
             gather_s=backend.gather_s,
             feed=opening.feeding,
@@ -76,7 +75,7 @@ class Fetcher:
                 raise
             log.warning("what could not be written is fetched again on resume", why=why)
         code = EXIT_CODES[reason]
-        self.progress.write(STATES[code], str(reason))
+        self.progress.write(state_of(reason), str(reason))
         status = self.progress.status
         log.info(
             "ended",

@@ -336,6 +336,13 @@ class CrawlFolder:
             self._write_settings(record)
         return record
 
+    def keep_state(self, *, is_paused: bool = False, is_cancelled: bool = False) -> None:
+        """Records whether the crawl is paused, or cancelled, by a command."""
+        before = self.settings_record()
+        record = msgspec.structs.replace(before, is_paused=is_paused, is_cancelled=is_cancelled)
+        if record != before:
+            self._write_settings(record)
+
     def _write_settings(self, record: SettingsRecord) -> None:
         replace_file(self.home / "config.json", sealed_json(msgspec.to_builtins(record)))
 

@@ -39,18 +39,21 @@ class Opening:
         self._owns = backend.owns
         self._parts = parts
         self.feeding: Feeding | None = None
+        self.seeds = folder.seeds()
+        self._crawl: RunningCrawl | None = None
         self._store = parts.store
         self._work = parts.work
 
     def open(self) -> RunningCrawl:
         """The crawl, ready to run; what its pod as a whole must do is done by the pod's first fetcher."""
-        frontier, seeds = self._frontier, self._folder.seeds()
+        frontier, seeds = self._frontier, self.seeds
         restore = partial(self._backend.restore_links, self._parts)
         crawl = take_up(
             self._parts, frontier, CRAWL, seeds, restore, self._parts.ways, self.learn_scope, self._folder.origins()
         )
+        self._crawl = crawl
         if self._order.index == 0:
-            self._admit_seeds(crawl, seeds)
+            self.admit(seeds)
             self._visit_again(crawl.number)
             self._ask_refused_addresses(crawl.number)
             self._offer_left_sitemaps(crawl)
@@ -106,8 +109,12 @@ class Opening:
         if most != before:
             self._frontier.note("sitemaps", str(most))
 
-    def _admit_seeds(self, crawl: RunningCrawl, seeds: list[str]) -> None:
-        admitted, refused = [], 0
+    def admit(self, seeds: list[str]) -> None:
+        """Admits those of this pod; of the pod's fetchers the first does that."""
+        if self._order.index:
+            return
+        crawl, admitted, refused = self._crawl, [], 0
+        assert crawl is not None
         for seed in filter(self._owns, map(crawl.rules.rewritten, seeds)):
             reason = crawl.rules.refusal(seed, 0, is_link=False, included=True)
             if reason is None:

@@ -5,6 +5,9 @@ started again and goes on; one that stands still (stuck in native code, where no
 crash loop that brings the crawl no step forward ends it with its reason. If this process is killed, the kernel kills
 the others.
 
+Commands (`commands`) come over the folder's socket. What they change is written to the folder, and the processes are
+told to read it; one that ends before it has done so is started again.
+
 A process that is alone ends by itself. Of several none does, because the others may send it work: that all is done is
 found out here (`termination`), and told to all. If one dies while they end, they are all started again, and it is found
 out anew.
@@ -13,14 +16,19 @@ out anew.
 from __future__ import annotations
 
 import os
+import select
 import time
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from weft.config import Config
-from weft.crawl.ends import BAD_USE, EXIT_CODES, FINAL, SERVER_AWAY, STATES
+from weft.crawl.commands import CrawlCommands
+from weft.crawl.ends import BAD_USE, EXIT_CODES, FINAL, SERVER_AWAY, state_of
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.following import edited
 from weft.crawl.logs import orchestrator_slot
 from weft.crawl.order import ProcessOrder
 from weft.crawl.pods.permits import Permits
@@ -28,9 +36,10 @@ from weft.crawl.pods.places import places
 from weft.crawl.pods.termination import Termination
 from weft.crawl.process import Process
 from weft.crawl.reports.standing import Standing, begin_alone, end_alone
+from weft.engine.channel import Peer, Server, socket_path
 from weft.engine.loop.progress import CrawlStatus, ProgressLines, read_status
 from weft.engine.loop.stop import UNWRITTEN, Stop
-from weft.errors import WeftError
+from weft.errors import BadInput, WeftError
 from weft.supervise.process import Exit, named
 from weft.telemetry import Log
 
@@ -62,18 +71,20 @@ class Orchestrator:
         self._config = config
         self._folder = folder
         self._pods = pods
-        duration_s = config.limits.max_duration_s
-        self._until = None if duration_s is None else time.time() + duration_s
+        self._commands = CrawlCommands(folder)
+        self._server: Server | None = None
+        self._changes = 0  # of the folder, by commands
+        self._duration = _Duration(config.limits.max_duration_s, is_paused=folder.settings_record().is_paused)
         self._alone = folder.is_one_process
         if pods is not None:
             # A call to a server may take this long, and nothing beats meanwhile.
             stuck_s += config.redis.socket_timeout_s + config.redis.connect_timeout_s
-        run, until = uuid.uuid4().hex, self._until if self._alone else None
+        run = uuid.uuid4().hex
         servers = tuple(pods.urls) if pods is not None else ()
         self._processes = [
             Process(
                 ProcessOrder(
-                    config, crawl_id, os.getpid(), run, until, slot.pod, slot.role, slot.index, config.pods.num_pods,
+                    config, crawl_id, os.getpid(), run, slot.pod, slot.role, slot.index, config.pods.num_pods,
                     servers, core=core, started_at=time.time(),
                 ),
                 folder.pulse_of(slot), folder.status_of(slot), stuck_s=stuck_s,
@@ -100,6 +111,7 @@ class Orchestrator:
                 os.sched_setaffinity(0, {0})
             if self._alone:
                 begin_alone(self._folder.status)
+            self._server = _listen(self._folder, self._carry_out)
             with named(orchestrator_slot(self._config.pods.here).name):
                 while True:
                     self._heed()
@@ -113,18 +125,78 @@ class Orchestrator:
                     status = self.status()
                     lines(status)
                     watch(status)
-                    time.sleep(LOOK_EVERY_S)
+                    self._wait()
         except WeftError as error:
             log.error("crawl failed", error=error)
             raise
         finally:
+            if self._server is not None:
+                self._server.close()
             for process in self._processes:
                 process.kill()
             self._close_status(code)
 
+    def _wait(self) -> None:
+        """Until it is time to look again, or a command has come."""
+        if self._server is None:
+            time.sleep(LOOK_EVERY_S)
+        elif select.select([self._server], [], [], LOOK_EVERY_S)[0]:
+            self._server.turn()
+            self._server.seal()
+            self._server.reply()
+
+    def _carry_out(self, _peer: Peer, verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """A command: what has become of it, and how the crawl stands."""
+        commands, result = self._commands, dict[str, Any]()
+        if verb != "standing" and self._reason is not None:
+            raise BadInput(f"the crawl is about to end ({self._reason}): nothing can be changed any more")
+        if verb == "pause":
+            commands.pause()
+        elif verb == "resume":
+            commands.resume()
+        elif verb == "edit":
+            change = commands.edit(**arguments)
+            result["changed"] = change.changed
+            if change.max_duration_s is not None:
+                limits = msgspec.structs.replace(self._config.limits, max_duration_s=change.max_duration_s)
+                self._config = msgspec.structs.replace(self._config, limits=limits)
+                result["changed"]["max_duration"] = (None, change.max_duration_s)
+        elif verb == "seed":
+            result["new"], result["refused"] = commands.seed(**arguments)
+        elif verb == "cancel":
+            commands.cancel()
+            self._end(Stop.CANCELLED)
+        elif verb != "standing":
+            raise BadInput(f"a crawl has no verb {verb!r}")
+        if verb not in ("standing", "cancel"):
+            self._follow()
+        status = self.status()
+        figures = {name: getattr(status, name) for name in ("state", "note", "pages", "queued", "in_flight")}
+        in_force = min((process.changes for process in self._processes), default=0)
+        return {**result, **figures, "changes": self._changes, "in_force": in_force}
+
+    def _follow(self) -> None:
+        """Has the processes read what a command has changed; this process follows, too."""
+        record = self._folder.settings_record()
+        self._config = edited(self._config, self._folder.config())
+        self._changes += 1
+        self._duration.change(self._config.limits.max_duration_s, is_paused=record.is_paused)
+        if self._permits is not None and self._config.limits.max_pages is not None:
+            self._permits.raise_to(self._config.limits.max_pages)
+        if self._pods is not None:
+            self._pods.edit(self._config)
+        for process in self._processes:
+            process.follow(self._config, self._changes)
+
+    @property
+    def _is_followed(self) -> bool:
+        """Whether every process has read what commands have changed."""
+        return all(process.changes >= self._changes for process in self._processes)
+
     def _close_status(self, code: int | None) -> None:
         """How it ended, in the crawl's status and in the log."""
-        state = "failed" if code is None else STATES.get(code, "failed")
+        reason = self._reason or next((stop for stop, given in EXIT_CODES.items() if given == code), None)
+        state = "failed" if code is None or reason is None or code not in EXIT_CODES.values() else state_of(reason)
         note = "" if code is None else str(self._reason or self._last_words())
         if self._standing is not None:
             self._standing.end(state, note, self._folder, self._pods.figures() if self._pods is not None else {})
@@ -190,13 +262,16 @@ class Orchestrator:
             if self._have_ended("parser"):
                 return self._all_ended()
             self._stop("parser")
-        if not self._alone and self._reason is None:
+        if self._reason is None:
             self._decide()
         return None
 
     def _ended(self, process: Process, how: Exit) -> int | None:
         """What one process's end means for the crawl: its exit code, or None if it is started again."""
         if how.code in FINAL and (self._alone or self._reason is not None or how.code == BAD_USE):
+            if self._reason is None and how.code != BAD_USE and process.status().changes < self._changes:
+                process.begin_anew()  # it has ended before it has read what a command has changed
+                return None
             return how.code
         if self._pods is not None:
             self._pods.died(process)
@@ -222,8 +297,9 @@ class Orchestrator:
 
     def _decide(self) -> None:
         """Whether all is done, or the time is over."""
-        if self._until is not None and time.time() >= self._until:
+        if self._duration.is_over:
             self._end(Stop.MAX_DURATION)
+        if self._alone or self._duration.is_paused or self._reason is not None or not self._is_followed:
             return
         if self._pods is not None:
             if (reason := self._pods.verdict()) is not None:
@@ -246,3 +322,35 @@ class Orchestrator:
         """Why it cannot go on: the note of a process that failed, else one left by an earlier run."""
         reports = sorted((process.status() for process in self._processes), key=lambda status: status.state != "failed")
         return next((status.note for status in reports if status.note), "")
+
+
+class _Duration:
+    """How long the crawl may still run, pauses left out."""
+
+    def __init__(self, most_s: float | None, *, is_paused: bool) -> None:
+        self._most_s = most_s
+        self._ran_s = 0.0
+        self._since = time.monotonic()
+        self.is_paused = is_paused
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its time is over."""
+        return self._most_s is not None and self._running_s() >= self._most_s
+
+    def change(self, most_s: float | None, *, is_paused: bool) -> None:
+        """Another limit from now on, or a pause, or its end."""
+        self._ran_s, self._since = self._running_s(), time.monotonic()
+        self._most_s, self.is_paused = most_s, is_paused
+
+    def _running_s(self) -> float:
+        return self._ran_s + (0.0 if self.is_paused else time.monotonic() - self._since)
+
+
+def _listen(folder: CrawlFolder, carry_out: Callable[[Peer, str, dict[str, Any]], Any]) -> Server | None:
+    """The socket for commands; a crawl whose folder cannot have one runs without."""
+    try:
+        return Server(socket_path(folder.home), carry_out)
+    except (OSError, WeftError) as error:
+        log.warning("no commands can be given to this crawl: its socket cannot be made", error=error)
+        return None

@@ -1,7 +1,9 @@
-"""What the orchestrator sends to its processes: the order with which one is started, and later why it shall end.
+"""What the orchestrator sends to its processes: the order with which one is started, and later what is to change.
 
-Both come on the process's standard input: the order first, as a frame; then, if ever, a line with the
-reason to stop.
+Both come on the process's standard input: the order first, as a frame; then lines. `stop REASON` ends the process;
+`read NUMBER` has it read again what the crawl's folder holds (settings, seeds, whether the crawl is paused). The folder
+is the truth, so that a process that was killed before it has read a line misses nothing: it reads the folder when it
+is started again.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import msgspec
 
 from weft.config import Config
+from weft.engine.loop.stop import Stop
 from weft.frames import framed, read_frame
 from weft.telemetry import Slot
 
@@ -22,7 +25,6 @@ class ProcessOrder(msgspec.Struct, frozen=True):
     crawl_id: str
     parent_pid: int
     run: str  # names this run of the crawl, through all its restarts
-    until: float | None = None  # of the wall clock
     pod: int = 0
     role: str = "fetcher"
     index: int = 0
@@ -31,6 +33,7 @@ class ProcessOrder(msgspec.Struct, frozen=True):
     incarnation: int = 1  # of the process in its slot, beyond all before
     core: int | None = None
     started_at: float = 0.0  # when the run began, by the wall clock; its restarts have the same
+    changes: int = 0  # how often the folder has changed in this run: this process reads it with all of them
 
     @property
     def slot(self) -> Slot:
@@ -48,18 +51,25 @@ def read_order(fd: int) -> ProcessOrder:
 
 
 class Control:
-    """Reads the reason to stop, if the orchestrator sends one."""
+    """Reads the lines that the orchestrator sends."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, changes: int = 0) -> None:
+        self.reason: Stop | None = None  # why the process shall end
+        self.changes = changes  # the number of the folder's last change
         self._fd = fd
         self._received = b""
         os.set_blocking(fd, False)
 
-    def reason(self) -> str | None:
-        """Why the process shall end; None until that is received."""
+    def read(self) -> None:
+        """Reads what has come."""
         try:
-            self._received += os.read(self._fd, 64)
+            self._received += os.read(self._fd, 4096)
         except BlockingIOError:
-            return None
-        line, mark, _ = self._received.partition(b"\n")
-        return line.decode() if mark else None
+            return
+        *lines, self._received = self._received.split(b"\n")
+        for line in lines:
+            word, _, value = line.decode().partition(" ")
+            if word == "stop":
+                self.reason = Stop(value)
+            elif word == "read":
+                self.changes = int(value)

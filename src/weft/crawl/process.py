@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from weft.config import Config
 from weft.crawl.ends import SERVER_AWAY
 from weft.crawl.order import ProcessOrder
 from weft.engine.loop.progress import CrawlStatus, read_status
@@ -85,7 +86,17 @@ class Process:
 
     def stop(self, reason: str | None = None) -> None:
         """Requests its end: sends the reason on its standard input, or SIGTERM (interrupted) without one."""
-        self._service.stop(None if reason is None else f"{reason}\n".encode())
+        self._service.stop(None if reason is None else f"stop {reason}\n".encode())
+
+    def follow(self, config: Config, changes: int) -> None:
+        """Has it read the crawl's folder again; one that is started from now on has these settings."""
+        self._order = msgspec.structs.replace(self._order, config=config, changes=changes)
+        self._service.write(f"read {changes}\n".encode())
+
+    @property
+    def changes(self) -> int:
+        """How many changes of the folder it follows; one that is to be started follows all."""
+        return self.status().changes if self.pid else self._order.changes
 
     def begin_anew(self) -> None:
         """A process that has ended is to be started again."""

@@ -28,6 +28,8 @@ class SettingsRecord(msgspec.Struct, frozen=True):
     values: dict[str, Any]
     defaults: list[str] = []  # keys of `values` that nobody named
     changes: list[SettingsChange] = []
+    is_paused: bool = False  # by a command; `weft crawl --resume` continues it
+    is_cancelled: bool = False
     is_complete: bool = True  # an older Weft recorded only what was given: its defaults are unknown
 
     @classmethod
@@ -54,4 +56,4 @@ class SettingsRecord(msgspec.Struct, frozen=True):
         known = self.values.keys() & values.keys()
         changed = {key: (self.values[key], values[key]) for key in sorted(known) if self.values[key] != values[key]}
         changes = [*self.changes, SettingsChange(at, weft, changed)] if changed else self.changes
-        return SettingsRecord(dict(values), sorted(defaults), changes)
+        return msgspec.structs.replace(self, values=dict(values), defaults=sorted(defaults), changes=changes)

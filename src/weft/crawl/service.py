@@ -29,8 +29,8 @@ LATE_S = 10.0  # without a sign for this long it is not healthy
 STUCK_S = 90.0  # and is replaced: its orchestrator replaces a process that hangs after 30 s
 LEAST_ROOM_BYTES = 1 << 20  # with less its status cannot be written, and it waits for room
 POLICY = RestartPolicy(max_delay_s=10.0, start_timeout_s=300.0, health_forgives=True, stop_grace_s=30.0)
-DONE = frozenset({NOTHING, *(code for stop, code in EXIT_CODES.items() if stop is not Stop.INTERRUPTED)})
-DONE_STATES = ("finished", "limit")
+DONE = frozenset({NOTHING, *EXIT_CODES.values()} - {EXIT_CODES[Stop.INTERRUPTED]})
+DONE_STATES = ("finished", "limit", "cancelled")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 
 
@@ -57,13 +57,23 @@ class DeclaredCrawl:
             return Command(argv, quiet=True, keeps_words=True)
 
         service = Service(
-            self.name, command, health=self._health(), policy=POLICY, judge=_judged, environment=environment,
+            self.name, command, health=self._health(), policy=POLICY, judge=self._judged, environment=environment,
             ending=self._ending,
         )  # fmt: skip
-        status = read_status(self.folder.status) if self.folder.exists() else None
-        if status is not None and status.state in DONE_STATES:
+        if self._is_done():
             service.be_done()
         return service
+
+    def _is_done(self) -> bool:
+        status = read_status(self.folder.status) if self.folder.exists() else None
+        return status is not None and status.state in DONE_STATES
+
+    def _judged(self, how: Exit) -> Verdict:
+        if how.code in DONE or (how.code is not None and self._is_done()):
+            return Verdict.DONE
+        if how.code == BAD_USE:
+            return Verdict.FINAL
+        return Verdict.HARMLESS if how.signal_name == "SIGKILL" else Verdict.BY_TIME
 
     def _ending(self) -> float:
         """Changes while the crawl makes progress with its end, which reports what it does."""
@@ -106,11 +116,3 @@ def declared_crawls(files: Sequence[str]) -> list[DeclaredCrawl]:
                 raise BadInput(f"crawls: {file}: has the data dir of {other.file}; give it one of its own")
         found.append(one)
     return found
-
-
-def _judged(how: Exit) -> Verdict:
-    if how.code in DONE:
-        return Verdict.DONE
-    if how.code == BAD_USE:
-        return Verdict.FINAL
-    return Verdict.HARMLESS if how.signal_name == "SIGKILL" else Verdict.BY_TIME

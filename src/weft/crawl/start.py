@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft import urls
 from weft.config import Config, Loaded, load, was_given
+from weft.crawl.commands import CrawlCommands
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.frontier_settings import settings_of
 from weft.crawl.logs import open_log, orchestrator_slot, report_changes
@@ -83,10 +84,12 @@ def prepare(
     environment: Mapping[str, str] | None = None,
     complain: Callable[[str], None] = lambda _: None,
     announce: Callable[[str], None] = lambda _: None,
+    stays_paused: bool = False,
 ) -> Prepared:
     """Checks everything and takes the folder, or raises what is wrong.
 
-    `complain` is told what a person should mend, `announce` what is only good to know.
+    `complain` is told what a person should mend, `announce` what is only good to know. `stays_paused`: a crawl that a
+    command has paused is not continued by being resumed.
     """
     # What fits together depends on what a resumed crawl was started with, which lies in its data dir.
     asked = load(config_file, environment, flags, is_judged=False)
@@ -109,7 +112,7 @@ def prepare(
     seeds = [_seed(text) for text in typed]
     given = SeedFile(config.scope.seed_file) if config.scope.seed_file else None
     try:
-        return _prepare(loaded, folder, seeds, given, environment, complain, announce)
+        return _prepare(loaded, folder, seeds, given, environment, complain, announce, stays_paused)
     finally:
         if given is not None:
             given.close()
@@ -123,6 +126,7 @@ def _prepare(
     environment: Mapping[str, str] | None,
     complain: Callable[[str], None],
     announce: Callable[[str], None],
+    stays_paused: bool,
 ) -> Prepared:
     config, resume = loaded.config, loaded.config.run.resume
     large = given if given is not None and not given.is_small else None
@@ -157,6 +161,9 @@ def _prepare(
     try:
         if resume:
             identity = folder.go_on()
+            CrawlCommands(folder).check_open()
+            if not stays_paused:
+                folder.keep_state(is_paused=False)
             record_siblings(folder.data_dirs, identity.crawl_id)
             folder.check_streams()  # what is damaged is refused before anything is started
             _check_pods(folder, loaded)

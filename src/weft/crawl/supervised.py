@@ -23,7 +23,7 @@ def main(parent_pid: str, file: str, *data_dirs: str) -> int:
     set_name("crawl")
     flags = {"data_dirs": list(data_dirs), "resume": CrawlFolder(data_dirs).exists()}
     try:
-        prepared = prepare([], flags, file, environment=variables())
+        prepared = prepare([], flags, file, environment=variables(), stays_paused=True)
         try:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: prepared.orchestrator.stop())

@@ -109,7 +109,7 @@ class Core:
         self._next_look = self._next_record = self._next_forget = 0.0
         self._recorded = RecordedSettings(data_dir, self._shared)
         self._recover()
-        self._loop = parts.start(SLOT.name, [self._turn], serves=True, after_commit=self._committed)
+        self._loop = parts.start(SLOT.name, [self._turn], after_commit=self._committed)
         self._committer = parts.committer
         crawls = self._crawls
         self._frontier.forbids = lambda number, record, origin, urls: (
@@ -221,7 +221,7 @@ class Core:
             tenant.progress.take_up(self._store.stats(0, crawl=number))
             tenant.committed()
         if record.state is State.PAUSED or record.is_held:
-            self._frontier.pause(number)
+            tenant.pause()
         elif record.state is State.RUNNING:
             tenant.clock_starts()
         if record.expects_more:
@@ -289,9 +289,9 @@ class Core:
         for number in touched:
             tenant = self._crawls.get(number)
             if tenant is not None and tenant.record.state is State.RUNNING:
-                reason = tenant.why_over()
-                if reason is not None:
-                    self._end(tenant, reason)
+                over = tenant.why_over()
+                if over is not None:
+                    self._end(tenant, EndReason(over))
         touched.clear()
 
     def _end(self, tenant: Tenant, reason: EndReason) -> None:
@@ -520,9 +520,8 @@ class Core:
         new_weight = record.weight if weight is None else crawl_settings.check_weight(weight)
         at = record.deadline if deadline is False else crawl_settings.check_deadline(deadline, time.time())
         limits = limits_of(config, flight_within(record.memory_bytes, record.in_flight))
-        self._frontier.change_crawl(tenant.number, limits, config.politeness, new_weight)
-        record.settings, record.weight, record.deadline = changed, new_weight, at
-        back = tenant.edit(config)
+        back = tenant.edit(config, limits, new_weight)
+        record.settings, record.deadline = changed, at
         self._deadlines.watch(tenant)
         self._store.change(Change(tenant.number, name, tenant.noted()))
         self._loop.touched.add(tenant.number)
@@ -539,7 +538,7 @@ class Core:
         tenant = self._live(name)
         if tenant.record.state is State.PAUSED or (held and tenant.record.is_held):
             return self._standing(tenant.number)
-        self._frontier.pause(tenant.number)
+        tenant.pause()
         tenant.clock_stops()
         if held:
             tenant.record.is_held = True
@@ -553,7 +552,7 @@ class Core:
         tenant = self._live(name)
         was_paused = tenant.record.state is State.PAUSED
         if was_paused or tenant.record.is_held:
-            self._frontier.pause(tenant.number, False)
+            tenant.pause(False)
             has_begun = bool(tenant.record.roots)
             tenant.record.is_held = False
             if was_paused:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from weft import urls
-from weft.config import FetchSection, PolitenessSection, ScopeSection
+from weft.config import Config, FetchSection, PolitenessSection, ScopeSection
 from weft.credentials import Credentials, without_host
 from weft.engine.extraction import Extraction
 from weft.engine.loop.cookies import CookieShare, SharedCookies
@@ -13,15 +14,19 @@ from weft.engine.loop.familiar import Familiar
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.revisits import Revisits
 from weft.engine.loop.robots import RobotsBook
+from weft.engine.loop.stop import Stop
 from weft.errors import ServerAway
 from weft.fetch.auth import authorization
 from weft.fetch.contract import Way
 from weft.fetch.cookies import CookieJar, with_cookies
 from weft.fetch.robots import product_token
 from weft.frontier.admission import Rules
-from weft.frontier.contract import Admission, Frontier, PageLinks
+from weft.frontier.contract import Admission, CrawlLimits, Crawls, Frontier, PageLinks
 from weft.frontier.names import NameSet
 from weft.records import Found, Lease, Purpose, Reason
+
+
+PAUSED = ("paused", "by a command")  # the state of a process whose crawl is paused, and the note with it
 
 
 class _Challenge:
@@ -34,8 +39,14 @@ class _Challenge:
         self.answers = 0
 
 
+class CrawlsFrontier(Frontier, Crawls, Protocol):
+    """A frontier whose crawls can be paused and edited."""
+
+
 class RunningCrawl:
     """One crawl of those that share an engine."""
+
+    is_only = True  # it has its frontier to itself
 
     def __init__(
         self,
@@ -43,7 +54,7 @@ class RunningCrawl:
         rules: Rules,
         scope: ScopeSection,
         fetch: FetchSection,
-        frontier: Frontier,
+        frontier: CrawlsFrontier,
         progress: CrawlProgress,
         seeds: Iterable[str] = (),
         *,
@@ -78,13 +89,55 @@ class RunningCrawl:
         self._seed_origins = NameSet(map(urls.origin_of, seeds))
         self.revisits: Revisits | None = None  # set while known pages are visited again
         self.has_been_edited = False  # what is queued may be excluded by now
+        self.is_paused = False
         # Where the way to a URL decides, one that was refused may be let in later.
         lasting = scope.max_depth is None and not scope.offsite_hops
         self.familiar = Familiar(progress.refused) if lasting else None
 
-    def sets_aside(self, lease: Lease) -> bool:  # noqa: ARG002
-        """Whether a queued URL that an edit has excluded was put away for later; see `tenant`."""
+    def sets_aside(self, lease: Lease) -> bool:
+        """Puts a queued URL away that an edit has excluded; it comes back when the edit is taken back."""
+        if lease.purpose is not Purpose.PAGE or not self.rules.excludes(lease.url):
+            return False
+        self._frontier.set_aside([lease])
+        return True
+
+    def edit(self, config: Config, limits: CrawlLimits, weight: float = 1.0) -> int:
+        """Continues with other settings; how many URLs come back that were set aside. BadInput: nothing is changed."""
+        self._frontier.change_crawl(self.number, limits, config.politeness, weight)
+        self.scope, self.politeness = config.scope, config.politeness
+        self.rules.edit(config.scope)
+        self.has_been_edited = True
+        if self.familiar is not None:
+            self.familiar.forget()
+        return self._frontier.take_back(self.number, lambda item: not self.rules.excludes(item.url))
+
+    def pause(self, paused: bool = True) -> None:
+        """Nothing of it is requested while it is paused, and nothing is lost."""
+        self._frontier.pause(self.number, paused)
+        self.is_paused = paused
+
+    def _is_full(self, pages: int) -> bool:  # noqa: ARG002
+        """Whether it has as many pages as it may have; a pod, as many as it was given."""
+        return self._frontier.exhausted()
+
+    def expects_more(self) -> bool:
+        """Whether seeds are on their way, so that it must not end because nothing is left."""
         return False
+
+    def why_over(self) -> Stop | None:
+        """Why nothing of it is left to do; None while there is something."""
+        frontier, at = self._frontier, self._frontier.crawl_standing(self.number)
+        if at.leased:
+            return None
+        if self._is_full(at.pages):
+            return Stop.MAX_PAGES
+        if self.expects_more() or self.is_paused:
+            return None
+        if not at.queued:
+            return Stop.DONE
+        if self.is_only and frontier.next_due() is not None:
+            return None  # known without a look at all of its sites
+        return None if frontier.has_work(self.number) else Stop.BUDGET
 
     @property
     def book(self) -> RobotsBook:

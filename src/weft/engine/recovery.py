@@ -23,7 +23,7 @@ from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.robots import RobotsBook, rules_of
 from weft.engine.ways import Ways
 from weft.frontier.admission import Rules
-from weft.frontier.contract import CrawlLimits, Frontier, Stored
+from weft.frontier.contract import CrawlLimits, Crawls, Frontier, Stored
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import POD_SHIFT, Found, Reason, Row
 from weft.store.errors import StoreError
@@ -48,10 +48,8 @@ class Readmitting(Frontier, Protocol):
     def note(self, name: str, value: str | None = None) -> str: ...
 
 
-class Recovering(OpenFrontier, Readmitting, Protocol):
+class Recovering(OpenFrontier, Readmitting, Crawls, Protocol):
     """A frontier whose crawls a process takes up."""
-
-    def open_crawl(self, name: str, limits: CrawlLimits) -> int: ...
 
     def recover(
         self,

@@ -20,8 +20,9 @@ from weft.engine.memory import PAGE_BYTES, flight_within
 from weft.engine.model import EndReason, Standing, State, end_name
 from weft.fetch.contract import Way
 from weft.frontier.admission import Rules
+from weft.frontier.contract import CrawlLimits
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.records import Found, Lease, Purpose, Reason
+from weft.records import Found, Reason
 
 RATE_WINDOW = 10  # looks, half a second apart
 MOST_REFUSED_SEEDS = 10_000  # that are remembered
@@ -63,6 +64,8 @@ class Record(Struct, kw_only=True):
 class Tenant(RunningCrawl):
     """A crawl that runs, or waits to."""
 
+    is_only = False
+
     def __init__(
         self,
         name: str,
@@ -102,38 +105,19 @@ class Tenant(RunningCrawl):
             if self.book.may_be_well_again(origin, wall):
                 self._embedded.ask_robots_again(self.number, origin)
 
-    def sets_aside(self, lease: Lease) -> bool:
-        """Puts a queued URL away that an edit has excluded; it comes back when the edit is taken back."""
-        if lease.purpose is not Purpose.PAGE or not self.rules.excludes(lease.url):
-            return False
-        self._embedded.set_aside([lease])
-        return True
+    def edit(self, config: Config, limits: CrawlLimits, weight: float = 1.0) -> int:
+        """As for any crawl; what is kept of it follows."""
+        back = super().edit(config, limits, weight)
+        self.config, self.record.weight, self.record.has_been_edited = config, weight, True
+        return back
 
-    def edit(self, config: Config) -> int:
-        """Goes on by other settings; how many URLs that were set aside come back."""
-        self.config, self.scope, self.politeness = config, config.scope, config.politeness
-        self.rules.edit(config.scope)
-        self.has_been_edited = self.record.has_been_edited = True
-        if self.familiar is not None:
-            self.familiar.forget()
-        return self._embedded.take_back(self.number, lambda item: not self.rules.excludes(item.url))
+    def _is_full(self, pages: int) -> bool:
+        most = self.config.limits.max_pages
+        return most is not None and pages >= most
 
     def expects_more(self) -> bool:
         """Whether seeds are on their way, so that it must not end because nothing is left."""
         return self.record.expects_more and time.monotonic() < self.expects_until
-
-    def why_over(self) -> EndReason | None:
-        """Why nothing of it is left to do; None while there is something."""
-        at, most = self._embedded.crawl_standing(self.number), self.config.limits.max_pages
-        if at.leased:
-            return None
-        if most is not None and at.pages >= most:
-            return EndReason.MAX_PAGES
-        if self.expects_more():
-            return None
-        if not at.queued:
-            return EndReason.DONE
-        return None if self._embedded.has_work(self.number) else EndReason.BUDGET
 
     def keep_within_memory(self) -> bool:
         """Lets as many pages be in flight as its memory has room for besides its URLs; False: for none."""

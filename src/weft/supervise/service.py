@@ -271,6 +271,11 @@ class Service:
         if message is not None and self._held is not None and self._held.write_input(message):
             self.child.told_to_stop()
 
+    def write(self, message: bytes) -> None:
+        """Writes to its standard input, where there is a process."""
+        if self._held is not None:
+            self._held.write_input(message)
+
     def stop_and_wait(self) -> Exit | None:
         """Stops it and returns when it has exited; it is killed after its grace."""
         self.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
+from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import ProcessOrder
 from weft.engine.assembly import Chore, Fetching
@@ -58,6 +59,9 @@ class Backend(Protocol):
 
     def chores(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[Chore]:
         """What this process does for its pod between pages."""
+
+    def has_edited(self, config: Config) -> None:
+        """The crawl follows other settings now."""
 
     def close(self) -> None:
         """Everything but the frontier, which the assembly closes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
+from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import ProcessOrder
 from weft.crawl.pods.exchange import Exchange
@@ -31,6 +32,7 @@ class EmbeddedBackend:
         self._order = order
         self._folder = folder
         self._exchange: Exchange | None = None
+        self._permits: PermitChore | None = None
         self.owner = order.slot.name
         home, section = folder.of_pod(order.pod), order.config.politeness
         machine = open_clock(section)
@@ -88,7 +90,13 @@ class EmbeddedBackend:
         metrics.before_save.append(lambda: metrics.waiting(outbox.waiting))
         if order.config.limits.max_pages is None:
             return [exchange]
-        return [exchange, PermitChore(Permits.of(folder), frontier, crawl.number, order.pod, order.pods)]
+        self._permits = PermitChore(Permits.of(folder), frontier, crawl, order.pod, order.pods)
+        return [exchange, self._permits]
+
+    def has_edited(self, config: Config) -> None:  # noqa: ARG002
+        """A pod among others keeps to its share of the pages."""
+        if self._permits is not None:
+            self._permits.renew()
 
     def close(self) -> None:
         """Hangs up."""

@@ -18,6 +18,7 @@ from weft.config import Config
 from weft.crawl.child import Start, progress_of, run_child
 from weft.crawl.feeding import learn_scope
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.following import Following
 from weft.crawl.frontier_settings import CRAWL
 from weft.crawl.order import Control, ProcessOrder
 from weft.crawl.pods.redis_process import measure, open_frontier, shared_chores
@@ -70,7 +71,8 @@ class Parser:
             if config.scope.scope != "any":
                 learn_scope(rules, folder, progress, work)
 
-        self.crawl = take_up(parts, frontier, CRAWL, folder.seeds(), restore_links, learn_scope=learn)
+        self.seeds = folder.seeds()
+        self.crawl = take_up(parts, frontier, CRAWL, self.seeds, restore_links, learn_scope=learn)
         self.metrics, self.round = parts.metrics, parts.round
         self.loop = parts.start(at_a_time, chores(self))
 
@@ -91,12 +93,11 @@ def parse(order: ProcessOrder, control: Control) -> int:
     frontier = open_frontier(order, folder, progress, work)
 
     def chores(parser: Parser) -> Sequence[Chore]:
-        def heed(_now: float) -> None:
-            if control.reason() is not None:
-                parser.loop.drain()
-
+        following = Following(
+            folder, order.config, control, parser.crawl, progress, parser.seeds, drain=lambda _: parser.loop.drain()
+        )
         measure(frontier, parser.metrics)
-        return [heed, *shared_chores(order, frontier, parser.crawl, parser.round.expand)]
+        return [following, *shared_chores(order, frontier, parser.crawl, parser.round.expand)]
 
     parser = Parser(
         order.config, folder, order.crawl_id, order.slot, frontier, progress, work,

@@ -20,6 +20,7 @@ from weft.errors import DiskFull
 from weft.files import locked, replace_file
 
 if TYPE_CHECKING:
+    from weft.engine.crawls import RunningCrawl
     from weft.frontier.embedded.frontier import EmbeddedFrontier
 
 LARGEST_BLOCK = 1000
@@ -63,6 +64,13 @@ class Permits:
         with locked(self._lock):
             return self._read().left
 
+    def raise_to(self, max_pages: int) -> None:
+        """The crawl may have more pages in all."""
+        with locked(self._lock):
+            state = self._read()
+            state.max_pages = max(state.max_pages, max_pages)
+            self._write(state)
+
     def take(self, pod: int, pods: int) -> int:
         """Gives a pod a block, smaller as the end comes near; what it may fetch now."""
         with locked(self._lock):
@@ -90,18 +98,22 @@ class Permits:
 class PermitChore:
     """Keeps one pod's frontier in permits, between its pages."""
 
-    def __init__(self, permits: Permits, frontier: EmbeddedFrontier, crawl: int, pod: int, pods: int) -> None:
+    def __init__(self, permits: Permits, frontier: EmbeddedFrontier, crawl: RunningCrawl, pod: int, pods: int) -> None:
         self._permits = permits
         self._frontier = frontier
         self._crawl = crawl
         self._pod = pod
         self._pods = pods
         self._next = 0.0
-        frontier.allow(crawl, permits.given(pod))
+        self.renew()
+
+    def renew(self) -> None:
+        """Has the pod's frontier keep to what it was given, whatever the crawl may have in all."""
+        self._frontier.allow(self._crawl.number, self._permits.given(self._pod))
 
     def __call__(self, now: float) -> None:
         """Asks for more where something waits for it, gives back what nothing here can use."""
-        if now < self._next:
+        if now < self._next or self._crawl.is_paused:
             return
         self._next = now + LOOK_EVERY_S
         try:
@@ -110,12 +122,13 @@ class PermitChore:
             pass  # nothing was changed; the crawl waits for room anyway
 
     def _balance(self, now: float) -> None:
-        stats, left = self._frontier.stats(), self._frontier.permits(self._crawl)
+        crawl = self._crawl.number
+        stats, left = self._frontier.stats(), self._frontier.permits(crawl)
         if stats.queued and left <= 0:
-            self._frontier.allow(self._crawl, self._permits.take(self._pod, self._pods))
-            if self._frontier.permits(self._crawl) > 0:
+            self._frontier.allow(crawl, self._permits.take(self._pod, self._pods))
+            if self._frontier.permits(crawl) > 0:
                 self._next = now
         elif left > 0 and not stats.queued and not stats.leased:
             used = stats.pages
-            self._frontier.allow(self._crawl, used)
+            self._frontier.allow(crawl, used)
             self._permits.give_back(self._pod, used)

@@ -382,6 +382,10 @@ class RedisPods:
             self._first = None
         return None
 
+    def edit(self, config: Config) -> None:
+        """The crawl follows other settings from now on."""
+        self._config = config
+
     def figures(self) -> dict[int, FrontierStats]:
         """How this node's pods stand; those that do not answer are left out."""
         found = {}

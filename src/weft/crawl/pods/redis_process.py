@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.frontier_settings import CRAWL, bloom_of, settings_of
 from weft.crawl.order import ProcessOrder
@@ -89,6 +90,9 @@ class RedisBackend:
         expand = None if self.outlet is not None else parts.results.round.expand
         chores = shared_chores(order, frontier, crawl, expand)
         return [*chores, *lead_chores(order, self._folder, frontier, crawl)] if order.index == 0 else chores
+
+    def has_edited(self, config: Config) -> None:
+        """Nothing to do: how many pages its pod may have is in Redis."""
 
     def close(self) -> None:
         """Nothing is left open."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from weft import urls
-from weft.engine.crawls import RunningCrawl
+from weft.engine.crawls import PAUSED, RunningCrawl
 from weft.engine.loop.commit import Committer
 from weft.engine.loop.flight import Flight
 from weft.engine.loop.metrics import EngineMetrics
@@ -71,11 +71,10 @@ class Loop:
         owner: str,
         step: Callable[[str], None],
         flight: Flight,
-        until: float | None = None,
         by_address: bool = False,
         chores: Sequence[Callable[[float], None]] = (),
+        why_over: Callable[[], Stop | None] = lambda: None,
         ends_alone: bool = True,
-        serves: bool = False,
         pressure: Pressure | None = None,
         gather_s: float = 0.0,
         feed: Feed | None = None,
@@ -83,6 +82,8 @@ class Loop:
         held_up: Callable[[float], str] = lambda _now: "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`why_over`: why nothing is left to do, asked while nothing is in flight; an engine whose crawls come and go
+        never says so. `ends_alone`: the loop ends then."""
         self._frontier = frontier
         self._ways = ways
         self._results = results
@@ -95,11 +96,10 @@ class Loop:
         self._owner = owner
         self._step = step
         self._flight = flight
-        self._until = until
         self._by_address = by_address
         self._chores = chores
+        self._why_over = why_over
         self._ends_alone = ends_alone
-        self._serves = serves  # crawls come and go: it goes on when there is nothing to do
         self._pressure = pressure
         self._gather_s = gather_s  # how long ended transfers are batched, where reporting them is a network round trip
         self._feed = feed
@@ -144,15 +144,13 @@ class Loop:
         """Claims nothing more, and ends when what is in flight has come home or DRAIN_S are over."""
         if self._reason is None:
             self._reason = reason
-            self._drain_until = self._clock() + DRAIN_S
+            self._drain_until = self._clock() + (0.0 if reason is Stop.CANCELLED else DRAIN_S)
 
     def run(self) -> Stop:
         """Until nothing is left, a limit is reached or `drain` was called."""
         while True:
             now = self._clock()
             self._suspects.beat()
-            if self._is_time_over:
-                self.drain(Stop.MAX_DURATION)
             if self._reason is None and self._blocked is None:
                 self._claim()
             self._do_chores(now)
@@ -166,8 +164,8 @@ class Loop:
             self._work(now)
         self._flush()
         self.record_rejections()
-        if not self._committed(wait=True) and self._is_time_over:
-            ended = Stop.MAX_DURATION
+        if not self._committed(wait=True) and self._reason is not None:
+            ended = self._reason
         if ended in _LIMITS:
             log.info("limit reached", reason=ended)
         return ended
@@ -407,22 +405,14 @@ class Loop:
         if self._reason is not None:
             at_home = not self._leases and not self._results.unread
             return self._reason if at_home or now >= self._drain_until else None
-        if self._serves or self._leases or self._results.unread or self._blocked is not None:
+        if self._leases or self._results.unread or self._blocked is not None:
             return None
         try:
-            return self._nothing_left()
+            over = self._why_over()
         except BLOCKING as why:
             self._pause(why)
             return None
-
-    def _nothing_left(self) -> Stop | None:
-        if self._frontier.exhausted():
-            return Stop.MAX_PAGES
-        if self._is_fed:
-            return None
-        if self._frontier.next_due() is None:
-            return Stop.DONE if self._frontier.stats().queued == 0 else Stop.BUDGET
-        return None
+        return None if self._is_fed and over is not Stop.MAX_PAGES else over
 
     def _report_idle(self, why: Stop) -> None:
         """Reports to the orchestrator that nothing is left here; only after a commit."""
@@ -431,10 +421,6 @@ class Loop:
             self._next_idle = now + REPORT_IDLE_EVERY_S
             idle = Stop.DONE if why is Stop.MAX_PAGES and not self._frontier.stats().queued else why
             self._report("running", idle=idle)
-
-    @property
-    def _is_time_over(self) -> bool:
-        return self._until is not None and self._clock() >= self._until
 
     def _committed(self, *, wait: bool = False) -> bool:
         """Commits; a full disk pauses the crawl until there is room again, a server that is away until it is back.
@@ -447,7 +433,9 @@ class Loop:
                 self._committer.commit()
             except BLOCKING as why:
                 self._pause(why)
-                if not wait or self._reason in UNWRITTEN or self._is_time_over:
+                if wait:
+                    self._do_chores(self._clock())  # one of them says when the process shall end all the same
+                if not wait or self._reason in UNWRITTEN:
                     return False
                 self._suspects.beat()
                 time.sleep(0.5)
@@ -463,7 +451,7 @@ class Loop:
 
     def _waiting(self, stats: FrontierStats) -> tuple[str, float | None]:
         """Why nothing is requested of the one crawl here, and until when (wall clock)."""
-        if self._blocked is not None or self._leases or not stats.queued or len(self._crawls) != 1 or self._serves:
+        if self._blocked is not None or self._leases or not stats.queued or len(self._crawls) != 1:
             return "", None
         try:
             waiting = self._frontier.waits_for(next(iter(self._crawls)))
@@ -472,6 +460,10 @@ class Loop:
         if waiting is None:
             return "", None
         return waiting.cause, None if waiting.until is None else time.time() + waiting.until - self._frontier.now()
+
+    def _is_paused(self) -> bool:
+        """By a command, where there is one crawl; of several each has a state of its own."""
+        return len(self._crawls) == 1 and next(iter(self._crawls.values())).is_paused
 
     def _pause(self, why: DiskFull | ServerAway | ServerFull) -> None:
         if self._blocked is None:
@@ -492,6 +484,8 @@ class Loop:
         status.waiting_for, status.waiting_until = self._waiting(stats)
         if self._blocked is not None:
             state, note = "paused", str(self._blocked)
+        elif state == "running" and self._is_paused():
+            state, note = PAUSED
         elif state == "running":
             note = self._held_up(self._clock())
         self._progress.write(state, note)

@@ -81,6 +81,7 @@ class CrawlStatus(msgspec.Struct):
     repairs: dict[str, int] = {}  # what this run found damaged when it resumed the crawl, and repaired
     # Of one process of several, for termination detection: counts that only grow, but for a crash.
     idle: str = ""  # why it has nothing to do
+    changes: int = 0  # of the crawl's folder, in this run, that it follows
     told_at: float = 0.0  # when this was reported, by the machine's monotonic clock
     admitted: int = 0
     finished: int = 0

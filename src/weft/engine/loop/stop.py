@@ -17,7 +17,8 @@ class Stop(StrEnum):
     BUDGET = "budget"  # what is left waits behind a limit for each domain
     MAX_DURATION = "max_duration"
     INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"  # for good: what is queued is not wanted any more
 
 
 # A crawl that ends for one of these does not wait until a full disk has room: what is not written is fetched again.
-UNWRITTEN = frozenset({Stop.INTERRUPTED, Stop.MAX_DURATION})
+UNWRITTEN = frozenset({Stop.INTERRUPTED, Stop.MAX_DURATION, Stop.CANCELLED})

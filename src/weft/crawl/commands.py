@@ -1,0 +1,155 @@
+"""What a person may ask of a crawl from another terminal: pause, resume, edit, seed, cancel.
+
+A command is written to the crawl's folder, by the process that holds it: the orchestrator of a running crawl, which has
+its processes follow (`following`), or the command itself where nothing runs. All that can be refused is refused before
+anything is written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from weft import urls
+from weft.config import load
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.pods.nodes import is_part
+from weft.engine.channel import Connection, Gone, socket_path
+from weft.engine.limits import check_email
+from weft.engine.settings import EDITABLE, of_crawl
+from weft.errors import BadInput, BadUrl, Busy
+from weft.telemetry import Log
+
+PATIENCE_S = 10.0
+AGAIN_S = 0.05
+log = Log("weft.crawl.commands")
+
+
+class Edited(NamedTuple):
+    """What an edit has changed."""
+
+    changed: dict[str, tuple[Any, Any]]  # by key: the old value and the new one
+    max_duration_s: float | None  # if it was given: it is of one run, and not recorded
+
+
+class CrawlCommands:
+    """The commands of one crawl, whose folder the caller holds."""
+
+    def __init__(self, folder: CrawlFolder) -> None:
+        self._folder = folder
+
+    def pause(self) -> None:
+        """Nothing is requested any more, and nothing is lost."""
+        self.check_open()
+        self._folder.keep_state(is_paused=True)
+        log.always("paused")
+
+    def resume(self) -> None:
+        """Continues a crawl that is paused."""
+        self.check_open()
+        self._folder.keep_state(is_paused=False)
+        log.always("resumed")
+
+    def cancel(self) -> None:
+        """Ends the crawl for good; its pages stay."""
+        self._folder.keep_state(is_cancelled=True)
+        log.always("cancelled")
+
+    def edit(self, settings: Mapping[str, Any]) -> Edited:
+        """Records other patterns, another delay or other limits."""
+        self.check_open()
+        own = of_crawl(settings)
+        if fixed := sorted(key for key in own if key not in EDITABLE):
+            raise BadInput(
+                f"{', '.join(fixed)}: cannot be changed while a crawl runs; stop it, and change it on resume"
+            )
+        record = self._folder.settings_record()
+        before = self._folder.config()
+        if is_part(before):
+            raise BadInput(
+                "the crawl has pods on other nodes, which must follow the same settings: stop it on all of them, and "
+                "resume it with the change"
+            )
+        loaded = load(environment={}, flags=own, earlier=record.values, earlier_defaults=record.defaults)
+        if before.scope.max_depth is None and loaded.config.scope.max_depth is not None:
+            raise BadInput("max_depth: can be changed, but not added to a crawl that has begun without one")
+        most, now = before.limits.max_pages, loaded.config.limits.max_pages
+        if not self._folder.is_one_process and now is not None and now != most and (most is None or now < most):
+            raise BadInput(
+                "max_pages: of a crawl of several pods it can be raised while it runs, not lowered or added: stop the "
+                "crawl, and resume it with another"
+            )
+        kept = self._folder.keep_settings(loaded.kept(), loaded.kept_defaults())
+        changed = kept.changes[-1].changed if kept.revision > record.revision else {}
+        for key, (old, new) in changed.items():
+            log.always("setting changed", key=key, old=old, new=new)
+        return Edited(changed, loaded.config.limits.max_duration_s if "max_duration" in own else None)
+
+    def seed(self, given: Sequence[str]) -> tuple[int, dict[str, str]]:
+        """Adds seeds; how many are new, and which are refused for what reason."""
+        self.check_open()
+        seeds, refused = list[str](), dict[str, str]()
+        for text in given:
+            try:
+                seeds.append(urls.seed(text))
+            except BadUrl as error:
+                refused[text] = str(error)
+        check_email(seeds, self._folder.config().fetch)
+        before = len(self._folder.seeds())
+        self._folder.add_seeds(seeds)
+        new = len(self._folder.seeds()) - before
+        log.always("seeds added", seeds=new, refused=len(refused))
+        return new, refused
+
+    def check_open(self) -> None:
+        """BadInput if the crawl was cancelled."""
+        if self._folder.settings_record().is_cancelled:
+            raise BadInput(
+                f"{self._folder.home}: the crawl was cancelled, which is for good; start over with `fresh=True`"
+            )
+
+
+def command(folder: CrawlFolder, verb: str, **arguments: Any) -> dict[str, Any]:
+    """Gives a command to the process that runs a crawl, or carries it out where none does; what has become of it.
+
+    It returns when the command is in force in every process of the crawl, or after PATIENCE_S.
+    """
+    until = time.monotonic() + PATIENCE_S
+    while folder.is_held():
+        try:
+            return _sent(folder, verb, arguments, until)
+        except Gone:
+            if time.monotonic() > until:
+                raise Busy(
+                    f"data dir {folder.home}: another process works on it and takes no commands; try again later"
+                ) from None
+            time.sleep(AGAIN_S)
+    folder.hold()
+    try:
+        commands = CrawlCommands(folder)
+        result: dict[str, Any] = {}
+        if verb == "edit" and "max_duration" in of_crawl(arguments["settings"]):
+            raise BadInput("`max_duration`: is of one run, and no process runs the crawl: give it when you resume it")
+        if verb == "edit":
+            result["changed"] = commands.edit(**arguments).changed
+        elif verb == "seed":
+            result["new"], result["refused"] = commands.seed(**arguments)
+        else:
+            getattr(commands, verb)()
+        return {**result, "is_running": False, "is_in_force": True}
+    finally:
+        folder.let_go()
+
+
+def _sent(folder: CrawlFolder, verb: str, arguments: dict[str, Any], until: float) -> dict[str, Any]:
+    connection = Connection(socket_path(folder.home))
+    try:
+        result: dict[str, Any] = connection.call(verb, **arguments)
+        state = result
+        while verb != "cancel" and state["in_force"] < result["changes"] and time.monotonic() < until:
+            time.sleep(AGAIN_S)
+            state = connection.call("standing")
+        return {**result, **state, "is_running": True, "is_in_force": state["in_force"] >= result["changes"]}
+    finally:
+        connection.close()
