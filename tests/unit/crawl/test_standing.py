@@ -27,7 +27,7 @@ def standing(folder: CrawlFolder, told: dict[tuple[int, str, int], CrawlStatus])
     for number, ((pod, role, index), status) in enumerate(told.items()):
         path = folder.home / f"{number}.json"
         write_status(path, status)
-        order = ProcessOrder(config, "c", 1, "run", None, pod, role, index, 2)
+        order = ProcessOrder(config, "c", 1, "run", pod, role, index, 2)
         processes.append(Process(order, folder.home, path, stuck_s=1.0))
     return Standing(folder.status, processes)
 
