@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import signal
 import sqlite3
 import sys
@@ -17,21 +16,18 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from weft import __version__
 from weft.crawl.ends import BAD_USE, EXIT_CODES, SERVER_AWAY, state_of
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import Control, ProcessOrder, read_order
+from weft.engine.entry import collect_rarely, enter
 from weft.engine.loop.progress import CrawlProgress
 from weft.errors import Damaged, ServerAway, ServerFull, WeftError, is_damage
-from weft.supervise.process import die_with_parent, set_name
-from weft.telemetry import Log, log_to_file
+from weft.supervise.process import die_with_parent
+from weft.telemetry import Log
 
 CRASHED = 70
 START_LOOK_S = 0.25
 START_GRACE_S = 3.0  # a start that is nearly over leaves something for the next one: seeds that are admitted
-# A page makes hundreds of objects and hardly a cycle, and millions of sites may be in memory: look for cycles rarely,
-# and through no more than 100,000 objects at a time (400,000 would be a pause of a quarter of a second).
-GC_THRESHOLDS = (20_000, 5, 400)
 _REMEDY = "make it again from the WARC files with `weft rebuild CRAWL_DIR`, and resume"
 log = Log("weft.crawl.child")
 
@@ -41,24 +37,15 @@ def run_child(work: Callable[[ProcessOrder, Control], int]) -> int:
     fd = sys.stdin.fileno()
     order = read_order(fd)
     die_with_parent(order.parent_pid)
-    set_name(order.slot.name)
     if order.core is not None:
         os.sched_setaffinity(0, {order.core})
-    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # the usual 1024 are few for many connections
-    os.umask(0o077)  # what a process of a crawl writes may hold secrets: it is its owner's alone
-    log_to_file(Path(order.config.log.log_dir), order.slot, order.config.log.log_level)
-    log.always(
-        "process started",
-        pid=os.getpid(),
-        core="any" if order.core is None else order.core,
-        incarnation=order.incarnation,
-        crawl=order.crawl_id,
-        weft=__version__,
-    )
-    gc.freeze()
-    gc.enable()
-    gc.set_threshold(*GC_THRESHOLDS)
+    core = "any" if order.core is None else order.core
+    section = order.config.log
+    enter(
+        order.slot, Path(section.log_dir), section.log_level,
+        core=core, incarnation=order.incarnation, crawl=order.crawl_id,
+    )  # fmt: skip
+    collect_rarely()
     try:
         return work(order, Control(fd, order.changes))
     except (ServerAway, ServerFull) as away:

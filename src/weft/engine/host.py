@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import select
 import signal
 import sys
@@ -27,15 +26,14 @@ from weft import __version__
 from weft.engine.assembly import when_free
 from weft.engine.channel import socket_path
 from weft.engine.core import SLOT, Core
+from weft.engine.entry import collect_rarely, enter
 from weft.engine.settings import config_of
 from weft.errors import BadInput, WeftError, unreadable
 from weft.frames import framed, read_frame
-from weft.supervise.process import set_name
-from weft.telemetry import Log, log_to_file
+from weft.telemetry import Log
 
 LAYOUT = 1
 GRACE_S = 20.0  # longer than what is in flight is waited for
-GC_THRESHOLDS = (20_000, 5, 400)  # a page makes hundreds of objects and hardly a cycle: look for cycles rarely
 log = Log("weft.engine.host")
 
 
@@ -136,13 +134,10 @@ def run(order: HostOrder, parent: Parent) -> None:
     data_dir, config = Path(order.data_dir), config_of(order.shared)
     identity = identity_of(data_dir)
     log_dir = Path(order.shared.get("log_dir") or data_dir / "logs")
-    log_to_file(log_dir, SLOT, config.log.log_level)
-    log.always("process started", pid=os.getpid(), engine=identity.engine_id, weft=__version__)
+    enter(SLOT, log_dir, config.log.log_level, engine=identity.engine_id)
     core = when_free(lambda: Core(data_dir, order.shared, identity.engine_id))
     parent.ends(core.stop, lambda: core.steps)
-    gc.freeze()
-    gc.enable()
-    gc.set_threshold(*GC_THRESHOLDS)
+    collect_rarely()
     signal.signal(signal.SIGTERM, lambda *_: core.stop())
     core.serve(socket_path(data_dir), parent.fileno())
     core.run()
@@ -155,9 +150,6 @@ def main() -> int:
         body = read_frame(fd)
     except EOFError:
         return 1
-    set_name(SLOT.name)
-    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the parent's to hear
     try:

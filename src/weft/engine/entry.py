@@ -1,0 +1,36 @@
+"""What every process that fetches or parses does when it begins, whatever its role: of an engine with many crawls, of a
+pod, of a crawl that is alone. A module that is run as such a process has `gc.disable()` before its imports: nothing that
+is imported is garbage, and looking for it would be a tenth of the start."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+from pathlib import Path
+
+from weft import __version__
+from weft.supervise.process import set_name
+from weft.telemetry import Log, Slot, log_to_file
+
+# A page makes hundreds of objects and hardly a cycle, and millions of sites may be in memory: look for cycles rarely,
+# and through no more than 100,000 objects at a time (400,000 would be a pause of a quarter of a second).
+GC_THRESHOLDS = (20_000, 5, 400)
+log = Log("weft.engine.entry")
+
+
+def enter(slot: Slot, log_dir: Path, log_level: str, **facts: object) -> None:
+    """The process's name, limits and log; `facts` are for the log's first line."""
+    set_name(slot.name)
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # the usual 1024 are few for many connections
+    os.umask(0o077)  # what the process writes may hold secrets: it is its owner's alone
+    log_to_file(log_dir, slot, log_level)
+    log.always("process started", pid=os.getpid(), weft=__version__, **facts)
+
+
+def collect_rarely() -> None:
+    """From now on garbage is collected, but not what is there already."""
+    gc.freeze()
+    gc.enable()
+    gc.set_threshold(*GC_THRESHOLDS)
