@@ -143,11 +143,11 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outc
     seconds = max(status.updated_at - status.started_at, 0.001)
     errors = ", ".join(f"{kind} {count}" for kind, count in sorted(status.errors.items(), key=lambda e: -e[1])[:6])
     ends = {0: "Finished", NOTHING: "Finished", 3: f"Stopped by a limit ({status.note})", 130: "Interrupted"}
+    end = "Cancelled" if status.state == CANCELLED else ends.get(code, "Ended")
     before = f" ({status.pages:,} in all)" if status.pages_at_start else ""
     stored = f"{pages:,} {'page' if pages == 1 else 'pages'}{before}"
     lines = [
-        f"{'Cancelled' if status.state == CANCELLED else ends.get(code, 'Ended')}: {stored} in {seconds:,.1f} s, {pages / seconds:,.1f} pages/s, "
-        f"{status.body_bytes / 1e6:,.1f} MB.",
+        f"{end}: {stored} in {seconds:,.1f} s, {pages / seconds:,.1f} pages/s, {status.body_bytes / 1e6:,.1f} MB.",
     ]
     if status.queued:
         lines.append(f"{status.queued:,} {'URL is' if status.queued == 1 else 'URLs are'} left in the queue.")

@@ -40,13 +40,13 @@ from weft.engine.memory import check_memory, flight_within
 from weft.engine.model import Blocked, EndReason, Seeded, Standing, State, check_name
 from weft.engine.notices import Notices
 from weft.engine.recorded import RecordedSettings
-from weft.engine.recovery import found_of, pages_by_site, read_links_again
+from weft.engine.recovery import Recovery, read_links_again
 from weft.engine.seeding import Seeding
 from weft.engine.tenant import Record, Tenant
 from weft.errors import BadInput
 from weft.frontier.admission import Rules
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.records import Row
+from weft.store.contract import Stats
 from weft.store.index import Change
 from weft.supervise.process import return_free_memory
 from weft.telemetry import Log, Slot
@@ -82,7 +82,6 @@ class Core:
         self._crawls: dict[int, Tenant] = parts.crawls
         self._names: dict[str, int] = {}  # of every crawl that is not being forgotten
         self._ended: dict[int, Record] = {}
-        self._with_rows: set[int] = set()  # crawls that had rows in the index when the engine started
         self._forgetting: list[int] = []
         self._closing: list[int] = []  # closed in the frontier's memory; their end is not committed to the index yet
         # Of those, how they were before: a kill takes such an end back, so that it is not shown while a full disk holds
@@ -156,7 +155,7 @@ class Core:
     def _recover(self) -> None:
         """Restores every crawl from index and journal."""
         frontier, store, work = self._frontier, self._store, self._work
-        work.begin("counting what is stored")
+        recovery = Recovery(self._parts, frontier)
         records = {number: (name, msgspec.msgpack.decode(data, type=Record)) for number, name, data in store.crawls()}
         there = frontier.kept_crawls()
         for number in there:
@@ -164,43 +163,28 @@ class Core:
             config = self._recorded.config_of(record)
             limits = limits_of(config, flight_within(record.memory_bytes, record.in_flight))
             frontier.reopen_crawl(number, limits, config.politeness, record.weight)
-        pages: dict[int, int] = {}
-        by_site: dict[int, dict[str, int]] = {}
-        self._with_rows = store.crawls_with_rows()
-        for number, (_, record) in work.each(records.items()):
-            if record.state in (State.OPEN, State.RUNNING, State.PAUSED) and number in self._with_rows:
-                pages[number] = store.stats(0, crawl=number).pages
-                limits = limits_of(self._recorded.config_of(record))
-                by_site[number] = pages_by_site(frontier, store, limits, work, crawl=number)
-        work.begin("restoring the queue")
-        frontier.recover(store.items_since(frontier.acknowledged), pages, by_crawl=by_site)
+        counted = {
+            number: recovery.count(number, limits_of(self._recorded.config_of(records[number][1])))
+            for number in store.crawls_with_rows()
+            if number in records and records[number][1].state in (State.OPEN, State.RUNNING, State.PAUSED)
+        }
+        recovery.restore_queue()
         work.begin("restoring the crawls", len(records))
         self._recorded.prune(record for _, record in records.values())
         for number, (name, record) in work.each(records.items()):
-            self._take_up(number, name, record, is_there=number in there)
+            self._take_up(number, name, record, counted.get(number), is_there=number in there)
         for number in set(there) - set(self._crawls):
             frontier.close_crawl(number)
             if number in records:
                 frontier.closed(number)
             else:
                 self._forgetting.append(number)
-        lost = store.repair()
-        for row in work.each(lost):
-            if row.crawl in self._crawls:
-                frontier.readmit(row.crawl, found_of(row))
-        self._report_lost([row for row in lost if row.crawl in self._ended])
+        recovery.queue_lost(self._crawls, self._ended)
         frontier.commit()
-        store.readmitted()
         if frontier.unsure_of_links:
             read_links_again(frontier, store, lambda row: self._crawls.get(row.crawl), 0, work)
 
-    def _report_lost(self, rows: list[Row]) -> None:
-        """Pages of crawls that have ended are not fetched again: what is missing stays known."""
-        if rows:
-            log.error("pages of crawls that have ended are damaged or gone", pages=len(rows), first=rows[0].url)
-            self._store.keep_lost(rows)
-
-    def _take_up(self, number: int, name: str, record: Record, *, is_there: bool) -> None:
+    def _take_up(self, number: int, name: str, record: Record, held: Stats | None, *, is_there: bool) -> None:
         if record.state is State.FORGOTTEN:
             self._forgetting.append(number)
             return
@@ -217,8 +201,8 @@ class Core:
         if self._recorded.adopt(record):
             self._store.change(_change(number, name, record))
         tenant = self._tenant(number, name, record)
-        if number in self._with_rows:
-            tenant.progress.take_up(self._store.stats(0, crawl=number))
+        if held is not None:
+            tenant.progress.take_up(held)
             tenant.committed()
         if record.state is State.PAUSED or record.is_held:
             tenant.pause()

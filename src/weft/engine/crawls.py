@@ -25,7 +25,6 @@ from weft.frontier.contract import Admission, CrawlLimits, Crawls, Frontier, Pag
 from weft.frontier.names import NameSet
 from weft.records import Found, Lease, Purpose, Reason
 
-
 PAUSED = ("paused", "by a command")  # the state of a process whose crawl is paused, and the note with it
 
 

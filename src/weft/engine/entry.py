@@ -1,6 +1,9 @@
 """What every process that fetches or parses does when it begins, whatever its role: of an engine with many crawls, of a
-pod, of a crawl that is alone. A module that is run as such a process has `gc.disable()` before its imports: nothing that
-is imported is garbage, and looking for it would be a tenth of the start."""
+pod, of a crawl that is alone.
+
+A module that is run as such a process has `gc.disable()` before its imports: nothing that is imported is garbage, and
+looking for it would be a tenth of the start.
+"""
 
 from __future__ import annotations
 

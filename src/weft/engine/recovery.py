@@ -9,8 +9,9 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol
 
 from weft import urls
@@ -26,9 +27,10 @@ from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, Crawls, Frontier, Stored
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import POD_SHIFT, Found, Reason, Row
+from weft.store.contract import Stats
 from weft.store.errors import StoreError
 from weft.store.pages import PageStore
-from weft.telemetry import Log, Slot
+from weft.telemetry import Log
 
 WAIT_S, SETTLE_S = 0.1, 60.0
 TOGETHER = 1000  # stored pages whose links are let in with one commit
@@ -56,6 +58,7 @@ class Recovering(OpenFrontier, Readmitting, Crawls, Protocol):
         done: Iterable[int] = (),
         pages: Mapping[int, int] | None = None,
         by_key: Mapping[str, int] | None = None,
+        by_crawl: Mapping[int, Mapping[str, int]] | None = None,
         *,
         batch: int = 0,
     ) -> int: ...
@@ -76,6 +79,63 @@ def found_of(row: Row) -> Found:
     return Found(row.url, row.depth, row.parent, row.hops)
 
 
+class Recovery:
+    """Brings the crawls of a process back to where they were left, in one order for every kind of process: what is
+    stored of each is counted, the queue restored, the crawls opened, and what was lost queued again."""
+
+    def __init__(self, parts: Parts, frontier: Recovering, slots: str = "") -> None:
+        """`slots`: how the names of those begin whose rows count, where several share a folder."""
+        self._parts = parts
+        self._frontier = frontier
+        self._slots = slots
+        self._pages: dict[int, int] = {}
+        self._by_site: dict[int, Counter[str]] = {}
+
+    def count(self, crawl: int, limits: CrawlLimits) -> Stats:
+        """What is stored of a crawl: its queue is restored from there."""
+        store, work = self._parts.store, self._parts.work
+        work.begin("counting what is stored")
+        stats = store.stats(0, self._slots, crawl)
+        self._pages[crawl] = stats.pages
+        if limits.max_pages_per_domain is not None:
+            counts = self._by_site[crawl] = Counter()
+            for host, pages in work.each(store.stats(sys.maxsize, self._slots, crawl).hosts):
+                counts[self._frontier.key_of(f"http://{host}/")] += pages
+        return stats
+
+    def restore_queue(self) -> None:
+        """Once all crawls are counted, and known to the frontier."""
+        store = self._parts.store
+        self._parts.work.begin("restoring the queue")
+        late = store.items_since(self._frontier.acknowledged)
+        self._frontier.recover(late, self._pages, by_crawl=self._by_site, batch=store.durable)
+
+    def queue_lost(self, crawls: Collection[int], ended: Collection[int] = ()) -> int:
+        """Queues the pages again whose bytes are gone, under new numbers, and returns how many. A crash repeats none.
+        Those of crawls that have `ended` are not fetched again: what is missing stays known."""
+        parts, frontier = self._parts, self._frontier
+        parts.work.begin("looking for lost pages")
+        lost = parts.store.repair()
+        notes = {crawl: f"lost:{parts.slot.name}:{crawl}" for crawl in {row.crawl for row in lost} & set(crawls)}
+        for crawl, note in notes.items():
+            again = [(row.item, found_of(row)) for row in lost if row.crawl == crawl]
+            frontier.readmit_once(crawl, note, parts.store.lost_name(), partial(_behind, again))
+        if gone := [row for row in lost if row.crawl in ended]:
+            log.error("pages of crawls that have ended are damaged or gone", pages=len(gone), first=gone[0].url)
+            parts.store.keep_lost(gone)
+        if lost:
+            frontier.commit()
+            parts.step("lost-queued")
+        parts.store.readmitted()
+        for note in notes.values():
+            frontier.note(note, "")
+        return len(lost)
+
+
+def _behind(stored: list[tuple[int, Found]], after: int) -> Iterator[tuple[int, Found]]:
+    return (one for one in stored if one[0] > after)
+
+
 def take_up(
     parts: Parts,
     frontier: Recovering,
@@ -93,17 +153,13 @@ def take_up(
     may have lost of the links of stored pages.
     """
     config, store, progress, work = parts.config, parts.store, parts.progress, parts.work
-    limits, own = limits_of(config), f"{parts.slot.name}."
-    work.begin("counting what is stored")
-    stats = store.stats(0, own)
+    recovery, limits = Recovery(parts, frontier, f"{parts.slot.name}."), limits_of(config)
+    number = frontier.open_crawl(name, limits)
+    stats = recovery.count(number, limits)
+    progress.take_up(stats)
     work.begin("checking the index", stats.rows)
     store.verify(work)
-    number = frontier.open_crawl(name, limits)
-    progress.take_up(stats)
-    late = store.items_since(frontier.acknowledged)
-    by_site = pages_by_site(frontier, store, limits, work, slots=own)
-    work.begin("restoring the queue")
-    frontier.recover(late, {number: stats.pages}, by_site, batch=store.durable)
+    recovery.restore_queue()
     work.begin("restoring the scope")
     year, extensions = datetime.now(UTC).year, frontier.scope_extensions(number)
     rules = Rules(config.scope, seeds, this_year=year, extensions=extensions)
@@ -122,41 +178,13 @@ def take_up(
         extraction=extraction_of(config.extract),
         origins=origins,
     )
-    work.begin("looking for lost pages")
-    lost, read_back = queue_lost(frontier, store, number, parts.slot, parts.step), store.read_back
+    lost, read_back = recovery.queue_lost([number]), store.read_back
     progress.repaired("lost_pages", lost)
     progress.repaired("rows_read_back", read_back)
     if lost or read_back:
         log.warning("the index was mended", lost_and_queued_again=lost, read_back=read_back)
     restore_links(crawl)
     return crawl
-
-
-def pages_by_site(
-    frontier: Readmitting, store: PageStore, limits: CrawlLimits, work: LongWork, *, slots: str = "", crawl: int = 0
-) -> Counter[str]:
-    """How many pages each site has given, where a limit counts them."""
-    counts: Counter[str] = Counter()
-    if limits.max_pages_per_domain is not None:
-        for host, pages in work.each(store.stats(sys.maxsize, slots, crawl).hosts):
-            counts[frontier.key_of(f"http://{host}/")] += pages
-    return counts
-
-
-def queue_lost(frontier: Readmitting, store: PageStore, crawl: int, slot: Slot, step: Callable[[str], None]) -> int:
-    """Queues the URLs of pages whose bytes are gone, under new numbers, and returns how many. A crash repeats none."""
-    lost = store.repair()
-    if lost:
-        name = f"lost:{slot.name}"
-        again = [(row.item, found_of(row)) for row in lost]
-        frontier.readmit_once(crawl, name, store.lost_name(), lambda after: (one for one in again if one[0] > after))
-        frontier.commit()
-        step("lost-queued")
-        store.readmitted()
-        frontier.note(name, "")
-    else:
-        store.readmitted()
-    return len(lost)
 
 
 def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, work: LongWork) -> int:
