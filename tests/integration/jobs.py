@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import weft
 from weft.config import ServiceConfig, load_service
 from weft.jobs.crawls import engine_settings
 from weft.jobs.embedded import EmbeddedJobService
+from weft.jobs.errors import EngineAway
 from weft.jobs.layout import ENGINE
 from weft.jobs.model import Task, TaskSpec, TaskState
 from weft.jobs.service import Failure, Result, Status, Submission
@@ -52,13 +53,15 @@ async def submit(service: EmbeddedJobService, *urls: str, owner: str = "", **spe
 async def until(
     service: EmbeddedJobService, task: Task, holds: Callable[[Status], bool], limit_s: float = 20
 ) -> Status:
-    """The first status of which something holds; every one that is seen keeps the sum."""
-    limit = time.monotonic() + patience(limit_s)
+    """The first status of which something holds; every one that is seen keeps the sum. While an engine that was killed
+    is started again there is none, and it is asked for again, as a client does."""
+    limit, status = time.monotonic() + patience(limit_s), None
     while True:
-        status = await service.status(task.id)
-        check_sum(status)
-        if holds(status):
-            return status
+        with suppress(EngineAway):
+            status = await service.status(task.id)
+            check_sum(status)
+            if holds(status):
+                return status
         assert time.monotonic() < limit, status
         await asyncio.sleep(0.02)
 

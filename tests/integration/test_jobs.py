@@ -473,3 +473,26 @@ def test_kills_of_engine_and_runner_cost_nothing(tmp_path: Path) -> None:
             assert max(Counter(path for _, path in site.asked).values()) <= 3
 
     run(work())
+
+
+def test_old_tasks_are_deleted_together_and_not_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One by one, they would be deleted more slowly than a service ends them: twelve small crawls are one piece of
+    work. The engine would kill itself at the end of the fourth."""
+    marker, ahead_s = tmp_path / "four-pieces", 0.0
+    monkeypatch.setenv("WEFT_TEST_CRASH_AT", f"crawl-forgotten:4@{marker}")
+    config = config_for(tmp_path, task_retention_hours=1, cleanup_interval_seconds=0.1)
+
+    async def work() -> None:
+        nonlocal ahead_s
+        async with Articles([]) as site, serving(config, clock=lambda: time.time() + ahead_s) as (service, _):
+            tasks = [await submit(service, f"{site.url}article/{number}", max_depth=0) for number in range(12)]
+            assert {(await ended(service, task)).state for task in tasks} == {TaskState.COMPLETED}
+            folders = tmp_path / ENGINE / "warc"
+            assert len(list(folders.iterdir())) == len(tasks)
+            ahead_s = 2 * 3600.0  # all of them have been kept for long enough
+            async with asyncio.timeout(patience(10)):
+                while list(folders.iterdir()) or any(service.store.get(task.id) for task in tasks):
+                    await asyncio.sleep(0.02)
+
+    run(work())
+    assert not marker.exists(), "12 small crawls were deleted in 4 pieces or more"

@@ -6,14 +6,17 @@ import gzip
 import http.server
 import os
 import signal
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
-from crawling import Crawler, until, weft
+from crawling import WEFT, Crawler, environment, until, weft
+from pace import patience
 
 from weft.frontier.journal import Journal
 
@@ -25,8 +28,10 @@ class Site(http.server.BaseHTTPRequestHandler):
     """A page at every path of every host."""
 
     protocol_version = "HTTP/1.1"
+    asked: ClassVar[set[str]] = set()  # hosts
 
     def do_GET(self) -> None:
+        self.asked.add(self.headers["Host"])
         body = b"<title>page</title><p>Words of a page." if not self.path.endswith((".txt", ".xml")) else b""
         self.send_response(200 if body else 404)
         self.send_header("Content-Type", "text/html")
@@ -83,6 +88,37 @@ def test_each_seed_is_admitted_once_however_often_it_is_killed(port: int, tmp_pa
     killed_while_seeds_are_taken_in(crawler, 2)
     assert admitted(crawler.data_dir / "frontier") == Counter(seeds)
     assert crawler.status()["seeds"] == SEEDS
+
+
+@pytest.mark.parametrize("scope", ["any", "host"])
+def test_a_resume_reads_no_seed_again_and_gets_to_the_next(port: int, tmp_path: Path, scope: str) -> None:
+    """With the scope that a seed file has by default, and with one that depends on the seeds."""
+    crawler = Crawler((f"http://{scope}{at // 500}.test:{port}/path/{at}" for at in range(SEEDS)), tmp_path)
+    flags = ["--resolve", "*=127.0.0.1", "--delay", "3600", "--allow-private", "--prometheus-port", "0"]
+    flags += ["--scope", scope] if scope != "any" else []
+    new = ["--seed-file", str(crawler.seed_file), "--data-dir", str(crawler.data_dir), *flags]
+    first = subprocess.Popen([*WEFT, "crawl", *new], stdin=subprocess.DEVNULL, env=environment())
+    try:
+        taken_in(crawler, SEEDS // 20)
+        first.send_signal(signal.SIGINT)
+        assert first.wait(patience(20)) == 130
+    finally:
+        first.kill()
+        first.wait()
+    before, hosts = crawler.status(), set(Site.asked)
+    read = [before["seeds_read"]]
+    assert 0 < read[0] < 1
+
+    def is_further() -> bool:
+        status = crawler.status()
+        read.append(status["seeds_read"])
+        return status["seeds"] > before["seeds"] and not Site.asked <= hosts
+
+    with crawler.running("--max-duration", 3600, resume=True) as running:
+        until(is_further, 60, "progress: more seeds, and a request to another host")
+        running.send_signal(signal.SIGINT)
+        assert running.wait(patience(20)) == 130, crawler.said
+    assert min(read) == read[0], f"{read[0]:.0%} of the seeds were read before, and read again from {min(read):.0%} on"
 
 
 def test_pods_take_in_their_own(port: int, tmp_path: Path) -> None:
