@@ -118,7 +118,7 @@ class Writer:
         for site in self._queues.sites.values():
             yield from (lane for lane in site.all_lanes() if lane.queued)
         for crawl in self._queues.crawls.values():
-            yield from self._queues.lanes_at_rest(crawl)
+            yield from self._queues.at_rest.lanes_at_rest(crawl)
 
     def _lane(self, lane: Lane, pieces: list[bytes]) -> LaneRecord:
         urgent = [item for _, _, item in (*(lane.urgent or ()), *(lane.sitemaps or ()))]
@@ -211,7 +211,7 @@ class Reader:
             if item.item not in ended:
                 attempt, not_before = queues.tried(item.item, now)
                 queues.push_urgent(lane, msgspec.structs.replace(item, attempt=attempt), not_before)
-        queues.settle(lane.site, lane)
+        queues.at_rest.settle(lane.site, lane)
 
     def _next(self, kind: Any) -> Any:
         assert self._file is not None

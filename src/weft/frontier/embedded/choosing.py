@@ -105,7 +105,7 @@ class Choice:
         if not lane.queued:
             return None
         if lane.crawl.permits() <= 0:
-            self._queues.block(lane.crawl, site)
+            lane.crawl.blocked[site] = None
             return None
         if not lane.has_budget():
             return None
@@ -129,7 +129,7 @@ class Choice:
         if wall <= self._base.wall():
             return robots
         # An earlier process has failed to get it, and its wait is not over.
-        self._queues.push_urgent(lane, robots, now + self._queues.wait_s(wall))
+        self._queues.push_urgent(lane, robots, now + self._queues.clocks.wait_s(wall))
         return None
 
     def _blocked_origins(self, clock: PolitenessClock, trust: str, now: float) -> IsBlocked | None:

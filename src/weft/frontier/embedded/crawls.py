@@ -125,7 +125,7 @@ class EmbeddedCrawls:
         owner = self._queues.crawls.pop(crawl)
         owner.is_closed = True
         self._queues.fairness.leave(owner)
-        self._queues.drop_at_rest(owner, self._base.alive)
+        self._queues.at_rest.drop_at_rest(owner, self._base.alive)
         for site, lane in owner.sites.items():
             self._base.alive()
             self._sites.release_robots(lane)
@@ -171,15 +171,8 @@ class EmbeddedCrawls:
         self._note_section(crawl.section)
 
     def _note_section(self, section: PolitenessSection) -> None:
-        """Sites and request logs are kept for as long as the longest delay of any crawl; waits that were written down
-        are believed up to the longest that any crawl allows."""
-        queues = self._queues
-        queues.longest_wait_s = max(queues.longest_wait_s, section.max_retry_after_s)
-        queues.longest_reset_s = max(queues.longest_reset_s, section.breaker_reset_s)
+        self._queues.clocks.expect(section)
         self._base.machine.expect(section.max_retry_after_s, section.lease_s)
-        queues.longest_delay_s = longest = max(queues.longest_delay_s, section.delay_s)
-        if longest > (self._journal.latest_meta("longest_delay") or 0.0):
-            self._journal.put_meta("longest_delay", longest)
 
 
 class EmbeddedPermits:

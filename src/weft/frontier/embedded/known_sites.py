@@ -71,13 +71,13 @@ class EmbeddedSites:
 
     def open_breakers(self) -> list[tuple[str, float]]:
         """Sites of which nothing is asked now because they failed, with the end of that on the wall clock."""
-        return sorted(self._queues.open_breakers().items())
+        return sorted(self._queues.clocks.open_breakers().items())
 
     # ── for the other parts ────────────────────────────────────────────────────────────────────────────────────────
 
     def save(self, site: Site) -> None:
         """Has the journal remember what a site asked for; `commit_saved` ends the call in which this happened."""
-        self._queues.save(site)
+        self._queues.clocks.save(site)
         delay_s = site.clock.delay_s(self._base.section)
         if delay_s > self._longest_saved_s:
             self._longest_saved_s = max(delay_s, self._journal.latest_meta("longest_delay") or 0.0)

@@ -73,7 +73,7 @@ class EmbeddedLeases:
         self._turns.limit(slots)
         self._expire(now)
         self._tidy(now)
-        self._queues.wake_due(limit, now, is_stuck=not self._turns.has_room(Shown.UNKNOWN))
+        self._queues.at_rest.wake_due(limit, now, is_stuck=not self._turns.has_room(Shown.UNKNOWN))
         with self._machine.locked() as may_claim:
             leases = self._claim(owner, limit, now) if may_claim else []
         if leases:
@@ -197,7 +197,8 @@ class EmbeddedLeases:
         state = self._valid(wanted.lease)
         if state is None:
             return False
-        clock, before, site, now = self._queues.address_clock(wanted.address), state.clock, state.site, self._now()
+        clock = self._queues.clocks.address_clock(wanted.address)
+        before, site, now = state.clock, state.site, self._now()
         was = clock.crawl_delay_s
         clock.wants(wanted.crawl_delay_s)
         raised = clock.crawl_delay_s > was
@@ -247,7 +248,7 @@ class EmbeddedLeases:
         for site in self._queues.forget_idle(now):
             for lane in site.all_lanes():
                 self._sites.forget(lane)
-        for lane in self._queues.rest(now, self._sites.release_robots):
+        for lane in self._queues.at_rest.rest(now, self._sites.release_robots):
             self._sites.forget(lane)
 
     # ── ending ─────────────────────────────────────────────────────────────────────────────────────────────────────

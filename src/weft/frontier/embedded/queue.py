@@ -102,13 +102,13 @@ class EmbeddedQueue:
         owner = self._queues.crawls[crawl]
         for lane in owner.sites.values():
             yield from lane.items()
-        for lane in self._queues.lanes_at_rest(owner):
+        for lane in self._queues.at_rest.lanes_at_rest(owner):
             yield from lane.items()
 
     def drop(self, crawl: int) -> None:
         """Rejects everything that is queued for a crawl."""
         owner = self._queues.crawls[crawl]
-        for lane in self._queues.take_out(owner):
+        for lane in self._queues.at_rest.take_out(owner):
             self._rejected.empty(lane, Reason.DROPPED)
             self._base.alive()
         for lane in owner.sites.values():
@@ -201,7 +201,7 @@ class EmbeddedQueue:
         if cap is None:
             return False
         key = self._queues.key_of(found.url)
-        site = self._queues.sites.get(key) or self._queues.woken(key)
+        site = self._queues.sites.get(key) or self._queues.at_rest.woken(key)
         lane = crawl.sites.get(site) if site is not None else None
         return lane is not None and _room(lane, cap) <= 0
 
