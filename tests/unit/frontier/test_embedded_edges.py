@@ -19,12 +19,14 @@ from weft.errors import DiskFull
 from weft.frontier import admission
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, PageLinks, RobotsRecord, Wanted
-from weft.frontier.embedded import checkpoint, pods, rejected, restoring, robots_files, spill
+from weft.frontier.durability import checkpoint
+from weft.frontier.durability.renew import renew
+from weft.frontier.embedded import pods, rejected, restoring, robots_files
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.renew import renew
 from weft.frontier.embedded.robots_files import RobotsFiles
 from weft.frontier.journal import FROM_STORE, Journal, sealed
 from weft.frontier.requests import RequestLog, boot_id, last_requests, read_events
+from weft.frontier.scheduling import spill
 from weft.frontier.view import FrontierView
 from weft.records import Found, Purpose, Reason
 

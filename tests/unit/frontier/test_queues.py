@@ -13,14 +13,14 @@ import pytest
 from weft.config import PolitenessSection
 from weft.frontier.clock import MachineClock
 from weft.frontier.contract import CrawlLimits, End, Ended, Item, Outcome, RobotsRecord, Wanted
-from weft.frontier.embedded import queues as queues_module
-from weft.frontier.embedded import site_clocks
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.queues import Queues
-from weft.frontier.embedded.site_clocks import FORGET_AFTER_S
-from weft.frontier.embedded.sites import Crawl
 from weft.frontier.journal import Journal
 from weft.frontier.politeness import Shown
+from weft.frontier.scheduling import queues as queues_module
+from weft.frontier.scheduling import site_clocks
+from weft.frontier.scheduling.queues import Queues
+from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S
+from weft.frontier.scheduling.sites import Crawl
 from weft.records import Found, Lease, Purpose
 
 WALL = 1_700_000_000.0

@@ -14,17 +14,17 @@ from xxhash import xxh3_64_digest
 from weft.config import PolitenessSection
 from weft.frontier import names
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Slots, Wanted
-from weft.frontier.embedded import packed as packed_module
-from weft.frontier.embedded import rows as rows_module
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.packed import PackedMap
-from weft.frontier.embedded.resting import Order, Resting
-from weft.frontier.embedded.rows import Rows
-from weft.frontier.embedded.site_clocks import FORGET_AFTER_S
-from weft.frontier.embedded.sites import Site
-from weft.frontier.embedded.turns import KNOWN_TURNS, Turns
-from weft.frontier.embedded.wheel import Wheel
 from weft.frontier.politeness import PolitenessClock, Shown
+from weft.frontier.scheduling import packed as packed_module
+from weft.frontier.scheduling import rows as rows_module
+from weft.frontier.scheduling.packed import PackedMap
+from weft.frontier.scheduling.resting import Order, Resting
+from weft.frontier.scheduling.rows import Rows
+from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S
+from weft.frontier.scheduling.sites import Site
+from weft.frontier.scheduling.turns import KNOWN_TURNS, Turns
+from weft.frontier.scheduling.wheel import Wheel
 from weft.records import Found, Lease, Purpose
 
 WALL = 1_700_000_000.0

@@ -11,10 +11,10 @@ from log_lines import log_lines
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, PageLinks, RobotsRecord
-from weft.frontier.embedded import spill
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.queues import SOON_S
-from weft.frontier.embedded.site_clocks import FORGET_AFTER_S
+from weft.frontier.scheduling import spill
+from weft.frontier.scheduling.queues import SOON_S
+from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S
 from weft.records import Found, Lease, Purpose, Reason
 
 WALL = 1_700_000_000.0

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from weft.frontier.contract import Item
 from weft.frontier.embedded.resources import Resources
 from weft.frontier.embedded.robots_files import RobotsFiles
-from weft.frontier.embedded.sites import PASSED_OVER, Crawl, IsBlocked, Lane, Site, origin_of
-from weft.frontier.embedded.turns import Turns
 from weft.frontier.politeness import LONG_WAIT, AddressClock, PolitenessClock
+from weft.frontier.scheduling.sites import PASSED_OVER, Crawl, IsBlocked, Lane, Site, origin_of
+from weft.frontier.scheduling.turns import Turns
 from weft.records import Purpose
 
 if TYPE_CHECKING:

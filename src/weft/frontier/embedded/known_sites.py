@@ -11,8 +11,8 @@ from __future__ import annotations
 from weft.frontier.contract import Item, RobotsRecord
 from weft.frontier.embedded.resources import Resources
 from weft.frontier.embedded.robots_files import RobotsFiles
-from weft.frontier.embedded.sites import Lane, Site
 from weft.frontier.politeness import UNREACHABLE_S
+from weft.frontier.scheduling.sites import Lane, Site
 from weft.records import Lease, Reason
 
 

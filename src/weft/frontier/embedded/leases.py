@@ -12,16 +12,16 @@ import msgspec
 
 from weft.errors import DiskFull
 from weft.frontier.contract import End, Ended, Item, Outcome, Slots, Wanted
-from weft.frontier.embedded.checkpoint import OpenItem
+from weft.frontier.durability.checkpoint import OpenItem
 from weft.frontier.embedded.choosing import Choice, machine_key
 from weft.frontier.embedded.durability import EmbeddedDurability
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.rejected import EmbeddedRejected
 from weft.frontier.embedded.resources import Resources
-from weft.frontier.embedded.sites import Lane, Site, origin_of
-from weft.frontier.embedded.turns import Turns
 from weft.frontier.politeness import LONGEST_BACKOFF_S, AddressClock, PolitenessClock, Shown, breaker_name
+from weft.frontier.scheduling.sites import Lane, Site, origin_of
+from weft.frontier.scheduling.turns import Turns
 from weft.records import Lease, Purpose, Reason
 
 

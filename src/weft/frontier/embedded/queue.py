@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from weft.frontier.contract import Admission, Item, PageLinks, RobotsRecord
+from weft.frontier.durability.recovery import LETTER
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.known_sites import EmbeddedSites
-from weft.frontier.embedded.recovery import LETTER
 from weft.frontier.embedded.rejected import EmbeddedRejected
 from weft.frontier.embedded.resources import Resources
-from weft.frontier.embedded.sites import Crawl, KnownDepth, Lane
 from weft.frontier.link_lists import numbered
+from weft.frontier.scheduling.sites import Crawl, KnownDepth, Lane
 from weft.frontier.seen import seen_key
 from weft.records import Found, Purpose, Reason
 

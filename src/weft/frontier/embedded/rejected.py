@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 from weft.frontier.contract import Item, Rejection
-from weft.frontier.embedded.checkpoint import OpenItem
+from weft.frontier.durability.checkpoint import OpenItem
 from weft.frontier.embedded.durability import EmbeddedDurability
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.resources import Resources
-from weft.frontier.embedded.sites import Crawl, Lane
 from weft.frontier.politeness import authority_of, log_change
+from weft.frontier.scheduling.sites import Crawl, Lane
 from weft.records import Found, Purpose, Reason
 
 REMEMBERED_REFUSALS = 100_000

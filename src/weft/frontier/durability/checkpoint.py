@@ -20,9 +20,9 @@ from xxhash import xxh3_64
 from weft.alive import Alive, silent
 from weft.errors import Damaged, writing
 from weft.frontier.contract import Item
-from weft.frontier.embedded.queues import Queues
-from weft.frontier.embedded.sites import Crawl, KnownDepth, Lane
 from weft.frontier.journal import REMEDY
+from weft.frontier.scheduling.queues import Queues
+from weft.frontier.scheduling.sites import Crawl, KnownDepth, Lane
 from weft.frontier.seen import SeenSet
 from weft.telemetry import Log
 
@@ -32,7 +32,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _END = b"\x04\x00\x00\x00" + _encode("end")
 _SUM_BYTES = 8  # a checksum of the whole file follows the end record
 _PIECE = 1024 * 1024
-log = Log("weft.frontier.embedded.checkpoint")
+log = Log("weft.frontier.durability.checkpoint")
 
 
 class Header(Struct, array_like=True):

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from weft.alive import Alive, silent
-from weft.frontier.embedded.packing import SITE, packed_site, unpacked_page, unpacked_site
-from weft.frontier.embedded.sites import Crawl, Lane, Site
-from weft.frontier.embedded.turns import KNOWN_TURNS
-from weft.frontier.embedded.wheel import IDLE
 from weft.frontier.politeness import AddressClock, PolitenessClock, Shown
+from weft.frontier.scheduling.packing import SITE, packed_site, unpacked_page, unpacked_site
+from weft.frontier.scheduling.sites import Crawl, Lane, Site
+from weft.frontier.scheduling.turns import KNOWN_TURNS
+from weft.frontier.scheduling.wheel import IDLE
 from weft.records import Found, Purpose
 
 if TYPE_CHECKING:
-    from weft.frontier.embedded.queues import Queues
+    from weft.frontier.scheduling.queues import Queues
 
 _RESTED_AT_ONCE = 500
 

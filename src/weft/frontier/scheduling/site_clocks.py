@@ -9,7 +9,6 @@ from collections.abc import Callable
 import msgspec
 
 from weft.config import PolitenessSection
-from weft.frontier.embedded.sites import Site
 from weft.frontier.journal import Journal, undamaged
 from weft.frontier.politeness import (
     LONGEST_BACKOFF_S,
@@ -19,6 +18,7 @@ from weft.frontier.politeness import (
     PolitenessClock,
     authority_of,
 )
+from weft.frontier.scheduling.sites import Site
 from weft.frontier.seen import SeenSet
 
 FORGET_AFTER_S = 60.0

@@ -17,17 +17,17 @@ import msgspec
 from weft import urls
 from weft.config import PolitenessSection
 from weft.frontier.contract import Item, PageLinks
-from weft.frontier.embedded.at_rest import AtRest
-from weft.frontier.embedded.fairness import Fairness
-from weft.frontier.embedded.packing import packed_page
-from weft.frontier.embedded.resting import Resting
-from weft.frontier.embedded.site_clocks import FORGET_AFTER_S, SiteClocks
-from weft.frontier.embedded.sites import Crawl, IsBlocked, Lane, Site
-from weft.frontier.embedded.turns import KNOWN_TURNS
-from weft.frontier.embedded.wheel import Wheel
 from weft.frontier.journal import Journal
 from weft.frontier.link_lists import numbered
 from weft.frontier.politeness import PolitenessClock, Shown
+from weft.frontier.scheduling.at_rest import AtRest
+from weft.frontier.scheduling.fairness import Fairness
+from weft.frontier.scheduling.packing import packed_page
+from weft.frontier.scheduling.resting import Resting
+from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S, SiteClocks
+from weft.frontier.scheduling.sites import Crawl, IsBlocked, Lane, Site
+from weft.frontier.scheduling.turns import KNOWN_TURNS
+from weft.frontier.scheduling.wheel import Wheel
 from weft.records import Found, Purpose
 
 MOST_AWAKE = 10_000  # sites in memory, unless a claim needs more
