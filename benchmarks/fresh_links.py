@@ -129,7 +129,7 @@ class Crawl:
         number = self.frontier.crawls.open_crawl("bench", CrawlLimits())
         self.frontier.recovery.recover()
         scope, self._progress = ScopeSection(scope="any"), CrawlProgress(None, 1)
-        rules, book = Rules(scope, [], this_year=2026), RobotsBook(self.frontier, "Weft/1")
+        rules, book = Rules(scope, [], this_year=2026), RobotsBook(self.frontier.sites, "Weft/1")
         self._crawl = RunningCrawl(
             number, rules, scope, FetchSection(), self.frontier, self._progress, politeness=politeness
         )

@@ -123,7 +123,10 @@ class EmbeddedSites:
             record = RobotsRecord("unreachable", b"", until, f"{reason} at {item.url}")
             self.robots_known(item.about, record, None)
 
-    def forget(self, lane: Lane) -> None:
-        """Frees the memory for a lane that is idle or at rest."""
-        for origin in lane.origins:
-            self.robots_files.forget(lane.crawl.trust + origin)
+    def tidy(self, now: float) -> None:
+        """Forgets idle sites and brings others to rest; a robots.txt that one waits for is asked for again when it is
+        woken."""
+        idle = [lane for site in self._queues.forget_idle(now) for lane in site.all_lanes()]
+        for lane in idle + self._queues.at_rest.rest(now, self.release_robots):
+            for origin in lane.origins:
+                self.robots_files.forget(lane.crawl.trust + origin)

@@ -72,7 +72,7 @@ class EmbeddedLeases:
         now = self._now()
         self._turns.limit(slots)
         self._expire(now)
-        self._tidy(now)
+        self._sites.tidy(now)
         self._queues.at_rest.wake_due(limit, now, is_stuck=not self._turns.has_room(Shown.UNKNOWN))
         with self._machine.locked() as may_claim:
             leases = self._claim(owner, limit, now) if may_claim else []
@@ -242,15 +242,6 @@ class EmbeddedLeases:
         state.noted = machine_key(state.site, state.clock)
         self._machine.started(state.noted, now, state.lane.crawl.section.lease_s)
 
-    def _tidy(self, now: float) -> None:
-        """Forgets idle sites and brings others to rest; a robots.txt that one waits for is asked for again when it is
-        woken."""
-        for site in self._queues.forget_idle(now):
-            for lane in site.all_lanes():
-                self._sites.forget(lane)
-        for lane in self._queues.at_rest.rest(now, self._sites.release_robots):
-            self._sites.forget(lane)
-
     # ── ending ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _valid(self, lease: Lease) -> LiveLease | None:
@@ -320,14 +311,7 @@ class EmbeddedLeases:
             clock.log_changes(before, state.site.key, section, name)
         if after[2] > before[2] and clock.is_given_up(section, name):
             state.gave_up = True
-            self._give_up(state.site, trust, origin_of(ended.lease.url))
-
-    def _give_up(self, site: Site, trust: str, origin: str) -> None:
-        """What the crawls of one trust have queued for an origin is rejected: its breaker has stayed open for too long.
-        What is queued from now on waits for the next probe."""
-        for lane in site.all_lanes():
-            if lane.crawl.trust == trust:
-                self._rejected.empty(lane, Reason.BREAKER, origin, site.failure)
+            self._rejected.give_up(state.site, trust, origin_of(ended.lease.url))
 
     def _end_lease(self, state: LiveLease, outcome: Outcome, batch: int) -> None:
         lane, item = state.lane, state.item
