@@ -150,7 +150,7 @@ class Crawl:
         self.spent = Counter[str]()
         watched(self._parsing, "_follow", self.spent, "follow")
         watched(self._round, "_admit", self.spent, "admit")
-        watched(self.frontier, "commit", self.spent, "commit")
+        watched(self.frontier.durability, "commit", self.spent, "commit")
 
     def read(self, count: int, size: int, *, again: bool = False) -> Counter[str]:
         """Reads so many pages with `size` links each, to new URLs or `again` to those of the pages read before.
