@@ -111,7 +111,7 @@ class Core:
         self._loop = parts.start(SLOT.name, [self._turn], after_commit=self._committed)
         self._committer = parts.committer
         crawls = self._crawls
-        self._frontier.forbids = lambda number, record, origin, urls: (
+        self._frontier.queue.forbids = lambda number, record, origin, urls: (
             crawls[number].book.forbids(record, origin, urls) if number in crawls else {}
         )
         self._loop.touched.update(self._crawls)
@@ -157,12 +157,12 @@ class Core:
         frontier, store, work = self._frontier, self._store, self._work
         recovery = Recovery(self._parts, frontier)
         records = {number: (name, msgspec.msgpack.decode(data, type=Record)) for number, name, data in store.crawls()}
-        there = frontier.kept_crawls()
+        there = frontier.crawls.kept_crawls()
         for number in there:
             record = records[number][1] if number in records else Record(settings={})
             config = self._recorded.config_of(record)
             limits = limits_of(config, flight_within(record.memory_bytes, record.in_flight))
-            frontier.reopen_crawl(number, limits, config.politeness, record.weight)
+            frontier.crawls.reopen_crawl(number, limits, config.politeness, record.weight)
         counted = {
             number: recovery.count(number, limits_of(self._recorded.config_of(records[number][1])))
             for number in store.crawls_with_rows()
@@ -174,14 +174,14 @@ class Core:
         for number, (name, record) in work.each(records.items()):
             self._take_up(number, name, record, counted.get(number), is_there=number in there)
         for number in set(there) - set(self._crawls):
-            frontier.close_crawl(number)
+            frontier.crawls.close_crawl(number)
             if number in records:
-                frontier.closed(number)
+                frontier.crawls.closed(number)
             else:
                 self._forgetting.append(number)
         recovery.queue_lost(self._crawls, self._ended)
-        frontier.commit()
-        if frontier.unsure_of_links:
+        frontier.durability.commit()
+        if frontier.recovery.unsure_of_links:
             read_links_again(frontier, store, lambda row: self._crawls.get(row.crawl), 0, work)
 
     def _take_up(self, number: int, name: str, record: Record, held: Stats | None, *, is_there: bool) -> None:
@@ -215,10 +215,10 @@ class Core:
     def _tenant(self, number: int, name: str, record: Record) -> Tenant:
         config = self._recorded.config_of(record)
         agent, trust = config.fetch.user_agent(), crawl_settings.trust_of(config.fetch)
-        self._frontier.set_trust(number, trust)
+        self._frontier.crawls.set_trust(number, trust)
         book = self._books.get((agent, trust))
         if book is None:
-            book = self._books[agent, trust] = RobotsBook(self._frontier, agent, trust)
+            book = self._books[agent, trust] = RobotsBook(self._frontier.sites, agent, trust)
         way = self._ways.open(config.fetch)
         tenant = Tenant(name, number, record, config, self._frontier, book, way, this_year=datetime.now(UTC).year)
         if record.revisits:
@@ -294,7 +294,7 @@ class Core:
         record.last = msgspec.structs.replace(last, queued=0, in_flight=0, left=last.queued + last.in_flight)
         tenant.add_to(self._progress)
         self._results.drop(number)
-        self._frontier.close_crawl(number)
+        self._frontier.crawls.close_crawl(number)
         self._closing.append(number)
         self._step("crawl-closed")
         del self._crawls[number]
@@ -309,7 +309,7 @@ class Core:
     def _forget_some(self) -> None:
         """A piece of what is to be deleted: the frontier's lines first; the index, which knows of it, last."""
         some = self._forgetting[:FORGET_TOGETHER]
-        if not self._frontier.forget_crawls(some):
+        if not self._frontier.crawls.forget_crawls(some):
             return
         self._step("lines-forgotten")
         if self._store.forget_crawls(some, FORGET_ROWS):
@@ -352,7 +352,7 @@ class Core:
         self._number_replies()
         for number in self._closing:
             self._step("end-committed")
-            self._frontier.closed(number)
+            self._frontier.crawls.closed(number)
         self._closing.clear()
         self._before_end.clear()
         self._forgetting += self._to_forget
@@ -441,7 +441,7 @@ class Core:
         self._recorded.add(record, config)
         seed_origins(canonical, config.fetch.headers, config.fetch.auth)
         limits = limits_of(config, flight_within(memory, in_flight))
-        number = self._frontier.open_crawl(name, limits, config.politeness, weight)
+        number = self._frontier.crawls.open_crawl(name, limits, config.politeness, weight)
         self._step("crawl-opened")
         tenant = self._tenant(number, name, record)
         self._put(number, name, record, State.OPEN)
@@ -590,7 +590,7 @@ class Core:
 
     def blocked(self) -> list[Blocked]:
         """The sites whose breakers are open."""
-        return [Blocked(site, until) for site, until in self._frontier.open_breakers()]
+        return [Blocked(site, until) for site, until in self._frontier.sites.open_breakers()]
 
     def settings(self) -> dict[str, Any]:
         """What the engine was started with: its own settings, and its crawls' defaults."""

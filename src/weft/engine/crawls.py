@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from weft import urls
 from weft.config import Config, FetchSection, PolitenessSection, ScopeSection
 from weft.credentials import Credentials, without_host
 from weft.engine.extraction import Extraction
-from weft.engine.loop.cookies import CookieShare, SharedCookies
+from weft.engine.loop.cookies import CookieShare
 from weft.engine.loop.familiar import Familiar
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.revisits import Revisits
@@ -21,7 +20,7 @@ from weft.fetch.contract import Way
 from weft.fetch.cookies import CookieJar, with_cookies
 from weft.fetch.robots import product_token
 from weft.frontier.admission import Rules
-from weft.frontier.contract import Admission, CrawlLimits, Crawls, Frontier, PageLinks
+from weft.frontier.contract import Admission, CrawlLimits, Frontier, PageLinks
 from weft.frontier.names import NameSet
 from weft.records import Found, Lease, Purpose, Reason
 
@@ -38,10 +37,6 @@ class _Challenge:
         self.answers = 0
 
 
-class CrawlsFrontier(Frontier, Crawls, Protocol):
-    """A frontier whose crawls can be paused and edited."""
-
-
 class RunningCrawl:
     """One crawl of those that share an engine."""
 
@@ -53,7 +48,7 @@ class RunningCrawl:
         rules: Rules,
         scope: ScopeSection,
         fetch: FetchSection,
-        frontier: CrawlsFrontier,
+        frontier: Frontier,
         progress: CrawlProgress,
         seeds: Iterable[str] = (),
         *,
@@ -78,8 +73,8 @@ class RunningCrawl:
         rules.matched = progress.matched
         self.jar = CookieJar(urls.domain) if fetch.cookies == "jar" else None
         self._share: CookieShare | None = None
-        if self.jar is not None and isinstance(frontier, SharedCookies):
-            self._share = CookieShare(number, self.jar, frontier)
+        if self.jar is not None:
+            self._share = CookieShare(number, self.jar, frontier.sites)
         self.credentials = Credentials(fetch.headers, fetch.auth, origins)
         self._has_headers = any(":" in key for key in fetch.headers) or bool(without_host(fetch.headers))
         self._frontier = frontier
@@ -97,27 +92,27 @@ class RunningCrawl:
         """Puts a queued URL away that an edit has excluded; it comes back when the edit is taken back."""
         if lease.purpose is not Purpose.PAGE or not self.rules.excludes(lease.url):
             return False
-        self._frontier.set_aside([lease])
+        self._frontier.leases.set_aside([lease])
         return True
 
     def edit(self, config: Config, limits: CrawlLimits, weight: float = 1.0) -> int:
         """Continues with other settings; how many URLs come back that were set aside. BadInput: nothing is changed."""
-        self._frontier.change_crawl(self.number, limits, config.politeness, weight)
+        self._frontier.crawls.change_crawl(self.number, limits, config.politeness, weight)
         self.scope, self.politeness = config.scope, config.politeness
         self.rules.edit(config.scope)
         self.has_been_edited = True
         if self.familiar is not None:
             self.familiar.forget()
-        return self._frontier.take_back(self.number, lambda item: not self.rules.excludes(item.url))
+        return self._frontier.queue.take_back(self.number, lambda item: not self.rules.excludes(item.url))
 
     def pause(self, paused: bool = True) -> None:
         """Nothing of it is requested while it is paused, and nothing is lost."""
-        self._frontier.pause(self.number, paused)
+        self._frontier.crawls.pause(self.number, paused)
         self.is_paused = paused
 
     def _is_full(self, pages: int) -> bool:  # noqa: ARG002
         """Whether it has as many pages as it may have; a pod, as many as it was given."""
-        return self._frontier.exhausted()
+        return self._frontier.permits.exhausted()
 
     def expects_more(self) -> bool:
         """Whether seeds are on their way, so that it must not end because nothing is left."""
@@ -125,7 +120,7 @@ class RunningCrawl:
 
     def why_over(self) -> Stop | None:
         """Why nothing of it is left to do; None while there is something."""
-        frontier, at = self._frontier, self._frontier.crawl_standing(self.number)
+        frontier, at = self._frontier, self._frontier.status.crawl_standing(self.number)
         if at.leased:
             return None
         if self._is_full(at.pages):
@@ -134,9 +129,9 @@ class RunningCrawl:
             return None
         if not at.queued:
             return Stop.DONE
-        if self.is_only and frontier.next_due() is not None:
+        if self.is_only and frontier.leases.next_due() is not None:
             return None  # known without a look at all of its sites
-        return None if frontier.has_work(self.number) else Stop.BUDGET
+        return None if frontier.status.has_work(self.number) else Stop.BUDGET
 
     @property
     def book(self) -> RobotsBook:
@@ -226,7 +221,8 @@ class RunningCrawl:
         if reason is Reason.TRAP:
             self.note_trap(url)
             if not self.rules.looks_like_a_trap(url):
-                self._frontier.refused(self.number, reason, url, page.item)  # by counting: the URL does not show it
+                # By counting: the URL does not show it.
+                self._frontier.rejected.refused(self.number, reason, url, page.item)
 
     def note_trap(self, url: str) -> None:
         """A link was left out as a trap; for a crawl that says how many there are, see `tenant`."""
@@ -253,7 +249,7 @@ class RunningCrawl:
     def learn_scope(self) -> None:
         """Takes over where seeds' redirects have led, which another process may have found out."""
         try:
-            extensions = self._frontier.scope_extensions(self.number)
+            extensions = self._frontier.notes.scope_extensions(self.number)
         except ServerAway:
             return
         for url in extensions:
@@ -281,7 +277,7 @@ class RunningCrawl:
         reason = self.rules.refusal(target, lease.depth, is_link=False, offsite=max(0, offsite - 1))
         if reason is Reason.SCOPE and lease.depth == 0 and lease.purpose is Purpose.PAGE:
             self.extend(target)
-            self._frontier.scope_extended(self.number, target)
+            self._frontier.notes.scope_extended(self.number, target)
             offsite = 0
             reason = self.rules.refusal(target, lease.depth, is_link=False)
         if reason is not None:
@@ -316,7 +312,7 @@ class RunningCrawl:
         """Refuses what lies beyond a bound."""
         self.progress.refused[Reason.BUDGET] += len(found)
         for one in found:
-            self._frontier.refused(self.number, Reason.BUDGET, one.url, one.parent)
+            self._frontier.rejected.refused(self.number, Reason.BUDGET, one.url, one.parent)
 
     def count(self, found: int, admission: Admission) -> None:
         """Counts the URLs, of `found` many, that the frontier did not admit: duplicates, and those over a budget."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Protocol
 
 from weft import urls
-from weft.engine.assembly import OpenFrontier, Parts
+from weft.engine.assembly import Parts
 from weft.engine.crawls import RunningCrawl
 from weft.engine.extraction import extraction_of
 from weft.engine.limits import limits_of
@@ -24,7 +23,7 @@ from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.robots import RobotsBook, rules_of
 from weft.engine.ways import Ways
 from weft.frontier.admission import Rules
-from weft.frontier.contract import CrawlLimits, Crawls, Frontier, Stored
+from weft.frontier.contract import CrawlLimits, Frontier, SharedFrontier
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import POD_SHIFT, Found, Reason, Row
 from weft.store.contract import Stats
@@ -38,42 +37,6 @@ LINKS_READ = "links_read"  # a note: the links of stored pages up to this item w
 log = Log("weft.engine.recovery")
 
 
-class Readmitting(Frontier, Protocol):
-    """A frontier that admits stored URLs once more."""
-
-    def key_of(self, url: str) -> str: ...
-
-    def readmit(self, crawl: int, found: Found) -> None: ...
-
-    def readmit_once(self, crawl: int, name: str, what: str, stored: Stored, *, continues: bool = False) -> None: ...
-
-    def note(self, name: str, value: str | None = None) -> str: ...
-
-
-class Recovering(OpenFrontier, Readmitting, Crawls, Protocol):
-    """A frontier whose crawls a process takes up."""
-
-    def recover(
-        self,
-        done: Iterable[int] = (),
-        pages: Mapping[int, int] | None = None,
-        by_key: Mapping[str, int] | None = None,
-        by_crawl: Mapping[int, Mapping[str, int]] | None = None,
-        *,
-        batch: int = 0,
-    ) -> int: ...
-
-
-class Losing(Readmitting, Protocol):
-    """A frontier on a server that may lose acknowledged writes."""
-
-    lost_ends: list[int]
-
-    def restore_stored(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None: ...
-
-    def settled(self) -> bool: ...
-
-
 def found_of(row: Row) -> Found:
     """A stored URL as it was found."""
     return Found(row.url, row.depth, row.parent, row.hops)
@@ -83,7 +46,7 @@ class Recovery:
     """Brings the crawls of a process back to where they were left, in one order for every kind of process: what is
     stored of each is counted, the queue restored, the crawls opened, and what was lost queued again."""
 
-    def __init__(self, parts: Parts, frontier: Recovering, slots: str = "") -> None:
+    def __init__(self, parts: Parts, frontier: Frontier, slots: str = "") -> None:
         """`slots`: how the names of those begin whose rows count, where several share a folder."""
         self._parts = parts
         self._frontier = frontier
@@ -100,15 +63,15 @@ class Recovery:
         if limits.max_pages_per_domain is not None:
             counts = self._by_site[crawl] = Counter()
             for host, pages in work.each(store.stats(sys.maxsize, self._slots, crawl).hosts):
-                counts[self._frontier.key_of(f"http://{host}/")] += pages
+                counts[self._frontier.sites.key_of(f"http://{host}/")] += pages
         return stats
 
     def restore_queue(self) -> None:
         """Once all crawls are counted, and known to the frontier."""
         store = self._parts.store
         self._parts.work.begin("restoring the queue")
-        late = store.items_since(self._frontier.acknowledged)
-        self._frontier.recover(late, self._pages, by_crawl=self._by_site, batch=store.durable)
+        late = store.items_since(self._frontier.durability.acknowledged)
+        self._frontier.recovery.recover(late, self._pages, by_crawl=self._by_site, batch=store.durable)
 
     def queue_lost(self, crawls: Collection[int], ended: Collection[int] = ()) -> int:
         """Queues the pages again whose bytes are gone, under new numbers, and returns how many. A crash repeats none.
@@ -119,16 +82,16 @@ class Recovery:
         notes = {crawl: f"lost:{parts.slot.name}:{crawl}" for crawl in {row.crawl for row in lost} & set(crawls)}
         for crawl, note in notes.items():
             again = [(row.item, found_of(row)) for row in lost if row.crawl == crawl]
-            frontier.readmit_once(crawl, note, parts.store.lost_name(), partial(_behind, again))
+            frontier.revisits.readmit_once(crawl, note, parts.store.lost_name(), partial(_behind, again))
         if gone := [row for row in lost if row.crawl in ended]:
             log.error("pages of crawls that have ended are damaged or gone", pages=len(gone), first=gone[0].url)
             parts.store.keep_lost(gone)
         if lost:
-            frontier.commit()
+            frontier.durability.commit()
             parts.step("lost-queued")
         parts.store.readmitted()
         for note in notes.values():
-            frontier.note(note, "")
+            frontier.notes.note(note, "")
         return len(lost)
 
 
@@ -138,7 +101,7 @@ def _behind(stored: list[tuple[int, Found]], after: int) -> Iterator[tuple[int, 
 
 def take_up(
     parts: Parts,
-    frontier: Recovering,
+    frontier: Frontier,
     name: str,
     seeds: Sequence[str],
     restore_links: Callable[[RunningCrawl], None],
@@ -154,14 +117,14 @@ def take_up(
     """
     config, store, progress, work = parts.config, parts.store, parts.progress, parts.work
     recovery, limits = Recovery(parts, frontier, f"{parts.slot.name}."), limits_of(config)
-    number = frontier.open_crawl(name, limits)
+    number = frontier.crawls.open_crawl(name, limits)
     stats = recovery.count(number, limits)
     progress.take_up(stats)
     work.begin("checking the index", stats.rows)
     store.verify(work)
     recovery.restore_queue()
     work.begin("restoring the scope")
-    year, extensions = datetime.now(UTC).year, frontier.scope_extensions(number)
+    year, extensions = datetime.now(UTC).year, frontier.notes.scope_extensions(number)
     rules = Rules(config.scope, seeds, this_year=year, extensions=extensions)
     learn_scope(rules)
     crawl = parts.crawls[number] = RunningCrawl(
@@ -173,7 +136,7 @@ def take_up(
         progress,
         seeds,
         politeness=config.politeness,
-        book=None if ways is None else RobotsBook(frontier, config.fetch.user_agent()),
+        book=None if ways is None else RobotsBook(frontier.sites, config.fetch.user_agent()),
         way=None if ways is None else ways.open(config.fetch),
         extraction=extraction_of(config.extract),
         origins=origins,
@@ -187,18 +150,18 @@ def take_up(
     return crawl
 
 
-def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, work: LongWork) -> int:
+def read_lost(frontier: SharedFrontier, store: PageStore, crawl: RunningCrawl, work: LongWork) -> int:
     """Lets in once more what stored pages lead to whose ends a server has lost: it may have lost their links, too.
 
     All processes of the pod restore the pages' own URLs first: the links of one may lead to a page of
     another, which must not be fetched again. A page that is not kept (noindex) is visited again, and has a second row.
     Returns how many pages there were.
     """
-    wanted = set(frontier.lost_ends)
+    wanted = set(frontier.recovery.lost_ends)
     rows = [row for row in work.each(store.rows()) if row.item in wanted] if wanted else []
-    frontier.restore_stored(crawl.number, ((row.url, row.depth, row.item) for row in rows))
+    frontier.recovery.restore_stored(crawl.number, ((row.url, row.depth, row.item) for row in rows))
     until = time.monotonic() + SETTLE_S
-    while not frontier.settled() and time.monotonic() < until:
+    while not frontier.recovery.settled() and time.monotonic() < until:
         work.pulse.beat()
         time.sleep(WAIT_S)
     if not rows:
@@ -210,16 +173,17 @@ def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, work: Lon
         work()
     for row in rows:
         if row.error == "noindex":
-            frontier.readmit(crawl.number, Found(row.url, row.depth, row.parent))
+            frontier.revisits.readmit(crawl.number, Found(row.url, row.depth, row.parent))
     _offer_sitemaps(frontier, crawl, rows)
-    frontier.commit()
-    frontier.sync()
-    frontier.acknowledge(store.durable)  # or a process that is killed before its first sync would read them once more
-    frontier.commit()
+    frontier.durability.commit()
+    frontier.durability.sync()
+    # Or a process that is killed before its first sync would read them once more.
+    frontier.durability.acknowledge(store.durable)
+    frontier.durability.commit()
     return len(rows)
 
 
-def _offer_sitemaps(frontier: Losing, crawl: RunningCrawl, rows: Iterable[Row]) -> None:
+def _offer_sitemaps(frontier: SharedFrontier, crawl: RunningCrawl, rows: Iterable[Row]) -> None:
     """Admits the sitemaps of stored pages' origins: they are not stored, and are asked for with a page of the origin,
     of which there may be none left."""
     depths: dict[str, int] = {}
@@ -227,8 +191,8 @@ def _offer_sitemaps(frontier: Losing, crawl: RunningCrawl, rows: Iterable[Row]) 
         origin = urls.origin_of(row.url)
         depths[origin] = min(row.depth, depths.get(origin, row.depth))
     for origin, depth in depths.items():
-        if (record := frontier.robots(origin)) is not None:
-            frontier.admit(crawl.number, crawl.sitemaps(depth, origin, rules_of(record).sitemaps))
+        if (record := frontier.sites.robots(origin)) is not None:
+            frontier.queue.admit(crawl.number, crawl.sitemaps(depth, origin, rules_of(record).sitemaps))
 
 
 def read_links_again(
@@ -244,20 +208,20 @@ def read_links_again(
     well, since sitemaps are asked for with the pages of an origin, and are not stored. Returns how many pages were
     read, and how many are visited again. A kill costs the last TOGETHER of them: how far it is, is noted.
     """
-    log.warning("the frontier has lost URLs: the links of stored pages are read again", all=frontier.is_new)
-    total = store.stats(0).rows if frontier.is_new else 0
+    log.warning("the frontier has lost URLs: the links of stored pages are read again", all=frontier.recovery.is_new)
+    total = store.stats(0).rows if frontier.recovery.is_new else 0
     work.begin("restoring the URLs of stored pages", total)
     for row in work.each(_unsure_rows(frontier, store, pod)):
         if (crawl := crawl_of(row)) is not None:
-            frontier.restore_stored(crawl.number, [(found_of(row), row.item)])
+            frontier.recovery.restore_stored(crawl.number, [(found_of(row), row.item)])
     leads, origins, again, count = Leads(frontier, store), set[tuple[int, str]](), 0, 0
-    done = int(frontier.note(LINKS_READ) or 0)
+    done = int(frontier.notes.note(LINKS_READ) or 0)
     work.begin("reading the links of stored pages", total)
     for row in work.each(_unsure_rows(frontier, store, pod)):
         if (crawl := crawl_of(row)) is None:
             continue
         origin = crawl.number, urls.origin_of(row.url)
-        is_first = frontier.is_new and bool(row.warc_file) and origin not in origins
+        is_first = frontier.recovery.is_new and bool(row.warc_file) and origin not in origins
         if is_first:
             origins.add(origin)
         if row.item <= done:
@@ -265,22 +229,22 @@ def read_links_again(
         count += 1
         if is_first or not _lead_on(leads, crawl, row):
             again += 1
-            frontier.readmit(crawl.number, found_of(row))
+            frontier.revisits.readmit(crawl.number, found_of(row))
         work()
         if count % TOGETHER == 0:
-            frontier.note(LINKS_READ, str(row.item))
-            frontier.commit()
-    frontier.note(LINKS_READ, "0")
-    frontier.links_are_known()
+            frontier.notes.note(LINKS_READ, str(row.item))
+            frontier.durability.commit()
+    frontier.notes.note(LINKS_READ, "0")
+    frontier.recovery.links_are_known()
     log.warning("the links of stored pages are known again", pages=count, visited_again=again)
     return count, again
 
 
 def _unsure_rows(frontier: EmbeddedFrontier, store: PageStore, pod: int) -> Iterator[Row]:
     """The rows of pages whose links the frontier may not have."""
-    if frontier.is_new:
+    if frontier.recovery.is_new:
         return (row for row in store.rows() if row.item >> POD_SHIFT == pod)
-    late = store.items_since(frontier.acknowledged)
+    late = store.items_since(frontier.durability.acknowledged)
     found = ((item, url) for item in late if (url := store.url_of(item)) is not None)
     return (row for item, url in found for row in store.for_url(url) if row.item == item)
 

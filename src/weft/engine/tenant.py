@@ -78,7 +78,9 @@ class Tenant(RunningCrawl):
         *,
         this_year: int,
     ) -> None:
-        rules = Rules(config.scope, record.roots, this_year=this_year, extensions=frontier.scope_extensions(number))
+        rules = Rules(
+            config.scope, record.roots, this_year=this_year, extensions=frontier.notes.scope_extensions(number)
+        )
         super().__init__(
             number, rules, config.scope, config.fetch, frontier, CrawlProgress(None, 0), record.roots,
             politeness=config.politeness, book=book, way=way, extraction=extraction_of(config.extract),
@@ -103,7 +105,7 @@ class Tenant(RunningCrawl):
         for once more, at the site's own pace, instead of taking the failure of an earlier crawl for this one's."""
         for origin in {urls.origin_of(seed.url) for seed in seeds}:
             if self.book.may_be_well_again(origin, wall):
-                self._embedded.ask_robots_again(self.number, origin)
+                self._embedded.sites.ask_robots_again(self.number, origin)
 
     def edit(self, config: Config, limits: CrawlLimits, weight: float = 1.0) -> int:
         """As for any crawl; what is kept of it follows."""
@@ -124,9 +126,9 @@ class Tenant(RunningCrawl):
         record = self.record
         if record.memory_bytes is None:
             return True
-        self._url_bytes = self._embedded.url_bytes(self.number)
+        self._url_bytes = self._embedded.status.url_bytes(self.number)
         flight = flight_within(record.memory_bytes, record.in_flight, self._url_bytes)
-        self._embedded.limit_flight(self.number, flight)
+        self._embedded.permits.limit_flight(self.number, flight)
         return flight != 0
 
     # ── its clock ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -181,7 +183,7 @@ class Tenant(RunningCrawl):
     def note_trap(self, url: str) -> None:
         """Counts a link that was left out as a trap, once, unless its page is known by another link."""
         trapped = self.record.trapped
-        if len(trapped) < MOST_TRAPPED and self._embedded.unseen(self.number, [url]):
+        if len(trapped) < MOST_TRAPPED and self._embedded.queue.unseen(self.number, [url]):
             trapped.add(url)
 
     def admitted(self, found: Iterable[str]) -> None:
@@ -214,7 +216,7 @@ class Tenant(RunningCrawl):
 
     def standing(self, number: int, note: str = "") -> Standing:
         """One consistent snapshot; `number` is the last that was committed."""
-        record, progress, at = self.record, self.progress, self._embedded.crawl_standing(self.number)
+        record, progress, at = self.record, self.progress, self._embedded.status.crawl_standing(self.number)
         status, now = progress.status, time.monotonic()
         looks = [look for look in self._looks if now - look[0] < RATE_WINDOW]
         waiting_for, waiting_until = self._waiting(note)
@@ -257,7 +259,7 @@ class Tenant(RunningCrawl):
             return "", None  # the caller who holds it knows why
         if note and self.record.state is State.RUNNING:
             return note, None
-        waiting = self._embedded.waits_for(self.number)
+        waiting = self._embedded.status.waits_for(self.number)
         if waiting is None:
             return "", None
         until = waiting.until

@@ -11,16 +11,22 @@ Invariants: a site never has more live leases than places; it is never due befor
 request ended, across processes, restarts and crashes; an item is given to one owner at a time, and a lease that has
 expired or is of an older epoch changes nothing any more; nothing admitted is lost, nothing finished comes back.
 
-What a process asks of a frontier while it opens and recovers it is beside who does that: `OpenFrontier` and
-`ParsersFrontier` (engine/assembly.py), `Recovering` and `Losing` (engine/recovery.py), `Backend`
-(crawl/pods/backend.py).
+A frontier is a set of parts. Each has a contract of a few methods below, its own state, and what must stay true of it;
+callers hold the parts that they use. There is no object with all methods.
+
+    queue       URLs come in                             leases      items go out, and end
+    revisits    known URLs come in once more             rejected    what ends without a request
+    crawls      opened, changed, paused, ended           status      numbers, and what a crawl waits for
+    permits     how many pages crawls may have           sites       robots.txt, cookies, politeness keys
+    notes       strings kept with the frontier           durability  what is safe, and against what
+    recovery    what an earlier process left             parse_queue pages for parser processes (Redis alone)
 
 Times are the frontier's own clock (`now()`), which never runs backwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -207,11 +213,8 @@ CAUSES = {
 }
 
 
-class Frontier(Protocol):
-    """What the engine needs from a frontier."""
-
-    def now(self) -> float:
-        """The frontier's clock."""
+class QueuePart(Protocol):
+    """What URLs a crawl knows, and what waits to be claimed. A URL is admitted once in each crawl."""
 
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
         """Queues what is new."""
@@ -222,14 +225,50 @@ class Frontier(Protocol):
     def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
         """Those of the URLs that are not in the crawl's seen set."""
 
-    def scope_extended(self, crawl: int, url: str) -> None:
-        """Remembers that a seed's redirect to this URL extended the scope."""
+    def take_back(self, crawl: int, wanted: Callable[[Item], bool]) -> int:
+        """Queues those items of `LeasesPart.set_aside` again that are `wanted` now; how many that are."""
 
-    def scope_extensions(self, crawl: int) -> list[str]:
-        """The URLs that extended the scope, from all processes."""
+    def items(self, crawl: int) -> Iterator[Item]:
+        """Everything that is queued for a crawl."""
+
+    def drop(self, crawl: int) -> None:
+        """Rejects everything that is queued for a crawl."""
+
+
+class RevisitsPart(Protocol):
+    """Known URLs that are queued once more, as new visits under new numbers.
+
+    How far a walk through many of them has come is written in the transaction that queues them: a kill repeats none.
+    """
+
+    def readmit(self, crawl: int, found: Found) -> None:
+        """Queues a URL, seen or not. A robots.txt that could not be fetched is fetched again, or the visit would be
+        refused again."""
+
+    def readmit_once(self, crawl: int, name: str, what: str, stored: Stored, *, continues: bool = False) -> None:
+        """Queues URLs, unless the note `name` says that these (`what`) are queued already. `continues`: also where it
+        was cut off under another `what`."""
+
+    def recrawl(self, crawl: int, run: str, known: Stored, begin: Callable[[int], None]) -> None:
+        """Queues known pages, once for each run; `begin` is called with the last item before. One that was cut off, in
+        whichever run, continues where it was."""
+
+    def is_recrawled(self, crawl: int) -> bool:
+        """Whether known pages of this crawl are being visited again."""
+
+    def is_recrawl_cut_off(self, crawl: int) -> bool:
+        """Whether some known pages were queued again, and others not yet."""
+
+
+class LeasesPart(Protocol):
+    """Who has which item. An item has one owner at a time; an expired lease, or one of an older epoch, changes
+    nothing."""
 
     def claim(self, owner: str, limit: int, slots: Slots | None = None) -> list[Lease]:
         """Leases for items that are due; durable before it returns. `slots`: what sites that hang may have of them."""
+
+    def next_due(self) -> float | None:
+        """When `claim` may next return something; None if nothing is scheduled."""
 
     def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
         """Politeness by address: whether each request may be sent now. False: the lease has ended, and its item is
@@ -248,23 +287,18 @@ class Frontier(Protocol):
         `batch`: the store's batch that will hold the rows. A crash before it is acknowledged queues the items again.
         """
 
-    def acknowledge(self, batch: int) -> None:
-        """The store's batches up to this one are durable."""
+    def set_aside(self, leases: Iterable[Lease]) -> None:
+        """Takes leased items out that an edit has excluded, until `QueuePart.take_back`; nothing was asked for them."""
 
-    def commit(self) -> None:
-        """Makes what was admitted and finished safe against a kill."""
 
-    def sync(self) -> None:
-        """Makes what was committed safe against a power cut; may be called from another thread."""
-
-    def robots(self, origin: str) -> RobotsRecord | None:
-        """The last known robots.txt of an origin."""
-
-    def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
-        """Remembers an origin's robots.txt, for all crawls."""
+class RejectedPart(Protocol):
+    """URLs that end without a request: some are never numbered (`refused`), the others need a row (`rejections`)."""
 
     def refused(self, crawl: int, reason: Reason, url: str, parent: int) -> None:
         """Remembers a refusal that cannot be worked out again later; a crawl has a bounded number of them."""
+
+    def left_sitemaps(self, crawl: int) -> list[Found]:
+        """The sitemaps for which there was no room, up to a bound: for a crawl that may have more of them now."""
 
     def rejections(self) -> list[Rejection]:
         """Items removed from the queues, or not admitted, since the last call: store them, then call `ended`."""
@@ -272,24 +306,8 @@ class Frontier(Protocol):
     def ended(self, items: Iterable[int], batch: int = 0) -> None:
         """Ends rejected items whose rows are stored."""
 
-    def knows_finished(self) -> Callable[[int], bool] | None:
-        """What tells of an item, as of now, whether it is finished; None for a frontier that forgets what is."""
 
-    def next_due(self) -> float | None:
-        """When `claim` may next return something; None if nothing is scheduled."""
-
-    def waits_for(self, crawl: int) -> Waiting | None:
-        """Why a crawl that has URLs queued, and nothing in flight, requests nothing within the next seconds. None while
-        it does, or where nothing is queued. Costs the same for any number of sites: it looks at a bounded number."""
-
-    def exhausted(self) -> bool:
-        """Whether every crawl has reached its `max_pages`."""
-
-    def stats(self) -> FrontierStats:
-        """The current numbers."""
-
-
-class Crawls(Protocol):
+class CrawlsPart(Protocol):
     """Crawls as tenants of a frontier: each with its own limits, politeness, weight, queue, seen URLs and end.
 
     A crawl is opened by its name; its number is this frontier's (in each pod another), and never given out again.
@@ -320,27 +338,162 @@ class Crawls(Protocol):
     def closed(self, crawl: int) -> None:
         """Its owner knows, for good, that a crawl has ended: it does not come back after the next commit."""
 
-    def forget_crawl(self, crawl: int, at_most: int = 200) -> bool:
-        """Deletes a part of what is kept of a closed crawl; True when nothing is left. A kill in between is no harm."""
-
-    def crawl_standing(self, crawl: int) -> CrawlStanding:
-        """Where an open crawl stands, of one moment, from what is counted; KeyError for one that is not open."""
-
-    def has_work(self, crawl: int) -> bool:
-        """Whether something that is queued of a crawl may still be claimed; a look at all its sites."""
+    def forget_crawls(self, crawls: Sequence[int], at_most: int = 200) -> bool:
+        """Deletes a part of what is kept of closed crawls; True when nothing is left. A kill in between is no harm."""
 
     def pause(self, crawl: int, paused: bool = True) -> None:
         """Nothing of a paused crawl is claimed, and nothing is lost."""
 
-    def set_aside(self, leases: Iterable[Lease]) -> None:
-        """Takes leased items out that an edit has excluded, until `take_back`; nothing was asked for them."""
 
-    def take_back(self, crawl: int, wanted: Callable[[Item], bool]) -> int:
-        """Queues those set-aside items again that are `wanted` now; how many that are."""
+class StatusPart(Protocol):
+    """What can be asked at any time, and changes nothing."""
+
+    def stats(self) -> FrontierStats:
+        """The current numbers."""
+
+    def crawl_standing(self, crawl: int) -> CrawlStanding:
+        """The numbers of an open crawl, all of one moment; KeyError for one that is not open."""
+
+    def waits_for(self, crawl: int) -> Waiting | None:
+        """Why a crawl that has URLs queued, and nothing in flight, requests nothing within the next seconds. None while
+        it does, or where nothing is queued. Costs the same for any number of sites: it looks at a bounded number."""
+
+    def has_work(self, crawl: int) -> bool:
+        """Whether something that is queued of a crawl may still be claimed; a look at all its sites."""
 
 
-class ParseQueue(Protocol):
-    """A queue of fetched pages in the frontier, for parsers that are processes of their own."""
+class PermitsPart(Protocol):
+    """How many pages crawls may have here. Pages stored and pages in flight together never exceed it."""
+
+    def allow(self, crawl: int, max_pages: int) -> None:
+        """Sets how many pages a crawl may have."""
+
+    def left(self, crawl: int) -> int:
+        """How many more pages of a crawl may be started."""
+
+    def exhausted(self) -> bool:
+        """Whether every crawl has reached its `max_pages`."""
+
+
+class SitesPart(Protocol):
+    """What is known of sites and their origins, for all crawls and across restarts."""
+
+    def key_of(self, url: str) -> str:
+        """The politeness key of a URL."""
+
+    def robots(self, origin: str) -> RobotsRecord | None:
+        """The last known robots.txt of an origin."""
+
+    def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
+        """Remembers an origin's robots.txt; its Crawl-delay raises the site's delay."""
+
+    def ask_robots_again(self, crawl: int, origin: str) -> None:
+        """A robots.txt that could not be fetched is fetched once more, before the next page of its origin."""
+
+    def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
+        """The version of the newest copy of a lease's site's cookies, and the copy; None if there is none that this
+        process has not."""
+
+    def keep_cookies(self, crawl: int, key: str, data: bytes) -> int:
+        """Keeps a newer copy; returns its version."""
+
+
+class NotesPart(Protocol):
+    """Strings that are kept with the frontier."""
+
+    def note(self, name: str, value: str | None = None) -> str:
+        """The string of that name; given a value, it is changed at the next commit."""
+
+    def scope_extended(self, crawl: int, url: str) -> None:
+        """Remembers that a seed's redirect to this URL extended the scope."""
+
+    def scope_extensions(self, crawl: int) -> list[str]:
+        """The URLs that extended the scope, from all processes."""
+
+
+class DurabilityPart(Protocol):
+    """What is safe against which failure. Order that the caller keeps: engine/loop/commit.py."""
+
+    acknowledged: int  # the last batch of the store that was acknowledged, by this process or one before
+
+    def commit(self) -> None:
+        """Makes what was admitted and finished safe against a kill."""
+
+    def sync(self) -> None:
+        """Makes what was committed safe against a power cut; may be called from another thread."""
+
+    def acknowledge(self, batch: int) -> None:
+        """The store's batches up to this one are durable."""
+
+    def knows_finished(self) -> Callable[[int], bool] | None:
+        """What tells of an item, as of now, whether it is finished; None for a frontier that forgets what is."""
+
+
+class RecoveryPart(Protocol):
+    """What an earlier process left. Called once, after the crawls are opened and before anything is claimed."""
+
+    def recover(
+        self,
+        done: Iterable[int] = (),
+        pages: Mapping[int, int] | None = None,
+        by_key: Mapping[str, int] | None = None,
+        by_crawl: Mapping[int, Mapping[str, int]] | None = None,
+        *,
+        batch: int = 0,
+    ) -> int:
+        """Queues what was queued; returns how much that is.
+
+        `done`: items with a row in the store, whose ends the frontier may lack. `pages`: stored pages by crawl;
+        `by_key`: stored pages by site, where a crawl has a budget for each site; `by_crawl`: the same for each crawl.
+        `batch`: the store's last one, which is on the disk.
+        """
+
+
+class Frontier(Protocol):
+    """The parts, one clock for all of them, and one end."""
+
+    @property
+    def queue(self) -> QueuePart: ...
+
+    @property
+    def revisits(self) -> RevisitsPart: ...
+
+    @property
+    def leases(self) -> LeasesPart: ...
+
+    @property
+    def rejected(self) -> RejectedPart: ...
+
+    @property
+    def crawls(self) -> CrawlsPart: ...
+
+    @property
+    def status(self) -> StatusPart: ...
+
+    @property
+    def permits(self) -> PermitsPart: ...
+
+    @property
+    def sites(self) -> SitesPart: ...
+
+    @property
+    def notes(self) -> NotesPart: ...
+
+    @property
+    def durability(self) -> DurabilityPart: ...
+
+    @property
+    def recovery(self) -> RecoveryPart: ...
+
+    def now(self) -> float:
+        """The frontier's clock."""
+
+    def close(self) -> None:
+        """Commits, and releases what it holds."""
+
+
+class ParseQueuePart(Protocol):
+    """A queue of fetched pages, for parsers that are processes of their own."""
 
     def fetched(self, handed: Iterable[Handed]) -> list[bool]:
         """Cools transfers whose pages lie in a spool, and queues the pages for a parser. False: the lease had ended."""
@@ -353,3 +506,25 @@ class ParseQueue(Protocol):
 
     def awaited(self, items: Sequence[int]) -> list[bool]:
         """Whether each item is fetched and not parsed yet; True where that is unknown."""
+
+
+class LossRecoveryPart(RecoveryPart, Protocol):
+    """Recovery from a server that may lose acknowledged writes."""
+
+    lost_ends: list[int]  # stored items whose links may have been lost with the server's data
+
+    def restore_stored(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None:
+        """The pages of `lost_ends` (URL, depth, item): if the server has forgotten them, it knows them again."""
+
+    def settled(self) -> bool:
+        """Whether all processes of the pod have called `restore_stored` since the server lost data."""
+
+
+class SharedFrontier(Frontier, Protocol):
+    """A frontier on a server, shared by the fetchers and parsers of a pod."""
+
+    @property
+    def parse_queue(self) -> ParseQueuePart: ...
+
+    @property
+    def recovery(self) -> LossRecoveryPart: ...

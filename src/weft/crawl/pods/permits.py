@@ -109,7 +109,7 @@ class PermitChore:
 
     def renew(self) -> None:
         """Has the pod's frontier keep to what it was given, whatever the crawl may have in all."""
-        self._frontier.allow(self._crawl.number, self._permits.given(self._pod))
+        self._frontier.permits.allow(self._crawl.number, self._permits.given(self._pod))
 
     def __call__(self, now: float) -> None:
         """Asks for more where something waits for it, gives back what nothing here can use."""
@@ -123,12 +123,12 @@ class PermitChore:
 
     def _balance(self, now: float) -> None:
         crawl = self._crawl.number
-        stats, left = self._frontier.stats(), self._frontier.permits(crawl)
+        stats, left = self._frontier.status.stats(), self._frontier.permits.left(crawl)
         if stats.queued and left <= 0:
-            self._frontier.allow(crawl, self._permits.take(self._pod, self._pods))
-            if self._frontier.permits(crawl) > 0:
+            self._frontier.permits.allow(crawl, self._permits.take(self._pod, self._pods))
+            if self._frontier.permits.left(crawl) > 0:
                 self._next = now
         elif left > 0 and not stats.queued and not stats.leased:
             used = stats.pages
-            self._frontier.allow(crawl, used)
+            self._frontier.permits.allow(crawl, used)
             self._permits.give_back(self._pod, used)

@@ -203,12 +203,12 @@ class RedisPods:
 
     def _open(self, pod: int) -> None:
         frontier = self._frontiers[pod]
-        frontier.open_crawl(CRAWL, limits_of(self._config))
+        frontier.crawls.open_crawl(CRAWL, limits_of(self._config))
         for name in (
             "begun",
             "seeded",
         ):  # until this run's first fetcher has brought in seeds, and what is visited again
-            frontier.note(name, "")
+            frontier.notes.note(name, "")
         frontier.crew(self._slots(pod))
         for slot in self._slots(pod):
             frontier.release_owner(slot + "#")
@@ -229,9 +229,9 @@ class RedisPods:
         if most is None or len(self.urls) == 1:
             return
         for frontier in self._frontiers.values():
-            crawl = frontier.open_crawl(CRAWL, limits_of(self._config))
+            crawl = frontier.crawls.open_crawl(CRAWL, limits_of(self._config))
             pages, flight, _ = frontier.given(crawl)
-            frontier.allow(crawl, pages + flight)
+            frontier.permits.allow(crawl, pages + flight)
         try:
             first = self._client(0)
             crawl = first.find_crawl(CRAWL)
@@ -337,7 +337,7 @@ class RedisPods:
         try:
             with self._asking(pod):
                 if pulse is not None and (suspect := take_suspect(pulse)):
-                    log.error("a page killed its parser", item=suspect, deaths=frontier.died_on(suspect))
+                    log.error("a page killed its parser", item=suspect, deaths=frontier.parse_queue.died_on(suspect))
                 frontier.release_owner(slot + "#")
         except ABSENT:
             self._buried.append((pod, slot, None))  # the page is the successor's to tell of, which waits for the pod
@@ -392,7 +392,7 @@ class RedisPods:
         for pod, frontier in self._frontiers.items():
             try:
                 with self._asking(pod):
-                    found[pod] = frontier.stats()
+                    found[pod] = frontier.status.stats()
             except ABSENT:
                 continue
         return found

@@ -14,12 +14,12 @@ import msgspec
 from msgspec import Struct
 
 from weft.alive import Alive, silent
-from weft.frontier.embedded.checkpoint import LAYOUT, Header, OpenItem, Reader, Writer, temporary_of
-from weft.frontier.embedded.queues import Queues
-from weft.frontier.embedded.saving import Saving
-from weft.frontier.embedded.sites import Crawl, KnownDepth
-from weft.frontier.embedded.spill import SpillQueue
+from weft.frontier.durability.checkpoint import LAYOUT, Header, OpenItem, Reader, Writer, temporary_of
+from weft.frontier.durability.saving import Saving
 from weft.frontier.journal import Journal, sync_log
+from weft.frontier.scheduling.queues import Queues
+from weft.frontier.scheduling.sites import Crawl, KnownDepth
+from weft.frontier.scheduling.spill import SpillQueue
 from weft.frontier.seen import seen_key
 from weft.records import Found, Purpose
 from weft.removal import Trash
@@ -35,6 +35,12 @@ class Counts(Struct):
     next_item: int
     admitted: int = 0
     finished: int = 0
+    last_transient: int = -1
+
+    def transient(self) -> int:
+        """A negative number, for an item that is not in the journal: a robots.txt request."""
+        self.last_transient -= 1
+        return self.last_transient
 
 
 class Recovery:
@@ -44,6 +50,7 @@ class Recovery:
         self._path = folder / "checkpoint"
         self._trash = trash
         self._alive = alive
+        self.is_restored = False  # what is opened from now on is restored by itself
         self.replayed_lines = 0  # by `restore`: what the checkpoint did not have
         self._journal = journal
         self._queues = queues
