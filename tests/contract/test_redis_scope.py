@@ -17,7 +17,7 @@ from weft.engine.loop.progress import CrawlProgress
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis.connection import RedisSettings, connect
-from weft.frontier.redis.routing import RoutedRedisFrontier
+from weft.frontier.redis.frontier import RoutedRedisFrontier
 from weft.records import Lease, Purpose, Reason
 from weft.supervise.redis_server import RedisServer
 
@@ -40,7 +40,7 @@ def start(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterat
             others={}, outbox=tmp_path / f"{order.slot.name}.db",
         )  # fmt: skip
         opened.append(frontier)
-        number = frontier.open_crawl("crawl", CrawlLimits())
+        number = frontier.crawls.open_crawl("crawl", CrawlLimits())
         rules = Rules(config.scope, [SEED], this_year=2026)
         progress = CrawlProgress(tmp_path / f"status-{index}.json", os.getpid())
         return (

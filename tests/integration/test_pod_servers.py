@@ -95,9 +95,9 @@ def store(folder: CrawlFolder, slot: str, pages: int, first: int) -> None:
 def queue(url: str, folder: Path, urls: int) -> None:
     section = PolitenessSection(delay_s=1.0, places=1)
     frontier = RedisFrontier(connect(url), folder, section, slot="pod0-fetcher0")
-    crawl = frontier.open_crawl("crawl", CrawlLimits())
-    frontier.admit(crawl, [Found(f"http://h{n % 5}.test/{n}", 0) for n in range(urls)])
-    frontier.commit()
+    crawl = frontier.crawls.open_crawl("crawl", CrawlLimits())
+    frontier.queue.admit(crawl, [Found(f"http://h{n % 5}.test/{n}", 0) for n in range(urls)])
+    frontier.durability.commit()
     frontier.close()
 
 

@@ -161,19 +161,19 @@ class RedisHarness:
             self._client(), self.folder, self.section, slot="pod0-fetcher0", incarnation=self.incarnation,
             clock=lambda: self.time, wall=lambda: self.wall, server_clock=lambda: self.time,
         )  # fmt: skip
-        self.crawl = frontier.open_crawl("test", self.limits)
+        self.crawl = frontier.crawls.open_crawl("test", self.limits)
         if self.others is not None:
-            for number in set(frontier.kept_crawls()) - {self.crawl}:
-                frontier.reopen_crawl(number, *self.others)
+            for name in set(self.clients[0].hkeys("crawls")) - {b"test"}:
+                frontier.crawls.open_crawl(name.decode(), *self.others)
         return frontier
 
     def start(self, limits: CrawlLimits | None = None) -> RedisFrontier:
         if limits is not None:
             self.limits = limits
-            self.frontier.open_crawl("test", limits)
+            self.frontier.crawls.open_crawl("test", limits)
             self.frontier.close()
             self.frontier = self._open()
-        self.frontier.recover()
+        self.frontier.recovery.recover()
         return self.frontier
 
     def advance(self, seconds: float) -> None:
@@ -186,8 +186,8 @@ class RedisHarness:
             kill_written(self.server)
             self.server.start()
         self.frontier = self._open()
-        self.frontier.recover(done, {self.crawl: pages})
-        self.frontier.release_owner("me")
+        self.frontier.recovery.recover(done, {self.crawl: pages})
+        self.frontier.crew.release_owner("me")
         return self.frontier
 
     def close(self) -> None:
@@ -227,20 +227,20 @@ def page(url: str, depth: int = 0, parent: int = 0) -> Found:
 
 def no_robots(harness: Harness, *hosts: str) -> None:
     for host in hosts:
-        harness.frontier.robots_known(f"http://{host}", ALLOW, None)
+        harness.frontier.sites.robots_known(f"http://{host}", ALLOW, None)
 
 
 def cool(harness: Harness, lease: Lease, **facts: Any) -> None:
-    harness.frontier.cool([Ended(lease, harness.frontier.now(), **facts)])
+    harness.frontier.leases.cool([Ended(lease, harness.frontier.now(), **facts)])
 
 
 def done(harness: Harness, lease: Lease, end: End = End.PAGE) -> None:
     cool(harness, lease, ok=True)
-    assert harness.frontier.finish([Outcome(lease, end)]) == [True]
+    assert harness.frontier.leases.finish([Outcome(lease, end)]) == [True]
 
 
 def claim_one(harness: Harness) -> Lease:
-    leases = harness.frontier.claim("me", 10)
+    leases = harness.frontier.leases.claim("me", 10)
     assert len(leases) == 1, leases
     return leases[0]
 
@@ -262,7 +262,7 @@ def served(harness: Harness, seconds: float, step_s: float = 0.5) -> list[tuple[
     found = []
     until = harness.time + seconds
     while harness.time < until:
-        for lease in harness.frontier.claim("me", 10):
+        for lease in harness.frontier.leases.claim("me", 10):
             found.append((harness.time, lease.crawl))
             done(harness, lease)
         harness.advance(step_s)

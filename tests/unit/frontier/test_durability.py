@@ -20,10 +20,10 @@ from weft.frontier.embedded import rows
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.journal import Journal, check_size
 from weft.frontier.mark import read_mark
-from weft.frontier.redis.lead import Lead
 from weft.frontier.redis.marks import Marks
-from weft.frontier.redis.outbox import FileOutbox
-from weft.frontier.redis.shelf import Shelf
+from weft.frontier.redis.parts.lead import Lead
+from weft.frontier.redis.parts.shelf import Shelf
+from weft.frontier.redis.pods.outbox import FileOutbox
 from weft.frontier.requests import RequestLog
 from weft.frontier.view import FrontierView
 from weft.records import Found
