@@ -104,7 +104,7 @@ def measured(folder: Path, size: int, links: int) -> dict[str, Any]:
     count = max(HOSTS, links // size)
     fresh = crawl.read(count, size)
     known = crawl.read(count, size, again=True)
-    assert crawl.frontier.stats().admitted == count * size + HOSTS, "every link was new once, and no more"
+    assert crawl.frontier.status.stats().admitted == count * size + HOSTS, "every link was new once, and no more"
     crawl.close()
     amount = count * size
     row = {f"{step}_us": round(1e6 * fresh[step] / amount, 2) for step in STEPS}
@@ -126,8 +126,8 @@ class Crawl:
         politeness = PolitenessSection(delay_s=0.0, places=50)
         self.frontier = EmbeddedFrontier(folder / "frontier", politeness)
         self._store = PageStore.open([folder], crawl_id="bench")
-        number = self.frontier.open_crawl("bench", CrawlLimits())
-        self.frontier.recover()
+        number = self.frontier.crawls.open_crawl("bench", CrawlLimits())
+        self.frontier.recovery.recover()
         scope, self._progress = ScopeSection(scope="any"), CrawlProgress(None, 1)
         rules, book = Rules(scope, [], this_year=2026), RobotsBook(self.frontier, "Weft/1")
         self._crawl = RunningCrawl(
@@ -142,11 +142,11 @@ class Crawl:
         self._texts = Texts(0)
         self._next = 0
         self._used: deque[list[str]] = deque()
-        self.frontier.forbids = lambda _number, record, origin, urls: book.forbids(record, origin, urls)
+        self.frontier.queue.forbids = lambda _number, record, origin, urls: book.forbids(record, origin, urls)
         for host in range(HOSTS):
             book.learn(origin(host), RobotsRecord("ok", ROBOTS, 9e12))
             book.of(origin(host))
-        self.frontier.admit(number, [Found(origin(host) + "/", 0) for host in range(HOSTS)])
+        self.frontier.queue.admit(number, [Found(origin(host) + "/", 0) for host in range(HOSTS)])
         self.spent = Counter[str]()
         watched(self._parsing, "_follow", self.spent, "follow")
         watched(self._round, "_admit", self.spent, "admit")
@@ -159,7 +159,7 @@ class Crawl:
         """
         self.spent.clear()
         for start in range(0, count, COMMIT_EVERY):
-            leases = self.frontier.claim("bench", min(COMMIT_EVERY, count - start))
+            leases = self.frontier.leases.claim("bench", min(COMMIT_EVERY, count - start))
             assert len(leases) == min(COMMIT_EVERY, count - start)
             answers = [self._answer(lease, self._hrefs(lease, size, again)) for lease in leases]
             began = time.thread_time()

@@ -107,17 +107,17 @@ from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found
 gc.freeze(); gc.set_threshold(*GC_THRESHOLDS)
 frontier = EmbeddedFrontier(Path(sys.argv[1]), PolitenessSection(delay_s=1.0, places=1))
-crawl = frontier.open_crawl("pause", CrawlLimits())
-frontier.recover()
+crawl = frontier.crawls.open_crawl("pause", CrawlLimits())
+frontier.recovery.recover()
 longest = dict.fromkeys(("admit", "claim", "commit", "turn"), 0.0)
 def timed(name, call, *args):
     begin = time.thread_time()
     call(*args)
     longest[name] = max(longest[name], time.thread_time() - begin)
 def turn(found):
-    timed("admit", frontier.admit, crawl, found)
-    timed("claim", frontier.claim, "bench", 5)
-    timed("commit", frontier.commit)
+    timed("admit", frontier.queue.admit, crawl, found)
+    timed("claim", frontier.leases.claim, "bench", 5)
+    timed("commit", frontier.durability.commit)
 urls, at = int(sys.argv[2]), 0
 while at < urls:
     found = [Found(f"http://host{n * 7919 % 200_000}.test/a/{n}", 1) for n in range(at, at + 500)]

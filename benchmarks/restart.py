@@ -32,13 +32,13 @@ def main() -> int:
     if args.fill:
         driven = Driven(args.fill, domains)
         driven.admit(args.urls)
-        driven.frontier.commit()
+        driven.frontier.durability.commit()
         os.kill(os.getpid(), signal.SIGKILL)
     if args.open:
         start = time.monotonic()
         driven = Driven(args.open, domains)
-        queued = driven.frontier.stats().queued
-        claimed = len(driven.frontier.claim("bench", 200))
+        queued = driven.frontier.status.stats().queued
+        claimed = len(driven.frontier.leases.claim("bench", 200))
         took = {"seconds": time.monotonic() - start, "queued": queued, "claimed": claimed, "rss_mb": rss() / (1 << 20)}
         driven.frontier.close()
         print(json.dumps(took))

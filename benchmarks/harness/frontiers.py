@@ -38,8 +38,8 @@ class Driven:
         self.domains = domains
         section = PolitenessSection(delay_s=DELAY_S, places=1)
         self.frontier = EmbeddedFrontier(folder, section, clock=lambda: self.time)
-        self.crawl = self.frontier.open_crawl("bench", CrawlLimits())
-        self.frontier.recover()
+        self.crawl = self.frontier.crawls.open_crawl("bench", CrawlLimits())
+        self.frontier.recovery.recover()
         self.next = 0
         self._batches = 0
 
@@ -56,23 +56,23 @@ class Driven:
         spent = 0.0
         for batch in self.batches(count):
             start = time.thread_time()
-            self.frontier.admit(self.crawl, batch)
+            self.frontier.queue.admit(self.crawl, batch)
             self._batches += 1
             if self._batches % COMMIT_EVERY == 0:
-                self.frontier.commit()
+                self.frontier.durability.commit()
             spent += time.thread_time() - start
         start = time.thread_time()
-        self.frontier.commit()
+        self.frontier.durability.commit()
         return spent + time.thread_time() - start
 
     def know_robots(self) -> None:
         """Every origin's robots.txt is known and allows all."""
         record = RobotsRecord("allow", b"", time.time() + 86400)
         for number in range(self.domains):
-            self.frontier.robots_known(origin(number), record, None)
+            self.frontier.sites.robots_known(origin(number), record, None)
             if number % 20_000 == 19_999:
-                self.frontier.commit()
-        self.frontier.commit()
+                self.frontier.durability.commit()
+        self.frontier.durability.commit()
 
     def work(self, count: int) -> tuple[float, float, int]:
         """Claims, cools and finishes so many pages; gives the CPU seconds of claiming, of ending, and their number."""
@@ -80,7 +80,7 @@ class Driven:
         done = 0
         while done < count:
             start = time.thread_time()
-            leases = self.frontier.claim("bench", min(200, count - done))
+            leases = self.frontier.leases.claim("bench", min(200, count - done))
             claiming += time.thread_time() - start
             if not leases:
                 self.time += DELAY_S + 1
@@ -94,9 +94,9 @@ class Driven:
 
     def _end(self, leases: list[Lease]) -> None:
         now = self.frontier.now()
-        self.frontier.cool(Ended(lease, now, ok=True, outcome="200") for lease in leases)
-        self.frontier.finish(Outcome(lease, End.PAGE) for lease in leases)
-        self.frontier.commit()
+        self.frontier.leases.cool(Ended(lease, now, ok=True, outcome="200") for lease in leases)
+        self.frontier.leases.finish(Outcome(lease, End.PAGE) for lease in leases)
+        self.frontier.durability.commit()
 
 
 def rss() -> int:

@@ -40,22 +40,24 @@ def fill(data_dir: Path, pages: int, hosts: int, port: int) -> None:
     """Stores pages and queues hosts."""
     folder = CrawlFolder([data_dir])
     frontier = EmbeddedFrontier(folder.of_pod(0), PolitenessSection(delay_s=0.0, places=_BATCH))
-    crawl = frontier.open_crawl(CRAWL, CrawlLimits())
-    frontier.recover()
-    store = PageStore.open([data_dir], crawl_id=folder.identity().crawl_id, is_done=frontier.knows_finished())
+    crawl = frontier.crawls.open_crawl(CRAWL, CrawlLimits())
+    frontier.recovery.recover()
+    store = PageStore.open(
+        [data_dir], crawl_id=folder.identity().crawl_id, is_done=frontier.durability.knows_finished()
+    )
     allowed = RobotsRecord("allow", b"", time.time() + 86_400)
     for site in range(SITES):
-        frontier.robots_known(f"http://www.site{site}.test:{port}", allowed, None)
+        frontier.sites.robots_known(f"http://www.site{site}.test:{port}", allowed, None)
     for first in range(0, pages, _BATCH):
         numbers = range(first, min(pages, first + _BATCH))
-        frontier.admit(crawl, [Found(page_url(number, port), 1) for number in numbers])
+        frontier.queue.admit(crawl, [Found(page_url(number, port), 1) for number in numbers])
         store_some(frontier, store, crawl, len(numbers))
     store.sync()
-    frontier.acknowledge(store.durable)
+    frontier.durability.acknowledge(store.durable)
     for first in range(0, hosts, _BATCH):
         numbers = range(first, min(hosts, first + _BATCH))
-        frontier.admit(crawl, [Found(host_url(number, port), 1) for number in numbers])
-        frontier.commit()
+        frontier.queue.admit(crawl, [Found(host_url(number, port), 1) for number in numbers])
+        frontier.durability.commit()
     store.close()
     frontier.close()
 
@@ -63,16 +65,16 @@ def fill(data_dir: Path, pages: int, hosts: int, port: int) -> None:
 def store_some(frontier: EmbeddedFrontier, store: PageStore, crawl: int, count: int) -> None:
     """Claims, stores and finishes `count` pages, and commits them."""
     while count > 0:
-        leases = frontier.claim("bench", _BATCH)
+        leases = frontier.leases.claim("bench", _BATCH)
         now = frontier.now()
-        frontier.cool([Ended(lease, now, ok=True, outcome="200") for lease in leases])
+        frontier.leases.cool([Ended(lease, now, ok=True, outcome="200") for lease in leases])
         for lease in leases:
             if lease.purpose is Purpose.PAGE:
                 store.add(*visit_of(lease, crawl, now))
                 count -= 1
-        frontier.finish([Outcome(lease, End.PAGE) for lease in leases])
+        frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases])
     store.write()
-    frontier.commit()
+    frontier.durability.commit()
     store.commit()
 
 

@@ -100,7 +100,7 @@ class Life:
         most = 1 if self.both[0].limits.max_depth is not None else 5
         found = list({one.url: one for one in (self.found() for _ in range(self.chance.randint(1, most)))}.values())
         self.told.append(repr(found))
-        made = [harness.frontier.admit(harness.crawl, found) for harness in self.both]
+        made = [harness.frontier.queue.admit(harness.crawl, found) for harness in self.both]
         self.same(*((one.new, one.duplicates, sorted((url, depth) for _, url, depth in one.expand)) for one in made))
 
     def claim(self) -> None:
@@ -108,12 +108,12 @@ class Life:
         for harness in self.both:
             harness.advance(seconds)
         self.forget_expired()
-        first, second = ({lease.url: lease for lease in one.frontier.claim("me", 99)} for one in self.both)
+        first, second = ({lease.url: lease for lease in one.frontier.leases.claim("me", 99)} for one in self.both)
         self.told.append(repr(sorted(first)) + repr(sorted(second)))
         self.same(*(sorted(map(_facts, leases.values())) for leases in (first, second)))
         self.same(*(
-            {name: harness.frontier.depth_of(lease) for name, lease in some.items() if lease.purpose is Purpose.PAGE}
-            for harness, some in zip(self.both, (first, second), strict=True)
+            {name: one.frontier.leases.depth_of(lease) for name, lease in some.items() if lease.purpose is Purpose.PAGE}
+            for one, some in zip(self.both, (first, second), strict=True)
         ))  # fmt: skip
         self.out |= {name: (first[name], second[name]) for name in first}
 
@@ -137,7 +137,7 @@ class Life:
             facts = {**facts, "took_s": took_s}
         self.told.append(f"{url} {facts} {ago}")
         for harness, lease in zip(self.both, leases, strict=True):
-            harness.frontier.cool([Ended(lease, harness.time - ago, **facts)])
+            harness.frontier.leases.cool([Ended(lease, harness.time - ago, **facts)])
 
     def finish(self) -> None:
         leased = self.cooled or self.out
@@ -151,14 +151,14 @@ class Life:
         wait_s, batch = self.chance.choice((0.0, 7.0)), self.batch + 1 if self.chance.random() < 0.3 else 0
         self.told.append(f"{url} {end} {wait_s} {batch}")
         self.same(*(
-            harness.frontier.finish([Outcome(lease, end, wait_s)], batch)
+            harness.frontier.leases.finish([Outcome(lease, end, wait_s)], batch)
             for harness, lease in zip(self.both, leases, strict=True)
         ))  # fmt: skip
         if leases[0].purpose is Purpose.ROBOTS and end is End.OTHER:
             delay_s = self.chance.choice((None, None, 6.0))
             expires = self.both[0].wall + self.chance.choice((30.0, 1e6))
             for harness in self.both:
-                harness.frontier.robots_known(leases[0].about, RobotsRecord("allow", b"", expires), delay_s)
+                harness.frontier.sites.robots_known(leases[0].about, RobotsRecord("allow", b"", expires), delay_s)
         self.batch = max(self.batch, batch)
 
     def rare(self) -> None:
@@ -168,36 +168,36 @@ class Life:
             frontier, crawl = harness.frontier, harness.crawl
             if what == 0:
                 self.acknowledged = self.batch
-                frontier.acknowledge(self.batch)
+                frontier.durability.acknowledge(self.batch)
             elif what in (1, 2, 3):
                 self.paused = what == 1
-                frontier.pause(crawl, self.paused)
+                frontier.crawls.pause(crawl, self.paused)
             elif what == 4:
-                frontier.commit()
+                frontier.durability.commit()
             elif what == 5 and harness.limits.max_pages is not None:
-                frontier.allow(crawl, harness.limits.max_pages + 5)
+                frontier.permits.allow(crawl, harness.limits.max_pages + 5)
         if what == 6:
             url = f"{self.chance.choice(self.hosts)}/{next(self.names)}"
             for harness in self.both:
-                harness.frontier.readmit(harness.crawl, Found(url, 1))
+                harness.frontier.revisits.readmit(harness.crawl, Found(url, 1))
 
     # ── what is seen ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def look(self) -> None:
         """Both say the same of themselves."""
-        both = [harness.frontier.stats() for harness in self.both]
+        both = [harness.frontier.status.stats() for harness in self.both]
         # Not what is queued: when a robots.txt that must wait is asked for again is each frontier's own matter.
         names = ["leased", "seen", "admitted", "pages"]
         if self.batch == self.acknowledged:
             names.append("finished")  # one of them counts only what is acknowledged
         self.same(*({name: getattr(stats, name) for name in names} for stats in both))
         if not self.paused and self.both[0].limits.max_pages is not None:
-            self.same(*(harness.frontier.permits(harness.crawl) for harness in self.both))
-        self.same(*(harness.frontier.exhausted() for harness in self.both))
-        rejected = [harness.frontier.rejections() for harness in self.both]
+            self.same(*(harness.frontier.permits.left(harness.crawl) for harness in self.both))
+        self.same(*(harness.frontier.permits.exhausted() for harness in self.both))
+        rejected = [harness.frontier.rejected.rejections() for harness in self.both]
         self.same(*(sorted((one.item.url, one.item.depth, one.reason) for one in some) for some in rejected))
         for harness, some in zip(self.both, rejected, strict=True):
-            harness.frontier.ended([one.item.item for one in some])
+            harness.frontier.rejected.ended([one.item.item for one in some])
         if rejected[0]:
             assert {one.reason for one in rejected[0]} <= {Reason.BREAKER, Reason.RETRY_AFTER}
 
@@ -205,7 +205,7 @@ class Life:
         """What waits, item by item."""
         self.same(*(
             sorted((one.url, one.depth, one.parent, one.hops, one.purpose, one.about, one.offsite, one.attempt)
-                   for one in harness.frontier.items(harness.crawl) if one.item > 0)
+                   for one in harness.frontier.queue.items(harness.crawl) if one.item > 0)
             for harness in self.both
         ))  # fmt: skip
 

@@ -22,20 +22,20 @@ def started(make: Make, *urls: str, **politeness: float) -> Harness:
     harness = make(**SOON | politeness)
     harness.start()
     no_robots(harness, "dead.example.com", "well.example.com", "example.com:8080")
-    harness.frontier.admit(harness.crawl, [page(url) for url in urls])
+    harness.frontier.queue.admit(harness.crawl, [page(url) for url in urls])
     return harness
 
 
 def fail(harness: Harness, lease: Lease, end: End = End.OTHER) -> None:
     cool(harness, lease, ok=False)
-    harness.frontier.finish([Outcome(lease, end, 1.0)])
+    harness.frontier.leases.finish([Outcome(lease, end, 1.0)])
 
 
 def served(harness: Harness, turns: int) -> list[str]:
     """What is asked turn by turn: the dead host fails, the others answer."""
     asked = []
     for _ in range(turns):
-        for lease in harness.frontier.claim("me", 9):
+        for lease in harness.frontier.leases.claim("me", 9):
             asked.append(lease.url)
             if lease.url.startswith(DEAD):
                 fail(harness, lease)
@@ -49,16 +49,16 @@ def test_a_dead_host_holds_up_none_of_its_neighbours(make: Make) -> None:
     dead, well = [f"{DEAD}/{number}" for number in range(8)], [f"{WELL}/{number}" for number in range(4)]
     harness = started(make, *dead, *well)
     assert served(harness, 20) == [*dead[:2], *well], "two failures open its breaker, the others go on at the delay"
-    assert harness.frontier.stats().queued == 6
+    assert harness.frontier.status.stats().queued == 6
     harness.advance(300.0)
     assert len(served(harness, 20)) == 1, "one probe"
-    harness.frontier.admit(harness.crawl, [page(f"{WELL}/late"), page("http://example.com:8080/late")])
+    harness.frontier.queue.admit(harness.crawl, [page(f"{WELL}/late"), page("http://example.com:8080/late")])
     assert served(harness, 20) == [f"{WELL}/late", "http://example.com:8080/late"], "what is found meanwhile"
     harness.advance(300.0)
     assert len(served(harness, 5)) == 1
-    rejected = harness.frontier.rejections()
+    rejected = harness.frontier.rejected.rejections()
     assert {(one.item.url.rpartition("/")[0], one.reason) for one in rejected} == {(DEAD, Reason.BREAKER)}
-    assert len(rejected) == 4 and harness.frontier.stats().queued == 0
+    assert len(rejected) == 4 and harness.frontier.status.stats().queued == 0
 
 
 def test_what_is_far_behind_urls_of_a_dead_host_is_found(make: Make) -> None:
@@ -68,10 +68,10 @@ def test_what_is_far_behind_urls_of_a_dead_host_is_found(make: Make) -> None:
 
 def test_each_port_of_a_host_has_its_own_breaker(make: Make) -> None:
     harness = started(make, *(f"{DEAD}/{number}" for number in range(3)), *(f"{DEAD}:8080/{n}" for n in range(3)))
-    harness.frontier.robots_known(f"{DEAD}:8080", RobotsRecord("allow", b"", 9e12), None)
+    harness.frontier.sites.robots_known(f"{DEAD}:8080", RobotsRecord("allow", b"", 9e12), None)
     asked = []
     for _ in range(9):
-        for lease in harness.frontier.claim("me", 9):
+        for lease in harness.frontier.leases.claim("me", 9):
             asked.append(lease.url)
             (done if ":8080" in lease.url else fail)(harness, lease)
         harness.advance(1.0)
@@ -80,18 +80,20 @@ def test_each_port_of_a_host_has_its_own_breaker(make: Make) -> None:
 
 def test_what_was_in_flight_when_a_breaker_opened_is_no_probe(make: Make) -> None:
     harness = started(make, *(f"{DEAD}/{number}" for number in range(9)), delay_s=0.0, places=6)
-    leases = harness.frontier.claim("me", 6)
+    leases = harness.frontier.leases.claim("me", 6)
     assert len(leases) == 6
     for lease in leases:
         fail(harness, lease)
-    assert harness.frontier.rejections() == [], "six failures at one moment are not two that open it and four probes"
+    assert harness.frontier.rejected.rejections() == [], (
+        "six failures at one moment are not two that open it and four probes"
+    )
     harness.advance(299.0)
-    assert harness.frontier.claim("me", 9) == []
+    assert harness.frontier.leases.claim("me", 9) == []
     harness.advance(1.0)
     probe = claim_one(harness)
-    assert harness.frontier.claim("me", 9) == [], "one at a time"
+    assert harness.frontier.leases.claim("me", 9) == [], "one at a time"
     done(harness, probe)
-    assert len(harness.frontier.claim("me", 9)) == 2
+    assert len(harness.frontier.leases.claim("me", 9)) == 2
 
 
 def test_a_probe_that_was_not_sent_is_made_by_the_next(make: Make) -> None:
@@ -101,13 +103,13 @@ def test_a_probe_that_was_not_sent_is_made_by_the_next(make: Make) -> None:
         harness.advance(1.0)
     harness.advance(300.0)
     given_back = claim_one(harness)
-    harness.frontier.finish([Outcome(given_back, End.RELEASE)])
+    harness.frontier.leases.finish([Outcome(given_back, End.RELEASE)])
     harness.advance(1.0)
     fail(harness, claim_one(harness))
     harness.advance(301.0)
     expired = claim_one(harness)
     harness.advance(harness.section.lease_s + 2.0)
-    assert harness.frontier.claim("me", 9) == [], "it may have been sent just now"
+    assert harness.frontier.leases.claim("me", 9) == [], "it may have been sent just now"
     harness.advance(1.0)
     assert claim_one(harness).url == expired.url
 
@@ -119,9 +121,9 @@ def test_what_is_tried_again_of_other_hosts_does_not_wait_behind_a_breaker(make:
     retried = claim_one(harness)
     assert retried.url == f"{WELL}/1"
     cool(harness, retried, ok=True)
-    harness.frontier.finish([Outcome(retried, End.RETRY, 30.0)])
+    harness.frontier.leases.finish([Outcome(retried, End.RETRY, 30.0)])
     harness.advance(29.0)
-    assert harness.frontier.claim("me", 9) == []
+    assert harness.frontier.leases.claim("me", 9) == []
     harness.advance(1.0)
     assert claim_one(harness).url == f"{WELL}/1"
 
@@ -132,9 +134,9 @@ def test_a_breaker_is_there_after_a_restart_and_holds_its_own_host_alone(make: M
         lease = claim_one(harness)
         fail(harness, lease)
         harness.advance(1.0)
-    harness.frontier.commit()
+    harness.frontier.durability.commit()
     harness.crash()
-    harness.frontier.admit(harness.crawl, [page(f"{WELL}/1")])
+    harness.frontier.queue.admit(harness.crawl, [page(f"{WELL}/1")])
     harness.advance(60.0)
     well = claim_one(harness)
     assert well.url == f"{WELL}/1"
@@ -148,22 +150,22 @@ def test_a_robots_txt_that_a_redirect_led_to_a_dead_host_cannot_be_had(make: Mak
     harness = make(**SOON | {"breaker_failures": 1, "breaker_max_probes": 1})
     frontier = harness.start()
     no_robots(harness, "dead.example.com")
-    frontier.admit(harness.crawl, [page(f"{WELL}/1")])
+    frontier.queue.admit(harness.crawl, [page(f"{WELL}/1")])
     robots = claim_one(harness)
     assert robots.url == f"{WELL}/robots.txt"
     led = Found(f"{DEAD}/robots.txt", 0, robots.parent, 1, Purpose.ROBOTS, WELL)
-    frontier.admit(harness.crawl, [led])
+    frontier.queue.admit(harness.crawl, [led])
     cool(harness, robots, ok=True)
-    frontier.finish([Outcome(robots, End.OTHER)])
+    frontier.leases.finish([Outcome(robots, End.OTHER)])
     harness.advance(1.0)
     for _ in range(2):
         lease = claim_one(harness)
         assert lease.url == f"{DEAD}/robots.txt"
         fail(harness, lease, End.RETRY)
         harness.advance(301.0)
-    frontier.rejections()
+    frontier.rejected.rejections()
     assert claim_one(harness).url == f"{WELL}/1", "it is given out, to be refused with the reason"
-    record = frontier.robots(WELL)
+    record = frontier.sites.robots(WELL)
     assert record is not None and record.status == "unreachable"
 
 
@@ -174,13 +176,13 @@ def test_no_retry_waits_longer_than_the_settings_allow(make: Make, path: str) ->
     frontier = harness.start()
     if path != "/robots.txt":
         no_robots(harness, "well.example.com")
-    frontier.admit(harness.crawl, [page(f"{WELL}/1")])
+    frontier.queue.admit(harness.crawl, [page(f"{WELL}/1")])
     lease = claim_one(harness)
     assert lease.url == WELL + path
     cool(harness, lease)
-    frontier.finish([Outcome(lease, End.RETRY, 9_999_999_999.0)])
+    frontier.leases.finish([Outcome(lease, End.RETRY, 9_999_999_999.0)])
     harness.advance(659.0)
-    assert frontier.claim("me", 9) == []
+    assert frontier.leases.claim("me", 9) == []
     harness.advance(1.0)
     assert claim_one(harness).url == WELL + path
 
@@ -189,9 +191,9 @@ def test_a_failed_robots_txt_of_a_clock_that_was_ahead_is_asked_for_again(make: 
     harness = make(**SOON)
     frontier = harness.start()
     harness.wall += 86400.0 * 365
-    frontier.robots_known(WELL, RobotsRecord("unreachable", b"", harness.wall + 600.0), None)
-    frontier.admit(harness.crawl, [page(f"{WELL}/1")])
-    frontier.commit()
+    frontier.sites.robots_known(WELL, RobotsRecord("unreachable", b"", harness.wall + 600.0), None)
+    frontier.queue.admit(harness.crawl, [page(f"{WELL}/1")])
+    frontier.durability.commit()
     harness.wall -= 86400.0 * 365
     harness.crash()
     harness.advance(601.0)
@@ -207,13 +209,13 @@ def test_a_time_that_was_written_while_the_clock_was_ahead_stalls_nothing(make: 
         cool(harness, lease, ok=False)
     else:
         cool(harness, lease, slow_down=True, retry_after_s=400.0)
-    harness.frontier.finish([Outcome(lease, End.RETRY, 400.0)])
-    harness.frontier.commit()
+    harness.frontier.leases.finish([Outcome(lease, End.RETRY, 400.0)])
+    harness.frontier.durability.commit()
     harness.wall -= 86400.0 * 365
     frontier = harness.crash()
-    assert frontier.claim("me", 9) == []
+    assert frontier.leases.claim("me", 9) == []
     harness.advance(601.0)
-    assert len(frontier.claim("me", 9)) == 1
+    assert len(frontier.leases.claim("me", 9)) == 1
 
 
 def test_a_long_queue_of_a_host_that_is_given_up_is_rejected_whole_and_nothing_else(make: Make) -> None:
@@ -221,12 +223,12 @@ def test_a_long_queue_of_a_host_that_is_given_up_is_rejected_whole_and_nothing_e
     harness = started(make, *dead, f"{WELL}/1", breaker_failures=1, breaker_max_probes=1)
     frontier, asked, rejected = harness.frontier, [], []
     for _ in range(60):
-        for lease in frontier.claim("me", 9):
+        for lease in frontier.leases.claim("me", 9):
             asked.append(lease.url)
             (fail if lease.url.startswith(DEAD) else done)(harness, lease)
-        while some := frontier.rejections():
-            frontier.ended([one.item.item for one in some])
+        while some := frontier.rejected.rejections():
+            frontier.rejected.ended([one.item.item for one in some])
             rejected += [one.item.url for one in some]
         harness.advance(301.0 if len(asked) == 1 else 1.0)
     assert sorted(asked) == sorted([*dead[:1], f"{WELL}/1", *(set(dead[1:]) - set(rejected))])
-    assert len(rejected) == 2098 and frontier.stats().queued == 0
+    assert len(rejected) == 2098 and frontier.status.stats().queued == 0

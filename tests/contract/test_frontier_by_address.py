@@ -43,17 +43,17 @@ class Fetcher:
     def step(self, address_of: Address, transfer_s: float = 2.5, delays: dict[str, float] | None = None) -> None:
         now = self.frontier.now()
         for end, lease, start, address in [one for one in self._out if one[0] <= now]:
-            self.frontier.cool([Ended(lease, end, ok=True)])
-            assert self.frontier.finish([Outcome(lease, End.PAGE)]) == [True]
+            self.frontier.leases.cool([Ended(lease, end, ok=True)])
+            assert self.frontier.leases.finish([Outcome(lease, End.PAGE)]) == [True]
             self.sent.append((start, end, address, lease.url))
         self._out = [one for one in self._out if one[0] > now]
-        while leases := self.frontier.claim("me", 50):
+        while leases := self.frontier.leases.claim("me", 50):
             wanted = []
             for lease in leases:
                 host = urls.host_of(lease.url)
                 wanted.append(Wanted(lease, address_of(host), (delays or {}).get(host, 0.0)))
             self.asked += len(wanted)
-            for one, granted in zip(wanted, self.frontier.take_places(wanted), strict=True):
+            for one, granted in zip(wanted, self.frontier.leases.take_places(wanted), strict=True):
                 if granted:
                     self._out.append((now + transfer_s, one.lease, now, one.address))
 
@@ -81,10 +81,10 @@ def test_hosts_of_an_address_take_turns_and_few_of_them_try_at_once(make: Callab
     harness = make(key_scope="ip")
     frontier, hosts = harness.start(), hosts_of(36)
     no_robots(harness, *hosts)
-    frontier.admit(harness.crawl, [page(f"http://{host}/{number}") for host in hosts for number in range(2)])
+    frontier.queue.admit(harness.crawl, [page(f"http://{host}/{number}") for host in hosts for number in range(2)])
     fetcher = Fetcher(frontier, [])
     while len(fetcher.sent) < 72:
-        assert harness.time < 1000 + 72 * 20, (len(fetcher.sent), frontier.stats(), frontier.next_due())
+        assert harness.time < 1000 + 72 * 20, (len(fetcher.sent), frontier.status.stats(), frontier.leases.next_due())
         fetcher.step(by_last_digit)
         harness.advance(0.5)
     judged(fetcher.sent)
@@ -92,17 +92,17 @@ def test_hosts_of_an_address_take_turns_and_few_of_them_try_at_once(make: Callab
     assert fetcher.asked < 36 + 2.5 * 72, "what must wait is not tried again and again"
     first = Counter(url.rpartition("/")[0] for *_, url in fetcher.sent[:36])
     assert len(first) > 18, "no host is always before the others"
-    assert frontier.stats().queued == frontier.stats().leased == 0
+    assert frontier.status.stats().queued == frontier.status.stats().leased == 0
 
 
 def test_an_address_may_have_several_places(make: Callable[..., Harness]) -> None:
     harness = make(key_scope="ip", delay_s=1.0, places=3)
     frontier, hosts = harness.start(), hosts_of(9)
     no_robots(harness, *hosts)
-    frontier.admit(harness.crawl, [page(f"http://{host}/{number}") for host in hosts for number in range(5)])
+    frontier.queue.admit(harness.crawl, [page(f"http://{host}/{number}") for host in hosts for number in range(5)])
     fetcher = Fetcher(frontier, [])
     while len(fetcher.sent) < 45:
-        assert harness.time < 1000 + 45 * 5, (len(fetcher.sent), frontier.stats())
+        assert harness.time < 1000 + 45 * 5, (len(fetcher.sent), frontier.status.stats())
         fetcher.step(lambda _: "127.0.0.1", 2.5)
         harness.advance(0.25)
     judged(fetcher.sent, 1.0, places=3)
@@ -112,10 +112,10 @@ def test_hosts_whose_address_changes_get_stuck_nowhere(make: Callable[..., Harne
     harness = make(key_scope="ip", delay_s=2.0, places=2)
     frontier, hosts = harness.start(), hosts_of(8)
     no_robots(harness, *hosts)
-    frontier.admit(harness.crawl, [page(f"http://{host}/{number}") for host in hosts for number in range(6)])
+    frontier.queue.admit(harness.crawl, [page(f"http://{host}/{number}") for host in hosts for number in range(6)])
     fetcher = Fetcher(frontier, [])
     while len(fetcher.sent) < 48:
-        assert harness.time < 1000 + 48 * 6, (len(fetcher.sent), frontier.stats())
+        assert harness.time < 1000 + 48 * 6, (len(fetcher.sent), frontier.status.stats())
         period = int(harness.time) // 7
         fetcher.step(lambda host, period=period: f"127.0.0.{(int(host[1:-5]) + period) % 3}", 3.0)  # type: ignore[misc]
         harness.advance(0.25)
@@ -123,16 +123,16 @@ def test_hosts_whose_address_changes_get_stuck_nowhere(make: Callable[..., Harne
 
 
 def take(harness: Harness, lease: Lease, address: str = "127.0.0.1", crawl_delay_s: float = 0.0) -> bool:
-    (granted,) = harness.frontier.take_places([Wanted(lease, address, crawl_delay_s)])
+    (granted,) = harness.frontier.leases.take_places([Wanted(lease, address, crawl_delay_s)])
     return granted
 
 
 def claimed(harness: Harness, *hosts: str) -> list[Lease]:
     """One lease of each host, in their order."""
     no_robots(harness, *hosts)
-    harness.frontier.admit(harness.crawl, [page(f"http://{host}/{harness.time}") for host in hosts])
-    harness.frontier.commit()
-    leases = {lease.key: lease for lease in harness.frontier.claim("me", 50)}
+    harness.frontier.queue.admit(harness.crawl, [page(f"http://{host}/{harness.time}") for host in hosts])
+    harness.frontier.durability.commit()
+    leases = {lease.key: lease for lease in harness.frontier.leases.claim("me", 50)}
     return [leases[host] for host in hosts]
 
 
@@ -143,12 +143,14 @@ def test_a_host_that_moves_to_another_address_lets_those_it_leaves_go_on(make: C
         assert take(harness, lease)
         done(harness, lease)
     harness.advance(1)
-    frontier.admit(harness.crawl, [page(f"http://{host}/next") for host in ("x.test", "y.test")])
-    first, *others = frontier.claim("me", 9)  # on Redis the other, too: there places are asked for after the claim
+    frontier.queue.admit(harness.crawl, [page(f"http://{host}/next") for host in ("x.test", "y.test")])
+    first, *others = frontier.leases.claim(
+        "me", 9
+    )  # on Redis the other, too: there places are asked for after the claim
     assert take(harness, first, "127.0.0.2")
     done(harness, first)
     harness.advance(1)
-    (second,) = others or frontier.claim("me", 9)
+    (second,) = others or frontier.leases.claim("me", 9)
     assert {first.key, second.key} == {"x.test", "y.test"} and take(harness, second)
 
 
@@ -160,19 +162,19 @@ def test_a_host_that_moves_to_an_address_with_more_places_uses_them_at_once(make
         (lease,) = claimed(harness, host)
         assert take(harness, lease)
         slow_down = host == "last.test"  # one at a time at this address from then on
-        frontier.cool([Ended(lease, frontier.now(), ok=True, slow_down=slow_down)])
-        frontier.finish([Outcome(lease, End.PAGE)])
+        frontier.leases.cool([Ended(lease, frontier.now(), ok=True, slow_down=slow_down)])
+        frontier.leases.finish([Outcome(lease, End.PAGE)])
         harness.advance(10)
-    frontier.admit(harness.crawl, [page(f"http://{host}/{number}") for host in hosts for number in range(4)])
+    frontier.queue.admit(harness.crawl, [page(f"http://{host}/{number}") for host in hosts for number in range(4)])
     for address in ("127.0.0.1", "127.0.0.2"):
         harness.advance(10)
-        first, *others = frontier.claim("me", 9)  # on Redis all: there places are asked for after the claim
-        frontier.finish([Outcome(lease, End.RELEASE) for lease in others])
+        first, *others = frontier.leases.claim("me", 9)  # on Redis all: there places are asked for after the claim
+        frontier.leases.finish([Outcome(lease, End.RELEASE) for lease in others])
         assert take(harness, first, address)
         if address == "127.0.0.1":
             done(harness, first)
     harness.advance(1.1)
-    second = next(lease for lease in frontier.claim("me", 9) if lease.key == first.key)
+    second = next(lease for lease in frontier.leases.claim("me", 9) if lease.key == first.key)
     assert take(harness, second, "127.0.0.2"), "while the first is under way"
 
 
@@ -185,9 +187,9 @@ def test_a_host_that_came_too_early_for_a_place_is_tried_again_a_delay_later(mak
     (two,) = claimed(harness, "b")
     assert not take(harness, two)
     harness.advance(DELAY_S - 0.1)
-    assert harness.frontier.claim("me", 9) == []
+    assert harness.frontier.leases.claim("me", 9) == []
     harness.advance(0.2)
-    (two,) = harness.frontier.claim("me", 9)
+    (two,) = harness.frontier.leases.claim("me", 9)
     assert take(harness, two)
 
 
@@ -196,10 +198,10 @@ def test_a_place_that_was_not_used_is_free_at_once(make: Callable[..., Harness])
     frontier = harness.start()
     one, two = claimed(harness, "a", "b")
     assert (take(harness, one), take(harness, two)) == (True, False)
-    assert frontier.finish([Outcome(two, End.PAGE)]) == [False], "its lease is over"
-    assert frontier.finish([Outcome(one, End.OTHER)]) == [True]
+    assert frontier.leases.finish([Outcome(two, End.PAGE)]) == [False], "its lease is over"
+    assert frontier.leases.finish([Outcome(one, End.OTHER)]) == [True]
     harness.advance(DELAY_S + 0.1)
-    (two,) = frontier.claim("me", 50)
+    (two,) = frontier.leases.claim("me", 50)
     assert (two.url, two.attempt, take(harness, two)) == ("http://b/1000.0", 0, True)
 
 
@@ -208,7 +210,7 @@ def test_a_lease_that_has_ended_gets_no_place(make: Callable[..., Harness], is_t
     harness = make(key_scope="ip", delay_s=0.0)
     harness.start()
     one, two = claimed(harness, "a", "b")
-    assert harness.frontier.finish([Outcome(two, End.OTHER)]) == [True]
+    assert harness.frontier.leases.finish([Outcome(two, End.OTHER)]) == [True]
     assert not is_taken or take(harness, one)
     assert not take(harness, two)
     assert is_taken or take(harness, one), "nothing is kept for it"
@@ -222,19 +224,19 @@ def test_a_crawl_delay_and_a_retry_after_hold_for_the_whole_address(make: Callab
     done(harness, one)
     assert not take(harness, two, crawl_delay_s=40.0)
     harness.advance(39)
-    assert not any(take(harness, lease) for lease in harness.frontier.claim("me", 50))
+    assert not any(take(harness, lease) for lease in harness.frontier.leases.claim("me", 50))
     harness.advance(2)
-    (two,) = harness.frontier.claim("me", 50)
+    (two,) = harness.frontier.leases.claim("me", 50)
     assert take(harness, two)
-    harness.frontier.cool([Ended(two, harness.time, ok=None, slow_down=True, retry_after_s=300.0)])
-    harness.frontier.finish([Outcome(two, End.OTHER)])
+    harness.frontier.leases.cool([Ended(two, harness.time, ok=None, slow_down=True, retry_after_s=300.0)])
+    harness.frontier.leases.finish([Outcome(two, End.OTHER)])
     (three,) = claimed(harness, "c")
     assert not take(harness, three)
     harness.crash()
     harness.advance(290)
-    assert not any(take(harness, lease) for lease in harness.frontier.claim("me", 50))
+    assert not any(take(harness, lease) for lease in harness.frontier.leases.claim("me", 50))
     harness.advance(11.5)
-    (three,) = harness.frontier.claim("me", 50)
+    (three,) = harness.frontier.leases.claim("me", 50)
     assert (three.key, take(harness, three)) == ("c", True)
 
 
@@ -245,13 +247,13 @@ def test_an_address_that_slows_down_is_asked_less_often_whichever_host_it_was(ma
         harness.advance(100.0)
         (lease,) = claimed(harness, "a")
         assert take(harness, lease)
-        harness.frontier.cool([Ended(lease, harness.time, ok=True, took_s=took_s)])
-        harness.frontier.finish([Outcome(lease, End.PAGE)])
+        harness.frontier.leases.cool([Ended(lease, harness.time, ok=True, took_s=took_s)])
+        harness.frontier.leases.finish([Outcome(lease, End.PAGE)])
     harness.advance(10.0)
     (other,) = claimed(harness, "b")
     assert not take(harness, other)
     harness.advance(30.0)
-    (other,) = harness.frontier.claim("me", 50)
+    (other,) = harness.frontier.leases.claim("me", 50)
     assert (other.key, take(harness, other)) == ("b", True)
 
 
@@ -266,14 +268,14 @@ def test_an_eased_address_keeps_the_longer_delay_for_one_more_request_whichever_
         (lease,) = claimed(harness, "a")
         assert take(harness, lease, crawl_delay_s=0.0 if is_slow else 12.0)
         ok = None if is_slow else True
-        harness.frontier.cool([Ended(lease, harness.time, ok=ok, slow_down=is_slow, in_trouble=in_trouble)])
-        harness.frontier.finish([Outcome(lease, End.PAGE)])
+        harness.frontier.leases.cool([Ended(lease, harness.time, ok=ok, slow_down=is_slow, in_trouble=in_trouble)])
+        harness.frontier.leases.finish([Outcome(lease, End.PAGE)])
     for host, delay_s in (("b", 2 * DELAY_S), ("c", 12.0)):
         harness.advance(delay_s - 0.5)
         (other,) = claimed(harness, host)
         assert not take(harness, other), host
         harness.advance(1.0)
-        (other,) = harness.frontier.claim("me", 50)
+        (other,) = harness.frontier.leases.claim("me", 50)
         assert (other.key, take(harness, other)) == (host, True)
         done(harness, other)
 
@@ -284,13 +286,13 @@ def test_a_wait_that_is_too_long_rejects_what_is_queued_at_the_address(make: Cal
     one, two = claimed(harness, "a", "b")
     assert take(harness, one)
     assert not take(harness, two)
-    harness.frontier.cool([Ended(one, harness.time, slow_down=True, retry_after_s=1e6)])
-    harness.frontier.finish([Outcome(one, End.OTHER)])
+    harness.frontier.leases.cool([Ended(one, harness.time, slow_down=True, retry_after_s=1e6)])
+    harness.frontier.leases.finish([Outcome(one, End.OTHER)])
     for _ in range(40):
         harness.advance(5)
-        for lease in harness.frontier.claim("me", 50):
+        for lease in harness.frontier.leases.claim("me", 50):
             assert not take(harness, lease)
-        if rejected := harness.frontier.rejections():
+        if rejected := harness.frontier.rejected.rejections():
             break
     assert [(one.item.url, one.reason) for one in rejected] == [("http://b/1000.0", Reason.RETRY_AFTER)]
 
@@ -303,9 +305,9 @@ def test_a_place_of_a_dead_process_returns_with_a_full_delay(make: Callable[...,
     harness.advance(30)
     harness.crash()
     harness.advance(9.9)
-    assert not any(take(harness, lease) for lease in harness.frontier.claim("me", 50))
+    assert not any(take(harness, lease) for lease in harness.frontier.leases.claim("me", 50))
     harness.advance(12)
-    assert any(take(harness, lease) for lease in harness.frontier.claim("me", 50))
+    assert any(take(harness, lease) for lease in harness.frontier.leases.claim("me", 50))
 
 
 def test_a_place_that_nobody_gives_back_returns_at_its_deadline_with_a_full_delay(make: Callable[..., Harness]) -> None:
@@ -315,11 +317,11 @@ def test_a_place_that_nobody_gives_back_returns_at_its_deadline_with_a_full_dela
     assert (take(harness, one), take(harness, two)) == (True, False)
     for _ in range(29):
         harness.advance(1)
-        assert not any(take(harness, lease) for lease in harness.frontier.claim("me", 50)), harness.time
+        assert not any(take(harness, lease) for lease in harness.frontier.leases.claim("me", 50)), harness.time
     got = 0
     for _ in range(30):
         harness.advance(1)
-        got += sum(take(harness, lease) for lease in harness.frontier.claim("me", 50))
+        got += sum(take(harness, lease) for lease in harness.frontier.leases.claim("me", 50))
     assert got
 
 
@@ -358,12 +360,12 @@ class Pods:
             idle_s=0.0, others={1 - pod: OtherPod(1 - pod, client, self.folder / str(1 - pod) / "robots.db")},
             outbox=self.folder / f"{slot}-{self.incarnation}.db",
         )  # fmt: skip
-        frontier.open_crawl("test", CrawlLimits())
+        frontier.crawls.open_crawl("test", CrawlLimits())
         return frontier
 
     def start(self) -> list[RoutedRedisFrontier]:
         for frontier in self.frontiers:
-            frontier.recover()
+            frontier.recovery.recover()
         return self.frontiers
 
     def close(self) -> None:
@@ -392,8 +394,8 @@ def admit(frontier: RoutedRedisFrontier, pod: int, hosts: int, pages: int = 1) -
     """URLs of so many hosts that belong to a pod."""
     mine = [host for host in (f"h{number}.test" for number in range(1000)) if urls.pod_of(host, 2) == pod][:hosts]
     for host in mine:
-        frontier.robots_known(f"http://{host}", ALLOW, None)
-    frontier.admit(1, [page(f"http://{host}/{number}") for host in mine for number in range(pages)])
+        frontier.sites.robots_known(f"http://{host}", ALLOW, None)
+    frontier.queue.admit(1, [page(f"http://{host}/{number}") for host in mine for number in range(pages)])
     return mine
 
 
@@ -410,7 +412,7 @@ def test_pods_take_turns_at_an_address(make_pods: Callable[..., Pods]) -> None:
     sent: list[tuple[float, float, str, str]] = []
     fetchers = [Fetcher(frontier, sent) for frontier in frontiers]
     while len(sent) < 24:
-        assert pods.time < 1000 + 24 * 30, (len(sent), [one.stats() for one in frontiers])
+        assert pods.time < 1000 + 24 * 30, (len(sent), [one.status.stats() for one in frontiers])
         for fetcher in fetchers:
             fetcher.step(lambda _: "127.0.0.1")
         pods.time += 0.25
@@ -426,18 +428,18 @@ def test_an_address_whose_pod_is_away_is_not_asked(make_pods: Callable[..., Pods
     pods.start()
     away = connect(f"unix://{tmp_path}/nobody.sock")
     frontier = pods.frontiers[0] = pods.process(0, away)
-    frontier.recover()
+    frontier.recovery.recover()
     one, two = admit(frontier, 0, 2)
     for _ in range(3):
-        leases = frontier.claim("me", 9)
+        leases = frontier.leases.claim("me", 9)
         addresses = {one: address_in(0), two: address_in(1)}
         wanted = [Wanted(lease, addresses[urls.host_of(lease.url)]) for lease in leases]
-        for lease, granted in zip(leases, frontier.take_places(wanted), strict=True):
+        for lease, granted in zip(leases, frontier.leases.take_places(wanted), strict=True):
             assert granted is (urls.host_of(lease.url) == one)
         pods.time += 0.1
-        assert frontier.claim("me", 9) == [], "it is tried again, but not at once"
+        assert frontier.leases.claim("me", 9) == [], "it is tried again, but not at once"
         pods.time += 1.0
-    assert [item.url for item in frontier.items(1)] == [f"http://{two}/0"]
+    assert [item.url for item in frontier.queue.items(1)] == [f"http://{two}/0"]
     away.close()
 
 
@@ -446,18 +448,20 @@ def test_a_dead_process_gives_back_places_in_all_pods(make_pods: Callable[..., P
     first, other = pods.start()
     admit(first, 0, 1)
     admit(other, 1, 1)
-    (mine,), (theirs,) = first.claim("me", 9), other.claim("me", 9)
+    (mine,), (theirs,) = first.leases.claim("me", 9), other.leases.claim("me", 9)
     address = address_in(1)
-    assert first.take_places([Wanted(mine, address)]) == [True]
-    assert other.take_places([Wanted(theirs, address)]) == [False]
+    assert first.leases.take_places([Wanted(mine, address)]) == [True]
+    assert other.leases.take_places([Wanted(theirs, address)]) == [False]
     pods.time += 15
     pods.frontiers[0] = pods.process(0)
-    pods.frontiers[0].recover()
-    assert not other.take_places([Wanted(lease, address) for lease in other.claim("me", 9)])[0]
+    pods.frontiers[0].recovery.recover()
+    assert not other.leases.take_places([Wanted(lease, address) for lease in other.leases.claim("me", 9)])[0]
     pods.time += DELAY_S + 0.5
-    assert not any(other.take_places([Wanted(lease, address) for lease in other.claim("me", 9)])), "on its way"
+    assert not any(other.leases.take_places([Wanted(lease, address) for lease in other.leases.claim("me", 9)])), (
+        "on its way"
+    )
     pods.time += 1.0
-    assert any(other.take_places([Wanted(lease, address) for lease in other.claim("me", 9)]))
+    assert any(other.leases.take_places([Wanted(lease, address) for lease in other.leases.claim("me", 9)]))
 
 
 def test_after_lost_data_an_address_waits_for_all_leases_of_that_time(make_pods: Callable[..., Pods]) -> None:
@@ -467,7 +471,10 @@ def test_after_lost_data_an_address_waits_for_all_leases_of_that_time(make_pods:
     server = pods.connection(1)
     server.hset("n", "lost", int(pods.time * 1e6))
     waited = 0
-    while not (leases := first.claim("me", 9)) or not first.take_places([Wanted(leases[0], address_in(1))])[0]:
+    while (
+        not (leases := first.leases.claim("me", 9))
+        or not first.leases.take_places([Wanted(leases[0], address_in(1))])[0]
+    ):
         pods.time += 1.0
         waited += 1
     assert 39 <= waited <= 42
@@ -479,19 +486,19 @@ def test_robots_txt_keeps_its_place_until_it_was_read(make_pods: Callable[..., P
     first, other = pods.start()
     admit(other, 1, 1)
     host = next(host for host in hosts_of(99) if urls.pod_of(host, 2) == 0)
-    first.admit(1, [page(f"http://{host}/")])
-    (robots,), (theirs,) = first.claim("me", 9), other.claim("me", 9)
+    first.queue.admit(1, [page(f"http://{host}/")])
+    (robots,), (theirs,) = first.leases.claim("me", 9), other.leases.claim("me", 9)
     address = address_in(0)
-    assert first.take_places([Wanted(robots, address)]) == [True]
+    assert first.leases.take_places([Wanted(robots, address)]) == [True]
     pods.time += 1.0
     end = pods.time
-    first.cool([Ended(robots, pods.time, ok=True)])
-    assert other.take_places([Wanted(theirs, address)]) == [False]
+    first.leases.cool([Ended(robots, pods.time, ok=True)])
+    assert other.leases.take_places([Wanted(theirs, address)]) == [False]
     pods.time += 1.5
-    assert not any(other.take_places([Wanted(lease, address) for lease in other.claim("me", 9)]))
-    first.robots_known(f"http://{host}", RobotsRecord("ok", b"", 9e12), 20.0)
-    first.finish([Outcome(robots, End.OTHER)])
-    while not any(other.take_places([Wanted(lease, address) for lease in other.claim("me", 9)])):
+    assert not any(other.leases.take_places([Wanted(lease, address) for lease in other.leases.claim("me", 9)]))
+    first.sites.robots_known(f"http://{host}", RobotsRecord("ok", b"", 9e12), 20.0)
+    first.leases.finish([Outcome(robots, End.OTHER)])
+    while not any(other.leases.take_places([Wanted(lease, address) for lease in other.leases.claim("me", 9)])):
         pods.time += 0.25
     assert end + 20 <= pods.time < end + 22
 
@@ -501,14 +508,14 @@ def test_an_address_that_asked_for_too_long_a_wait_is_asked_again_at_its_end(mak
     frontier = harness.start()
     (one,) = claimed(harness, "a")
     assert take(harness, one)
-    frontier.cool([Ended(one, harness.time, slow_down=True, retry_after_s=100.0)])
-    frontier.finish([Outcome(one, End.OTHER)])
+    frontier.leases.cool([Ended(one, harness.time, slow_down=True, retry_after_s=100.0)])
+    frontier.leases.finish([Outcome(one, End.OTHER)])
     harness.advance(100)
     no_robots(harness, "b")
-    frontier.admit(harness.crawl, [page("http://b/1"), page("http://b/2")])
-    (lease,) = frontier.claim("me", 9)
+    frontier.queue.admit(harness.crawl, [page("http://b/1"), page("http://b/2")])
+    (lease,) = frontier.leases.claim("me", 9)
     assert take(harness, lease)
-    assert (frontier.rejections(), frontier.stats().queued) == ([], 1)
+    assert (frontier.rejected.rejections(), frontier.status.stats().queued) == ([], 1)
 
 
 def test_a_closed_frontier_leaves_its_outbox_in_one_file(make_pods: Callable[..., Pods]) -> None:
@@ -525,9 +532,9 @@ def test_places_of_idle_addresses_are_forgotten(make_pods: Callable[..., Pods]) 
     pods = make_pods()
     first, _ = pods.start()
     admit(first, 0, 1)
-    (lease,) = first.claim("me", 9)
-    assert first.take_places([Wanted(lease, address_in(1))]) == [True]
-    first.cool([Ended(lease, pods.time, ok=True)])
+    (lease,) = first.leases.claim("me", 9)
+    assert first.leases.take_places([Wanted(lease, address_in(1))]) == [True]
+    first.leases.cool([Ended(lease, pods.time, ok=True)])
     server = pods.connection(1)
     assert server.zcard("held") == 0
     assert 0 < server.pttl(f"a:{address_in(1)}") <= (DELAY_S + 90 + 60) * 1000
@@ -539,16 +546,16 @@ def test_a_host_whose_address_asks_for_a_longer_delay_meanwhile_is_asked_after_i
     knows the address's delay."""
     harness = make(key_scope="ip", delay_s=DELAY_S)
     frontier = harness.start()
-    frontier.open_crawl("other", CrawlLimits())
+    frontier.crawls.open_crawl("other", CrawlLimits())
     no_robots(harness, "a.test", "b.test")
-    frontier.admit(harness.crawl, [page("http://a.test/"), page("http://b.test/")])
-    first, second = frontier.claim("me", 9)
-    assert frontier.take_places([Wanted(lease, "192.0.2.1") for lease in (first, second)]) == [True, False]
+    frontier.queue.admit(harness.crawl, [page("http://a.test/"), page("http://b.test/")])
+    first, second = frontier.leases.claim("me", 9)
+    assert frontier.leases.take_places([Wanted(lease, "192.0.2.1") for lease in (first, second)]) == [True, False]
     done(harness, first)
-    frontier.robots_known(f"http://{first.key}", ALLOW, 100.0)
+    frontier.sites.robots_known(f"http://{first.key}", ALLOW, 100.0)
     for _ in range(9):
         harness.advance(DELAY_S + 1)
-        assert frontier.claim("me", 9) == []
+        assert frontier.leases.claim("me", 9) == []
     harness.advance(DELAY_S + 1)
-    (lease,) = frontier.claim("me", 9)
+    (lease,) = frontier.leases.claim("me", 9)
     assert lease.url == second.url

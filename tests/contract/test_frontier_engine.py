@@ -33,28 +33,30 @@ def test_a_breaker_binds_the_crawls_of_its_trust_alone(make: Make) -> None:
     harness = make(delay_s=1.0, breaker_failures=2, breaker_reset_s=300.0, breaker_max_probes=1)
     frontier = harness.start()
     no_robots(harness, "a")
-    crawls = [frontier.open_crawl(name, CrawlLimits(), harness.section) for name in ("pinned", "pinned too", "plain")]
+    crawls = [
+        frontier.crawls.open_crawl(name, CrawlLimits(), harness.section) for name in ("pinned", "pinned too", "plain")
+    ]
     pinned, pinned_too, plain = crawls
     for crawl in (pinned, pinned_too):
-        frontier.set_trust(crawl, "pinned")
-        frontier.robots_known("pinned http://a", ALLOW, None)
+        frontier.crawls.set_trust(crawl, "pinned")
+        frontier.sites.robots_known("pinned http://a", ALLOW, None)
     for crawl in crawls:
-        frontier.admit(crawl, pages("a", 9))
+        frontier.queue.admit(crawl, pages("a", 9))
     failed = Counter[int]()
     asked: list[tuple[float, int]] = []
     began = harness.time
     while harness.time < began + 400:
-        for lease in frontier.claim("me", 10):
+        for lease in frontier.leases.claim("me", 10):
             asked.append((harness.time - began, lease.crawl))
             ok = lease.crawl == plain
             failed[lease.crawl] += not ok
-            frontier.cool([Ended(lease, harness.time, ok=ok)])
-            frontier.finish([Outcome(lease, End.PAGE if ok else End.OTHER)])
+            frontier.leases.cool([Ended(lease, harness.time, ok=ok)])
+            frontier.leases.finish([Outcome(lease, End.PAGE if ok else End.OTHER)])
         harness.advance(0.5)
     assert [whose for _, whose in asked].count(plain) == 9 and max(at for at, whose in asked if whose == plain) < 60
     assert sum(failed.values()) == 3, "two open it, one is the probe after its time"
     assert max(at for at, whose in asked if whose != plain) >= 300
     gaps = [later - earlier for (earlier, _), (later, _) in pairwise(asked)]
     assert min(gaps) >= 0.95, "the clock is everybody's"
-    rejected = Counter(rejection.crawl for rejection in frontier.rejections())
+    rejected = Counter(rejection.crawl for rejection in frontier.rejected.rejections())
     assert rejected[plain] == 0 and rejected[pinned] + rejected[pinned_too] == 18 - 3

@@ -21,14 +21,14 @@ def logged() -> Iterator[list[Line]]:
 def fail(harness: Harness) -> None:
     lease = claim_one(harness)
     cool(harness, lease, ok=False)
-    harness.frontier.finish([Outcome(lease, End.OTHER)])
+    harness.frontier.leases.finish([Outcome(lease, End.OTHER)])
 
 
 def begin(make: Callable[..., Harness], pages: int = 10, **politeness: float) -> Harness:
     harness = make(delay_s=1.0, **politeness)
     harness.start()
     no_robots(harness, "a")
-    harness.frontier.admit(harness.crawl, [page(f"http://a/{n}") for n in range(pages)])
+    harness.frontier.queue.admit(harness.crawl, [page(f"http://a/{n}") for n in range(pages)])
     return harness
 
 
@@ -39,7 +39,7 @@ def test_a_breaker_that_opens_fails_its_probes_and_gives_the_site_up(
     for wait_s in (1.1, 1.1, 1.1, 301, 301):
         harness.advance(wait_s)
         fail(harness)
-    harness.frontier.rejections()
+    harness.frontier.rejected.rejections()
     assert logged == [
         ("breaker opened", {"site": "a", "reset_s": 300}),
         ("breaker probe failed", {"site": "a", "probes": 1}),
@@ -57,7 +57,7 @@ def test_a_breaker_that_closes(make: Callable[..., Harness], logged: list[Line])
     done(harness, claim_one(harness))
     harness.advance(1.1)
     done(harness, claim_one(harness))
-    harness.frontier.commit()
+    harness.frontier.durability.commit()
     assert logged == [
         ("breaker opened", {"site": "a", "reset_s": 300}),
         ("breaker probe failed", {"site": "a", "probes": 1}),
@@ -69,18 +69,18 @@ def test_a_site_that_is_slowed_and_eased_again(make: Callable[..., Harness], log
     harness = begin(make, pages=100)
     lease = claim_one(harness)
     cool(harness, lease, slow_down=True)
-    harness.frontier.finish([Outcome(lease, End.RETRY)])
+    harness.frontier.leases.finish([Outcome(lease, End.RETRY)])
     for _ in range(45):
         harness.advance(60)
         done(harness, claim_one(harness))
-    harness.frontier.commit()
+    harness.frontier.durability.commit()
     assert logged == [("site slowed", {"site": "a", "delay_s": 2}), ("site eased", {"site": "a", "delay_s": 1})]
 
 
 def test_a_site_that_asks_for_too_long_a_wait(make: Callable[..., Harness], logged: list[Line]) -> None:
     harness = begin(make, pages=4, max_retry_after_s=600.0)
     cool(harness, claim_one(harness), slow_down=True, retry_after_s=3600.0)
-    harness.frontier.rejections()
+    harness.frontier.rejected.rejections()
     slowed = {"site": "a", "delay_s": 2}
     given_up = {"site": "a", "reason": "retry-after", "urls": 3}
     assert sorted(logged, key=str) == [("site given up", given_up), ("site slowed", slowed)]
@@ -91,7 +91,7 @@ def test_nothing_is_logged_of_a_site_that_answers(make: Callable[..., Harness], 
     for _ in range(10):
         harness.advance(1.1)
         done(harness, claim_one(harness))
-    harness.frontier.commit()
+    harness.frontier.durability.commit()
     assert logged == []
 
 
@@ -100,14 +100,14 @@ def test_a_robots_txt_is_no_url_that_is_given_up_with_its_site(
 ) -> None:
     harness = make(delay_s=1.0, breaker_failures=1, breaker_reset_s=300.0, breaker_max_probes=1)
     frontier = harness.start()
-    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
     for _ in range(2):
         robots = claim_one(harness)
         cool(harness, robots, ok=False)
-        frontier.finish([Outcome(robots, End.RETRY)])
+        frontier.leases.finish([Outcome(robots, End.RETRY)])
         harness.advance(301)
-    assert frontier.claim("me", 9) == [], "what is left of the site is its robots.txt"
-    assert sorted(one.item.url for one in frontier.rejections()) == ["http://a/1", "http://a/2"]
+    assert frontier.leases.claim("me", 9) == [], "what is left of the site is its robots.txt"
+    assert sorted(one.item.url for one in frontier.rejected.rejections()) == ["http://a/1", "http://a/2"]
     assert logged == [
         ("breaker opened", {"site": "a", "reset_s": 300}),
         ("breaker probe failed", {"site": "a", "probes": 1}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from harnesses import RedisHarness, done, no_robots, page, stored, urls_of
@@ -24,29 +24,29 @@ def test_what_was_queued_again_is_not_after_a_kill(make: Callable[..., Harness])
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start()
     no_robots(harness, "a")
-    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
-    for lease in frontier.claim("me", 9):
+    frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    for lease in frontier.leases.claim("me", 9):
         done(harness, lease)
-    frontier.readmit_once(harness.crawl, NAME, "these", stored(lost(1, 2)))
-    frontier.commit()
+    frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(lost(1, 2)))
+    frontier.durability.commit()
     frontier = harness.crash()
-    frontier.readmit_once(harness.crawl, NAME, "these", stored(lost(1, 2)))
-    frontier.commit()
+    frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(lost(1, 2)))
+    frontier.durability.commit()
     harness.advance(1000)
-    assert sorted(urls_of(frontier.claim("me", 9))) == ["http://a/1", "http://a/2"]
+    assert sorted(urls_of(frontier.leases.claim("me", 9))) == ["http://a/1", "http://a/2"]
 
 
 def test_others_that_are_lost_later_are_queued(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start()
     no_robots(harness, "a")
-    frontier.readmit_once(harness.crawl, NAME, "these", stored(lost(1)))
-    frontier.commit()
-    frontier.readmit_once(harness.crawl, NAME, "those", stored(lost(2)))
-    frontier.note(NAME, "")
-    frontier.commit()
-    frontier.readmit_once(harness.crawl, NAME, "these", stored(lost(3)))
-    assert sorted(urls_of(frontier.claim("me", 9))) == ["http://a/1", "http://a/2", "http://a/3"]
+    frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(lost(1)))
+    frontier.durability.commit()
+    frontier.revisits.readmit_once(harness.crawl, NAME, "those", stored(lost(2)))
+    frontier.notes.note(NAME, "")
+    frontier.durability.commit()
+    frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(lost(3)))
+    assert sorted(urls_of(frontier.leases.claim("me", 9))) == ["http://a/1", "http://a/2", "http://a/3"]
 
 
 def test_a_kill_among_many_goes_on_behind_those_that_are_queued(
@@ -59,32 +59,32 @@ def test_a_kill_among_many_goes_on_behind_those_that_are_queued(
     frontier = harness.start()
     no_robots(harness, "a")
     many = lost(*range(1, 2500))
-    admit, left = frontier._admit, [2]
+    call, left = frontier.link.call, [2]
 
-    def dies(*given: object, **more: object) -> object:
-        if left[0] == 0:
+    def dies(name: str, arguments: Any) -> Any:
+        if name == "admit" and left[0] == 0:
             raise KeyboardInterrupt
-        left[0] -= 1
-        return admit(*given, **more)  # type: ignore[arg-type]
+        left[0] -= name == "admit"
+        return call(name, arguments)
 
-    monkeypatch.setattr(frontier, "_admit", dies)
+    monkeypatch.setattr(frontier.link, "call", dies)
     with pytest.raises(KeyboardInterrupt):
-        frontier.readmit_once(harness.crawl, NAME, "these", stored(many))
-    assert frontier.stats().queued == 2000
+        frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(many))
+    assert frontier.status.stats().queued == 2000
     frontier = harness.crash()
-    frontier.readmit_once(harness.crawl, NAME, "these", stored(many[:500] + many[1500:]))
-    assert frontier.stats().queued == 2499
+    frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(many[:500] + many[1500:]))
+    assert frontier.status.stats().queued == 2499
 
 
 def test_who_opens_the_store_hears_what_is_finished(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start()
     no_robots(harness, "a")
-    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
-    first, second = frontier.claim("me", 9)
+    frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    first, second = frontier.leases.claim("me", 9)
     done(harness, first)
-    frontier.commit()
-    knows = harness.crash().knows_finished()
+    frontier.durability.commit()
+    knows = harness.crash().durability.knows_finished()
     if isinstance(harness, RedisHarness):
         assert knows is None, "a server forgets what is finished"
     else:

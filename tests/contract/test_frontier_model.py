@@ -15,6 +15,7 @@ from harnesses import Harness
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, CrawlStanding, End, Ended, Outcome, RobotsRecord
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found, Lease, Purpose, Reason
 
 STEPS = 150
@@ -83,7 +84,8 @@ class Life:
         self.out: list[Lease] = []
         self.cooled: list[Lease] = []
         self.names = count()
-        self.frontier.close_crawl(harness.crawl)
+        if isinstance(self.frontier, EmbeddedFrontier):
+            self.frontier.crawls.close_crawl(harness.crawl)
         for _ in range(3):
             self.open()
 
@@ -106,7 +108,7 @@ class Life:
     def open(self) -> None:
         if len(self.tenants) < 5:
             limits, section, weight = self.settings()
-            crawl = self.frontier.open_crawl(f"c{next(self.names)}", limits, section, weight)
+            crawl = self.frontier.crawls.open_crawl(f"c{next(self.names)}", limits, section, weight)
             self.tenants[crawl] = Tenant(limits, section)
 
     def any_one(self) -> tuple[int, Tenant]:
@@ -115,14 +117,14 @@ class Life:
     def change(self) -> None:
         crawl, tenant = self.any_one()
         tenant.limits, tenant.section, weight = self.settings()
-        self.frontier.change_crawl(crawl, tenant.limits, tenant.section, weight)
+        self.frontier.crawls.change_crawl(crawl, tenant.limits, tenant.section, weight)
 
     def admit(self) -> None:
         crawl, tenant = self.any_one()
         urls = [f"https://{self.chance.choice(HOSTS)}/{next(self.names)}" for _ in range(self.chance.randint(1, 6))]
-        admission = self.frontier.admit(crawl, [Found(url, self.chance.randrange(3)) for url in urls])
+        admission = self.frontier.queue.admit(crawl, [Found(url, self.chance.randrange(3)) for url in urls])
         assert (admission.new, admission.duplicates) == (len(urls), 0)
-        assert self.frontier.admit(crawl, [Found(urls[0], 9)]).duplicates == 1
+        assert self.frontier.queue.admit(crawl, [Found(urls[0], 9)]).duplicates == 1
         tenant.seen += len(urls)
         for host in {host_of(url) for url in urls} - {host_of(url) for url in tenant.queued}:
             tenant.waits_since[host] = self.harness.time
@@ -132,10 +134,10 @@ class Life:
         self.harness.advance(self.chance.choice((0.5, 1.0, 1.0, 3.0, 12.0)))
         limit = self.chance.choice((1, 2, 99, 99))
         for _ in range(9):  # what comes free within a claim is for the next one
-            due = self.frontier.next_due()
+            due = self.frontier.leases.next_due()
             assert not self.claimable() or (due is not None and due <= self.frontier.now()), "nobody would ask"
             self.note_kept()  # one that has waited long may use up its permits elsewhere in this claim
-            leases = self.frontier.claim("me", limit)
+            leases = self.frontier.leases.claim("me", limit)
             assert len(leases) <= limit
             for lease in leases:
                 self.take(lease)
@@ -202,7 +204,7 @@ class Life:
         if self.out:
             lease = self.out.pop(self.chance.randrange(len(self.out)))
             self.cooled.append(lease)
-            self.frontier.cool([Ended(lease, self.frontier.now(), ok=True)])
+            self.frontier.leases.cool([Ended(lease, self.frontier.now(), ok=True)])
             site = self.sites[host_of(lease.url)]
             site.end()
             site.ended = self.harness.time
@@ -217,13 +219,13 @@ class Life:
         is_robots = lease.purpose is Purpose.ROBOTS
         end = End.OTHER if is_robots else self.chance.choice(list(End))
         wait_s = self.chance.choice((0.0, 5.0)) if end is End.RETRY else 0.0
-        assert self.frontier.finish([Outcome(lease, end, wait_s)]) == [True]
-        assert self.frontier.finish([Outcome(lease, end, wait_s)]) == [False], "it has ended"
+        assert self.frontier.leases.finish([Outcome(lease, end, wait_s)]) == [True]
+        assert self.frontier.leases.finish([Outcome(lease, end, wait_s)]) == [False], "it has ended"
         if unsent:
             site.end()
         if is_robots:
             site.robots_out, site.robots_until = False, self.harness.wall + self.chance.choice((30.0, 1e6))
-            self.frontier.robots_known(f"https://{host}", RobotsRecord("allow", b"", site.robots_until), None)
+            self.frontier.sites.robots_known(f"https://{host}", RobotsRecord("allow", b"", site.robots_until), None)
         tenant = self.tenants.get(lease.crawl)
         if tenant is None:
             return
@@ -237,31 +239,31 @@ class Life:
     def pause(self) -> None:
         crawl, tenant = self.any_one()
         tenant.paused = self.chance.random() < 0.5
-        self.frontier.pause(crawl, tenant.paused)
+        self.frontier.crawls.pause(crawl, tenant.paused)
 
     def close(self) -> None:
-        if len(self.tenants) > 2:
+        if len(self.tenants) > 2 and isinstance(self.frontier, EmbeddedFrontier):
             crawl, _ = self.any_one()
             del self.tenants[crawl]
-            self.frontier.close_crawl(crawl)
+            self.frontier.crawls.close_crawl(crawl)
             if self.chance.random() < 0.7:
-                self.frontier.closed(crawl)
-                self.frontier.commit()
-                while not self.frontier.forget_crawl(crawl, 50):
+                self.frontier.crawls.closed(crawl)
+                self.frontier.durability.commit()
+                while not self.frontier.crawls.forget_crawls([crawl], 50):
                     pass
 
     def drop(self) -> None:
         crawl, tenant = self.any_one()
-        self.frontier.drop(crawl)
-        rejected = self.frontier.rejections()
+        self.frontier.queue.drop(crawl)
+        rejected = self.frontier.rejected.rejections()
         assert {one.item.url for one in rejected} == set(tenant.queued) and len(rejected) == len(tenant.queued)
         assert {(one.crawl, one.reason) for one in rejected} <= {(crawl, Reason.DROPPED)}
-        self.frontier.ended([one.item.item for one in rejected])
+        self.frontier.rejected.ended([one.item.item for one in rejected])
         tenant.queued = {}
 
     def set_aside(self) -> None:
         leases = [one for one in self.out if one.purpose is Purpose.PAGE and one.crawl in self.tenants][:2]
-        self.frontier.set_aside(leases)
+        self.frontier.leases.set_aside(leases)
         for lease in leases:
             self.out.remove(lease)
             tenant, host = self.tenants[lease.crawl], host_of(lease.url)
@@ -272,7 +274,7 @@ class Life:
     def take_back(self) -> None:
         crawl, tenant = self.any_one()
         wanted = {url for url in sorted(tenant.aside) if self.chance.random() < 0.6}
-        assert self.frontier.take_back(crawl, lambda item: item.url in wanted) == len(wanted)
+        assert self.frontier.queue.take_back(crawl, lambda item: item.url in wanted) == len(wanted)
         tenant.aside -= wanted
         tenant.queued |= dict.fromkeys(wanted, 0.0)
 
@@ -280,19 +282,19 @@ class Life:
 
     def look(self) -> None:
         for crawl, tenant in self.tenants.items():
-            assert self.frontier.crawl_standing(crawl) == CrawlStanding(
+            assert self.frontier.status.crawl_standing(crawl) == CrawlStanding(
                 len(tenant.queued), tenant.leased, tenant.pages.total(), tenant.seen, len(tenant.aside)
             )
-            assert self.frontier.has_work(crawl) == tenant.has_work()
-        stats = self.frontier.stats()
+            assert self.frontier.status.has_work(crawl) == tenant.has_work()
+        stats = self.frontier.status.stats()
         assert stats.queued == sum(len(tenant.queued) for tenant in self.tenants.values())
         assert stats.leased == len(self.out) + len(self.cooled)
-        assert self.frontier.rejections() == []
+        assert self.frontier.rejected.rejections() == []
 
     def drain(self) -> None:
         """Whatever has happened, all that the limits allow is done in the end."""
         for crawl, tenant in self.tenants.items():
-            self.frontier.pause(crawl, False)
+            self.frontier.crawls.pause(crawl, False)
             tenant.paused = False
         for _ in range(300):
             self.harness.advance(3.0)
@@ -302,13 +304,13 @@ class Life:
                 self.finish()
             if not any(tenant.may_have(host_of(url)) for tenant in self.tenants.values() for url in tenant.queued):
                 return
-            for lease in self.frontier.claim("me", 99):
+            for lease in self.frontier.leases.claim("me", 99):
                 self.take(lease)
         raise AssertionError([tenant.queued for tenant in self.tenants.values()])
 
     def look_at_items(self) -> None:
         for crawl, tenant in self.tenants.items():
-            assert sorted(item.url for item in self.frontier.items(crawl)) == sorted(tenant.queued)
+            assert sorted(item.url for item in self.frontier.queue.items(crawl)) == sorted(tenant.queued)
 
 
 @pytest.mark.parametrize("make", ["embedded", "redis"], indirect=True)

@@ -21,25 +21,25 @@ def as_found(one: Item | Lease) -> Found:
 
 def https_robots(harness: Harness, *hosts: str) -> None:
     for host in hosts:
-        harness.frontier.robots_known(f"https://{host}", ALLOW, None)
+        harness.frontier.sites.robots_known(f"https://{host}", ALLOW, None)
 
 
 def test_https_sites_are_distinguished_and_each_asked_for_its_robots_txt(make: Callable[..., Harness]) -> None:
     harness = make()
     frontier = harness.start()
-    frontier.admit(harness.crawl, [page("https://a.test/1"), page("https://b.test/1"), page("http://a.test/2")])
-    first = {lease.url: lease for lease in frontier.claim("me", 9)}
+    frontier.queue.admit(harness.crawl, [page("https://a.test/1"), page("https://b.test/1"), page("http://a.test/2")])
+    first = {lease.url: lease for lease in frontier.leases.claim("me", 9)}
     assert sorted(first) == ["https://a.test/robots.txt", "https://b.test/robots.txt"]
     assert sorted(lease.key for lease in first.values()) == ["a.test", "b.test"]
     for lease in first.values():
         assert lease.about == lease.url.removesuffix("/robots.txt")
         cool(harness, lease, ok=True)
-        frontier.finish([Outcome(lease, End.OTHER)])
+        frontier.leases.finish([Outcome(lease, End.OTHER)])
     https_robots(harness, "a.test")
-    frontier.robots_known("https://b.test", RobotsRecord("ok", b"x", 9e12), None)
-    assert frontier.robots("https://b.test") == RobotsRecord("ok", b"x", 9e12)
+    frontier.sites.robots_known("https://b.test", RobotsRecord("ok", b"x", 9e12), None)
+    assert frontier.sites.robots("https://b.test") == RobotsRecord("ok", b"x", 9e12)
     harness.advance(10.1)
-    pages = frontier.claim("me", 9)
+    pages = frontier.leases.claim("me", 9)
     assert sorted(urls_of(pages)) == ["https://a.test/1", "https://b.test/1"]
     for lease in pages:
         done(harness, lease)
@@ -56,10 +56,10 @@ def test_an_item_comes_out_as_it_went_in_also_after_a_crash(make: Callable[..., 
         Found("https://a.test/2", 3, 18, 2, about="https://a.test/x https://a.test/y", offsite=2),
         Found("https://a.test/map.xml", 0, purpose=Purpose.SITEMAP, about="https://a.test"),
     ]
-    frontier.admit(harness.crawl, found)
-    frontier.commit()
+    frontier.queue.admit(harness.crawl, found)
+    frontier.durability.commit()
     for _ in range(2):
-        leases = sorted(frontier.claim("me", 9), key=lambda lease: lease.url)
+        leases = sorted(frontier.leases.claim("me", 9), key=lambda lease: lease.url)
         assert [as_found(lease) for lease in leases] == found
         assert {(lease.owner, lease.crawl, lease.key, lease.attempt) for lease in leases} == {
             ("me", harness.crawl, "a.test", 0)
@@ -71,72 +71,72 @@ def test_an_item_comes_out_as_it_went_in_also_after_a_crash(make: Callable[..., 
 def test_robots_txt_is_asked_for_once_however_many_wait_for_it(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=5)
     frontier = harness.start()
-    other = frontier.open_crawl("other", CrawlLimits())
+    other = frontier.crawls.open_crawl("other", CrawlLimits())
     for crawl in (harness.crawl, other):
-        frontier.admit(crawl, [page(f"http://a/{number}") for number in range(4)])
+        frontier.queue.admit(crawl, [page(f"http://a/{number}") for number in range(4)])
     robots = claim_one(harness)
-    assert (robots.purpose, frontier.claim("me", 9)) == (Purpose.ROBOTS, [])
+    assert (robots.purpose, frontier.leases.claim("me", 9)) == (Purpose.ROBOTS, [])
     cool(harness, robots, ok=True)
     no_robots(harness, "a")
-    frontier.finish([Outcome(robots, End.OTHER)])
-    assert len(frontier.claim("me", 9)) == 5
-    assert (frontier.stats().leased, frontier.stats().queued) == (5, 3)
+    frontier.leases.finish([Outcome(robots, End.OTHER)])
+    assert len(frontier.leases.claim("me", 9)) == 5
+    assert (frontier.status.stats().leased, frontier.status.stats().queued) == (5, 3)
 
 
 def test_what_is_cooled_twice_frees_one_place(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=1)
     frontier = harness.start()
     no_robots(harness, "a")
-    frontier.admit(harness.crawl, [page(f"http://a/{number}") for number in range(4)])
+    frontier.queue.admit(harness.crawl, [page(f"http://a/{number}") for number in range(4)])
     first = claim_one(harness)
     cool(harness, first, ok=True)
     cool(harness, first, ok=True)
     claim_one(harness)
-    assert frontier.claim("me", 9) == []
+    assert frontier.leases.claim("me", 9) == []
 
 
 def test_a_cooled_lease_that_expires_is_queued_again_and_frees_no_second_place(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=1, lease_s=90.0)
     frontier = harness.start()
     no_robots(harness, "a")
-    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2"), page("http://a/3")])
+    frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://a/2"), page("http://a/3")])
     first = claim_one(harness)
     cool(harness, first, ok=True)
     harness.advance(60)
     second = claim_one(harness)
     harness.advance(31)
-    assert frontier.claim("me", 9) == [], "the place is the second one's"
-    assert frontier.stats().leased == 1
+    assert frontier.leases.claim("me", 9) == [], "the place is the second one's"
+    assert frontier.status.stats().leased == 1
     done(harness, second)
     again = claim_one(harness)
     assert (again.url, again.attempt) == (first.url, 0)
-    assert frontier.finish([Outcome(first, End.PAGE)]) == [False]
+    assert frontier.leases.finish([Outcome(first, End.PAGE)]) == [False]
 
 
 def test_a_lease_is_good_until_its_deadline(make: Callable[..., Harness]) -> None:
     harness = make(lease_s=90.0)
     frontier = harness.start()
     no_robots(harness, "a")
-    frontier.admit(harness.crawl, [page("http://a/1")])
+    frontier.queue.admit(harness.crawl, [page("http://a/1")])
     lease = claim_one(harness)
     assert lease.deadline == pytest.approx(harness.time + 90, abs=0.01)
     harness.advance(89.9)
-    assert frontier.claim("me", 9) == []
+    assert frontier.leases.claim("me", 9) == []
     done(harness, lease)
-    assert frontier.stats().finished == 1
+    assert frontier.status.stats().finished == 1
 
 
 def test_a_redirect_or_an_error_is_no_page(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start()
     no_robots(harness, "a")
-    frontier.admit(harness.crawl, [page(f"http://a/{number}") for number in range(3)])
-    first, second, third = frontier.claim("me", 9)
+    frontier.queue.admit(harness.crawl, [page(f"http://a/{number}") for number in range(3)])
+    first, second, third = frontier.leases.claim("me", 9)
     done(harness, first)
     done(harness, second, End.OTHER)
     cool(harness, third, ok=True)
-    frontier.finish([Outcome(third, End.RETRY, 5.0)])
-    stats = frontier.stats()
+    frontier.leases.finish([Outcome(third, End.RETRY, 5.0)])
+    stats = frontier.status.stats()
     assert (stats.pages, stats.finished, stats.admitted, stats.seen, stats.queued) == (1, 2, 3, 3, 1)
 
 
@@ -144,67 +144,67 @@ def test_a_page_that_ended_after_a_retry_is_over(make: Callable[..., Harness]) -
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start()
     no_robots(harness, "a")
-    frontier.admit(harness.crawl, [page("http://a/1")])
+    frontier.queue.admit(harness.crawl, [page("http://a/1")])
     for attempt in range(3):
         lease = claim_one(harness)
         assert lease.attempt == attempt
         cool(harness, lease, ok=True)
-        frontier.finish([Outcome(lease, End.RETRY)])
+        frontier.leases.finish([Outcome(lease, End.RETRY)])
     done(harness, claim_one(harness))
-    frontier.commit()
+    frontier.durability.commit()
     frontier = harness.crash()
     harness.advance(1000)
-    assert (frontier.claim("me", 9), frontier.stats().queued) == ([], 0)
+    assert (frontier.leases.claim("me", 9), frontier.status.stats().queued) == ([], 0)
 
 
 def test_a_url_can_be_visited_once_more(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start()
     no_robots(harness, "a")
-    frontier.admit(harness.crawl, [page("http://a/1")])
+    frontier.queue.admit(harness.crawl, [page("http://a/1")])
     first = claim_one(harness)
     done(harness, first)
-    frontier.readmit(harness.crawl, page("http://a/1"))
-    frontier.readmit(harness.crawl, page("http://a/new"))
-    assert frontier.admit(harness.crawl, [page("http://a/new")]).new == 0, "it is known from then on"
-    again = frontier.claim("me", 9)
+    frontier.revisits.readmit(harness.crawl, page("http://a/1"))
+    frontier.revisits.readmit(harness.crawl, page("http://a/new"))
+    assert frontier.queue.admit(harness.crawl, [page("http://a/new")]).new == 0, "it is known from then on"
+    again = frontier.leases.claim("me", 9)
     assert urls_of(again) == ["http://a/1", "http://a/new"]
     assert again[0].item > first.item
     for lease in again:
         done(harness, lease)
-    assert (frontier.stats().admitted, frontier.stats().finished) == (3, 3)
+    assert (frontier.status.stats().admitted, frontier.status.stats().finished) == (3, 3)
 
 
 def test_a_new_visit_asks_again_for_a_robots_txt_that_could_not_be_had(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start()
     no_robots(harness, "b")
-    frontier.robots_known("https://a.test", RobotsRecord("unreachable", b"", 9e12), None)
-    frontier.readmit(harness.crawl, page("https://a.test/1"))
-    frontier.readmit(harness.crawl, page("http://b/1"))
-    assert sorted(urls_of(frontier.claim("me", 9))) == ["http://b/1", "https://a.test/robots.txt"]
+    frontier.sites.robots_known("https://a.test", RobotsRecord("unreachable", b"", 9e12), None)
+    frontier.revisits.readmit(harness.crawl, page("https://a.test/1"))
+    frontier.revisits.readmit(harness.crawl, page("http://b/1"))
+    assert sorted(urls_of(frontier.leases.claim("me", 9))) == ["http://b/1", "https://a.test/robots.txt"]
 
 
 def test_known_pages_are_queued_once_for_each_run(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start()
     no_robots(harness, "a")
-    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
-    first = frontier.claim("me", 9)
+    frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    first = frontier.leases.claim("me", 9)
     for lease in first:
         done(harness, lease)
-    assert not frontier.is_recrawled(harness.crawl)
+    assert not frontier.revisits.is_recrawled(harness.crawl)
     begun: list[int] = []
     known = [page("http://a/1"), page("http://a/2")]
     for run in ("run-1", "run-1", "run-2"):
-        frontier.recrawl(harness.crawl, run, stored(known), begun.append)
-        assert frontier.is_recrawled(harness.crawl)
+        frontier.revisits.recrawl(harness.crawl, run, stored(known), begun.append)
+        assert frontier.revisits.is_recrawled(harness.crawl)
     assert len(begun) == 2
     assert begun[0] >= max(lease.item for lease in first)
-    assert frontier.stats().queued == 4
+    assert frontier.status.stats().queued == 4
     frontier = harness.crash()
-    frontier.recrawl(harness.crawl, "run-2", stored(known), begun.append)
-    assert (len(begun), frontier.stats().queued) == (2, 4)
+    frontier.revisits.recrawl(harness.crawl, "run-2", stored(known), begun.append)
+    assert (len(begun), frontier.status.stats().queued) == (2, 4)
 
 
 def test_a_recrawl_that_is_cut_off_continues_behind_its_last_step(make: Callable[..., Harness]) -> None:
@@ -221,84 +221,84 @@ def test_a_recrawl_that_is_cut_off_continues_behind_its_last_step(make: Callable
             raise OSError
 
     with pytest.raises(OSError):
-        frontier.recrawl(harness.crawl, "run-1", partial(known, 1500), begun.append)
+        frontier.revisits.recrawl(harness.crawl, "run-1", partial(known, 1500), begun.append)
     frontier = harness.crash()
-    assert frontier.is_recrawl_cut_off(harness.crawl)
-    frontier.recrawl(harness.crawl, "run-2", partial(known, 2500), begun.append)
-    assert (asked, len(begun), frontier.stats().queued) == ([0, 1000], 1, 2500)
-    assert not frontier.is_recrawl_cut_off(harness.crawl)
-    frontier.recrawl(harness.crawl, "run-2", partial(known, 2500), begun.append)
+    assert frontier.revisits.is_recrawl_cut_off(harness.crawl)
+    frontier.revisits.recrawl(harness.crawl, "run-2", partial(known, 2500), begun.append)
+    assert (asked, len(begun), frontier.status.stats().queued) == ([0, 1000], 1, 2500)
+    assert not frontier.revisits.is_recrawl_cut_off(harness.crawl)
+    frontier.revisits.recrawl(harness.crawl, "run-2", partial(known, 2500), begun.append)
     assert len(asked) == 2
 
 
 def test_what_was_admitted_before_a_new_run_is_safe_when_it_begins(make: Callable[..., Harness]) -> None:
     harness = make()
     frontier = harness.start()
-    frontier.commit()
-    frontier.admit(harness.crawl, [page("http://a/1")])
+    frontier.durability.commit()
+    frontier.queue.admit(harness.crawl, [page("http://a/1")])
 
     def killed(_: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        frontier.recrawl(harness.crawl, "run-1", stored([page("http://a/2")]), killed)
+        frontier.revisits.recrawl(harness.crawl, "run-1", stored([page("http://a/2")]), killed)
     frontier = harness.crash()
-    assert (frontier.stats().queued, frontier.is_recrawled(harness.crawl)) == (1, False)
+    assert (frontier.status.stats().queued, frontier.revisits.is_recrawled(harness.crawl)) == (1, False)
 
 
 def test_where_a_seeds_redirect_led_is_remembered(make: Callable[..., Harness]) -> None:
     harness = make()
     frontier = harness.start()
-    frontier.commit()
+    frontier.durability.commit()
     for url in ("http://b/", "http://c/", "http://b/"):
-        frontier.scope_extended(harness.crawl, url)
-    assert sorted(frontier.scope_extensions(harness.crawl)) == ["http://b/", "http://c/"]
+        frontier.notes.scope_extended(harness.crawl, url)
+    assert sorted(frontier.notes.scope_extensions(harness.crawl)) == ["http://b/", "http://c/"]
     frontier = harness.crash()
-    assert sorted(frontier.scope_extensions(harness.crawl)) == ["http://b/", "http://c/"]
+    assert sorted(frontier.notes.scope_extensions(harness.crawl)) == ["http://b/", "http://c/"]
 
 
 def test_the_depth_of_a_leased_url_is_its_shortest_way(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start(CrawlLimits(max_depth=9))
     no_robots(harness, "a")
-    frontier.admit(harness.crawl, [page("http://a/1", 4), page("http://a/2", 4)])
-    first, second = frontier.claim("me", 9)
-    frontier.admit(harness.crawl, [page("http://a/1", 2), page("http://a/2", 6)])
-    assert (frontier.depth_of(first), frontier.depth_of(second)) == (2, 4)
+    frontier.queue.admit(harness.crawl, [page("http://a/1", 4), page("http://a/2", 4)])
+    first, second = frontier.leases.claim("me", 9)
+    frontier.queue.admit(harness.crawl, [page("http://a/1", 2), page("http://a/2", 6)])
+    assert (frontier.leases.depth_of(first), frontier.leases.depth_of(second)) == (2, 4)
 
 
 def test_the_shortest_way_is_known_of_every_leased_url(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=99)
     frontier = harness.start(CrawlLimits(max_depth=9))
     no_robots(harness, "a")
-    frontier.admit(harness.crawl, [page(f"http://a/{number}", 4) for number in range(30)])
-    leases = frontier.claim("me", 99)
-    frontier.admit(harness.crawl, [page(f"http://a/{number}", 2) for number in range(30)])
-    assert [frontier.depth_of(lease) for lease in leases] == [2] * 30
+    frontier.queue.admit(harness.crawl, [page(f"http://a/{number}", 4) for number in range(30)])
+    leases = frontier.leases.claim("me", 99)
+    frontier.queue.admit(harness.crawl, [page(f"http://a/{number}", 2) for number in range(30)])
+    assert [frontier.leases.depth_of(lease) for lease in leases] == [2] * 30
 
 
 def test_where_depth_decides_nothing_a_lease_has_its_own(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start()
     no_robots(harness, "a")
-    frontier.admit(harness.crawl, [page("http://a/1", 4)])
+    frontier.queue.admit(harness.crawl, [page("http://a/1", 4)])
     lease = claim_one(harness)
-    frontier.admit(harness.crawl, [page("http://a/1", 2)])
-    assert frontier.depth_of(lease) == 4
+    frontier.queue.admit(harness.crawl, [page("http://a/1", 2)])
+    assert frontier.leases.depth_of(lease) == 4
 
 
 def test_a_longer_or_equal_way_changes_nothing(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start(CrawlLimits(max_depth=9))
     no_robots(harness, "a")
-    frontier.admit(harness.crawl, [page("http://a/1", 3, 7)])
+    frontier.queue.admit(harness.crawl, [page("http://a/1", 3, 7)])
     for depth in (3, 4):
-        admission = frontier.admit(harness.crawl, [page("http://a/1", depth, 8)])
+        admission = frontier.queue.admit(harness.crawl, [page("http://a/1", depth, 8)])
         assert (admission.new, admission.duplicates, admission.expand) == (0, 1, ())
     lease = claim_one(harness)
-    assert (lease.depth, lease.parent, frontier.claim("me", 9)) == (3, 7, [])
+    assert (lease.depth, lease.parent, frontier.leases.claim("me", 9)) == (3, 7, [])
     done(harness, lease)
-    assert frontier.admit(harness.crawl, [page("http://a/1", 3)]).expand == ()
+    assert frontier.queue.admit(harness.crawl, [page("http://a/1", 3)]).expand == ()
 
 
 def test_a_domain_queues_no_more_than_its_budget_can_use(make: Callable[..., Harness]) -> None:
@@ -306,115 +306,119 @@ def test_a_domain_queues_no_more_than_its_budget_can_use(make: Callable[..., Har
     frontier = harness.start(CrawlLimits(max_pages_per_domain=2))
     no_robots(harness, "a", "b")
     found = [page(f"http://a/{number}") for number in range(1200)]
-    admission = frontier.admit(harness.crawl, found)
+    admission = frontier.queue.admit(harness.crawl, found)
     assert admission.new == 1040
-    assert frontier.stats().queued == 1040
-    assert frontier.unseen(harness.crawl, [one.url for one in found]) == [one.url for one in found[1040:]]
-    assert frontier.admit(harness.crawl, [page(f"http://b/{number}") for number in range(5)]).new == 5
+    assert frontier.status.stats().queued == 1040
+    assert frontier.queue.unseen(harness.crawl, [one.url for one in found]) == [one.url for one in found[1040:]]
+    assert frontier.queue.admit(harness.crawl, [page(f"http://b/{number}") for number in range(5)]).new == 5
 
 
 def test_a_crawl_may_be_given_more_pages_while_it_runs(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start(CrawlLimits(max_pages=2))
     no_robots(harness, *"abcd")
-    frontier.admit(harness.crawl, [page(f"http://{host}/1") for host in "abcd"])
-    assert frontier.permits(harness.crawl) == 2
-    for lease in frontier.claim("me", 9):
+    frontier.queue.admit(harness.crawl, [page(f"http://{host}/1") for host in "abcd"])
+    assert frontier.permits.left(harness.crawl) == 2
+    for lease in frontier.leases.claim("me", 9):
         done(harness, lease)
-    assert (frontier.permits(harness.crawl), frontier.exhausted(), frontier.claim("me", 9)) == (0, True, [])
-    frontier.allow(harness.crawl, 3)
-    assert (frontier.permits(harness.crawl), frontier.exhausted()) == (1, False)
+    assert (frontier.permits.left(harness.crawl), frontier.permits.exhausted(), frontier.leases.claim("me", 9)) == (
+        0,
+        True,
+        [],
+    )
+    frontier.permits.allow(harness.crawl, 3)
+    assert (frontier.permits.left(harness.crawl), frontier.permits.exhausted()) == (1, False)
     done(harness, claim_one(harness))
-    assert (frontier.exhausted(), frontier.claim("me", 9)) == (True, [])
+    assert (frontier.permits.exhausted(), frontier.leases.claim("me", 9)) == (True, [])
 
 
 def test_a_site_that_was_given_up_is_asked_again_when_its_time_has_come(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=1.0, breaker_failures=1, breaker_reset_s=10.0, breaker_max_probes=1)
     frontier = harness.start()
     no_robots(harness, "a", "b")
-    frontier.admit(harness.crawl, [page(f"http://a/{number}") for number in range(3)])
+    frontier.queue.admit(harness.crawl, [page(f"http://a/{number}") for number in range(3)])
     for _ in range(2):
         lease = claim_one(harness)
         cool(harness, lease, ok=False)
-        frontier.finish([Outcome(lease, End.OTHER)])
+        frontier.leases.finish([Outcome(lease, End.OTHER)])
         harness.advance(11)
-    assert [one.item.url for one in frontier.rejections()] == ["http://a/2"]
-    assert frontier.rejections() == [], "each is told once"
-    frontier.admit(harness.crawl, [page("http://a/late"), page("http://a/later"), page("http://b/1")])
+    assert [one.item.url for one in frontier.rejected.rejections()] == ["http://a/2"]
+    assert frontier.rejected.rejections() == [], "each is told once"
+    frontier.queue.admit(harness.crawl, [page("http://a/late"), page("http://a/later"), page("http://b/1")])
     harness.advance(11)
-    leases = frontier.claim("me", 9)
+    leases = frontier.leases.claim("me", 9)
     assert sorted(urls_of(leases)) == ["http://a/late", "http://b/1"], "one request tries, however many have failed"
     probe = next(lease for lease in leases if lease.key == "a")
     cool(harness, probe, ok=False)
-    frontier.finish([Outcome(probe, End.RETRY)])
-    late = frontier.rejections()
+    frontier.leases.finish([Outcome(probe, End.RETRY)])
+    late = frontier.rejected.rejections()
     assert sorted((one.item.url, one.reason) for one in late) == [
         ("http://a/late", Reason.BREAKER), ("http://a/later", Reason.BREAKER),
     ]  # fmt: skip
-    frontier.ended([one.item.item for one in late])
-    assert frontier.stats().queued == 0
-    frontier.commit()
+    frontier.rejected.ended([one.item.item for one in late])
+    assert frontier.status.stats().queued == 0
+    frontier.durability.commit()
     frontier = harness.crash((probe.item, *(one.item.item for one in late)))
-    frontier.admit(harness.crawl, [page("http://a/after")])
+    frontier.queue.admit(harness.crawl, [page("http://a/after")])
     harness.advance(11)
-    assert "a" in {lease.key for lease in frontier.claim("me", 9)}, "after a restart, too"
+    assert "a" in {lease.key for lease in frontier.leases.claim("me", 9)}, "after a restart, too"
 
 
 def test_a_site_is_slowed_also_after_a_restart(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=2.0, places=3)
     frontier = harness.start()
     no_robots(harness, "a")
-    frontier.admit(harness.crawl, [page(f"http://a/{number}") for number in range(5)])
+    frontier.queue.admit(harness.crawl, [page(f"http://a/{number}") for number in range(5)])
     lease = claim_one(harness)
     cool(harness, lease, ok=True, slow_down=True)
-    frontier.finish([Outcome(lease, End.OTHER)])
-    frontier.commit()
+    frontier.leases.finish([Outcome(lease, End.OTHER)])
+    frontier.durability.commit()
     frontier = harness.crash()
     harness.advance(30)
     lease = claim_one(harness)
     assert lease.delay_s == 4.0
     harness.advance(30)
-    assert frontier.claim("me", 9) == [], "one place is left to it"
+    assert frontier.leases.claim("me", 9) == [], "one place is left to it"
 
 
 def test_sites_are_counted(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=2)
     frontier = harness.start()
-    frontier.admit(harness.crawl, [page(f"http://{host}.com/{number}") for host in "abc" for number in range(3)])
-    frontier.admit(harness.crawl, [page("http://www.a.com/1"), page("http://d.com/1")])
-    assert (frontier.stats().sites, frontier.stats().queued) == (4, 11)
-    frontier.commit()
-    assert harness.crash().stats().sites == 4
+    frontier.queue.admit(harness.crawl, [page(f"http://{host}.com/{number}") for host in "abc" for number in range(3)])
+    frontier.queue.admit(harness.crawl, [page("http://www.a.com/1"), page("http://d.com/1")])
+    assert (frontier.status.stats().sites, frontier.status.stats().queued) == (4, 11)
+    frontier.durability.commit()
+    assert harness.crash().status.stats().sites == 4
 
 
 def test_claiming_takes_as_many_as_are_wanted(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=2)
     frontier = harness.start()
     no_robots(harness, *"abc")
-    frontier.admit(harness.crawl, [page(f"http://{host}/{number}") for host in "abc" for number in range(3)])
-    assert [len(frontier.claim("me", wanted)) for wanted in (0, 1, 4, 9)] == [0, 1, 4, 1]
+    frontier.queue.admit(harness.crawl, [page(f"http://{host}/{number}") for host in "abc" for number in range(3)])
+    assert [len(frontier.leases.claim("me", wanted)) for wanted in (0, 1, 4, 9)] == [0, 1, 4, 1]
 
 
 def test_an_address_that_asks_for_nothing_has_all_its_places(make: Callable[..., Harness]) -> None:
     harness = make(key_scope="ip", delay_s=0.0, places=2)
     frontier = harness.start()
     no_robots(harness, *"abc")
-    frontier.admit(harness.crawl, [page(f"http://{host}/1") for host in "abc"])
-    leases = frontier.claim("me", 9)
-    assert frontier.take_places([Wanted(lease, "192.0.2.1") for lease in leases]) == [True, True, False]
+    frontier.queue.admit(harness.crawl, [page(f"http://{host}/1") for host in "abc"])
+    leases = frontier.leases.claim("me", 9)
+    assert frontier.leases.take_places([Wanted(lease, "192.0.2.1") for lease in leases]) == [True, True, False]
 
 
 def test_a_slowed_site_is_eased_by_half_after_each_row_of_good_answers(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=1.0)
     frontier = harness.start()
     no_robots(harness, "a")
-    frontier.admit(harness.crawl, [page(f"http://a/{number}") for number in range(60)])
+    frontier.queue.admit(harness.crawl, [page(f"http://a/{number}") for number in range(60)])
     delays = []
     for number in range(50):
         lease = claim_one(harness)
         delays.append(lease.delay_s)
         cool(harness, lease, ok=number > 1, slow_down=number < 2)
-        frontier.finish([Outcome(lease, End.OTHER)])
+        frontier.leases.finish([Outcome(lease, End.OTHER)])
         harness.advance(100)
     assert delays == [1.0, 2.0] + [4.0] * EASE_AFTER + [2.0] * EASE_AFTER + [1.0] * (48 - 2 * EASE_AFTER)
 
@@ -423,18 +427,18 @@ def test_a_slowed_address_is_eased_likewise(make: Callable[..., Harness]) -> Non
     harness = make(key_scope="ip", delay_s=10.0)
     frontier = harness.start()
     no_robots(harness, "a")
-    frontier.admit(harness.crawl, [page(f"http://a/{number}") for number in range(60)])
+    frontier.queue.admit(harness.crawl, [page(f"http://a/{number}") for number in range(60)])
     waits: list[int] = []
     for number in range(EASE_AFTER + 6):
         ended_at = harness.time
         granted: list[bool] = []
         while not any(granted):
             harness.advance(1)
-            leases = frontier.claim("me", 9)
-            granted = frontier.take_places([Wanted(lease, "192.0.2.1") for lease in leases])
+            leases = frontier.leases.claim("me", 9)
+            granted = frontier.leases.take_places([Wanted(lease, "192.0.2.1") for lease in leases])
         waits.append(round((harness.time - ended_at) / 10) * 10)
         cool(harness, leases[0], ok=number > 0, slow_down=number == 0)
-        frontier.finish([Outcome(leases[0], End.PAGE)])
+        frontier.leases.finish([Outcome(leases[0], End.PAGE)])
     assert waits[1:] == [20] * (EASE_AFTER + 1) + [10] * 4, "the answer that eases it was still waited for"
 
 
@@ -442,13 +446,13 @@ def test_a_page_that_was_stored_just_before_a_crash_frees_its_place_a_delay_late
     harness = make()
     frontier = harness.start()
     no_robots(harness, "a")
-    frontier.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
-    frontier.commit()
+    frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
+    frontier.durability.commit()
     stored = claim_one(harness)
     frontier = harness.crash(done=(stored.item,), pages=1)
-    assert (frontier.stats().leased, frontier.stats().finished) == (0, 1)
+    assert (frontier.status.stats().leased, frontier.status.stats().finished) == (0, 1)
     harness.advance(9.9)
-    assert frontier.claim("me", 9) == []
+    assert frontier.leases.claim("me", 9) == []
     harness.advance(1.2)  # what was sent at last may have been on its way for a second
     assert claim_one(harness).url == "http://a/2"
 
@@ -470,8 +474,8 @@ def test_a_request_is_in_the_log_before_its_claim_returns(make: Callable[..., Ha
     harness = make(delay_s=3.0, places=2)
     frontier = harness.start()
     no_robots(harness, "a", "b")
-    frontier.admit(harness.crawl, [page("http://a/1"), page("http://b/1")])
-    leases = frontier.claim("me", 9)
+    frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://b/1")])
+    leases = frontier.leases.claim("me", 9)
     assert sorted(logged(harness)) == sorted(("start", lease.item) for lease in leases)
     starts = [event for event in read_events(harness.folder / "requests") if isinstance(event, Start)]
     assert {(event.key, event.delay_s, event.places, event.url) for event in starts} == {
@@ -484,10 +488,10 @@ def test_what_expires_is_in_the_log_before_anyone_else_is_asked(make: Callable[.
     harness = make(lease_s=90.0)
     frontier = harness.start()
     no_robots(harness, "a", "b")
-    frontier.admit(harness.crawl, [page("http://a/1")])
+    frontier.queue.admit(harness.crawl, [page("http://a/1")])
     lease = claim_one(harness)
     harness.advance(91)
-    frontier.admit(harness.crawl, [page("http://b/1")])
+    frontier.queue.admit(harness.crawl, [page("http://b/1")])
     other = claim_one(harness)
     assert sorted(logged(harness)) == sorted([("start", lease.item), ("expired", lease.item), ("start", other.item)])
 
@@ -496,9 +500,9 @@ def test_what_was_not_asked_after_all_is_in_the_log_at_once(make: Callable[..., 
     harness = make()
     frontier = harness.start()
     no_robots(harness, "a", "b")
-    frontier.admit(harness.crawl, [page("http://a/1"), page("http://b/1")])
-    first, second = frontier.claim("me", 9)
-    frontier.finish([Outcome(first, End.OTHER), Outcome(second, End.RELEASE)])
+    frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://b/1")])
+    first, second = frontier.leases.claim("me", 9)
+    frontier.leases.finish([Outcome(first, End.OTHER), Outcome(second, End.RELEASE)])
     assert sorted(logged(harness))[2:] == sorted([("unasked", first.item), ("unasked", second.item)])
 
 
@@ -506,13 +510,13 @@ def test_an_end_is_logged_with_what_came_of_it(make: Callable[..., Harness]) -> 
     harness = make()
     frontier = harness.start()
     no_robots(harness, "a", "b")
-    frontier.admit(harness.crawl, [page("http://a/1"), page("http://b/1")])
-    first, second = frontier.claim("me", 9)
+    frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://b/1")])
+    first, second = frontier.leases.claim("me", 9)
     harness.advance(2)
     cool(harness, first, ok=True, outcome="200")
     cool(harness, second, ok=True)
-    frontier.finish([Outcome(first, End.PAGE), Outcome(second, End.OTHER)])
-    frontier.commit()
+    frontier.leases.finish([Outcome(first, End.PAGE), Outcome(second, End.OTHER)])
+    frontier.durability.commit()
     assert sorted(logged(harness))[:2] == sorted([("200", first.item), ("-", second.item)])
     ends = [event for event in read_events(harness.folder / "requests") if isinstance(event, Finish)]
     assert {round(event.at, 2) for event in ends} == {harness.time}
@@ -524,7 +528,7 @@ def test_an_end_is_logged_with_what_came_of_it(make: Callable[..., Harness]) -> 
 def test_everything_that_is_queued_can_be_listed(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start()
-    other = frontier.open_crawl("other", CrawlLimits())
+    other = frontier.crawls.open_crawl("other", CrawlLimits())
     https_robots(harness, "a.test")
     found = [
         Found("https://a.test/1", 2, 17, offsite=1),
@@ -532,13 +536,13 @@ def test_everything_that_is_queued_can_be_listed(make: Callable[..., Harness]) -
         Found("https://a.test/map.xml", 0, purpose=Purpose.SITEMAP, about="https://a.test"),
         Found("https://b.test/1", 0),
     ]
-    frontier.admit(harness.crawl, found)
-    frontier.admit(other, [Found("https://a.test/other", 0)])
-    listed = sorted(frontier.items(harness.crawl), key=lambda item: item.url)
+    frontier.queue.admit(harness.crawl, found)
+    frontier.queue.admit(other, [Found("https://a.test/other", 0)])
+    listed = sorted(frontier.queue.items(harness.crawl), key=lambda item: item.url)
     assert [as_found(one) for one in listed] == sorted(found, key=lambda one: one.url)
-    assert [item.url for item in frontier.items(other)] == ["https://a.test/other"]
+    assert [item.url for item in frontier.queue.items(other)] == ["https://a.test/other"]
     by_url = {item.url: item.item for item in listed}
-    leased = [lease for lease in frontier.claim("me", 9) if lease.purpose is not Purpose.ROBOTS]
+    leased = [lease for lease in frontier.leases.claim("me", 9) if lease.purpose is not Purpose.ROBOTS]
     assert all(by_url.get(lease.url, lease.item) == lease.item for lease in leased)
 
 
@@ -546,21 +550,21 @@ def test_rejected_items_are_reported_as_they_were_found(make: Callable[..., Harn
     harness = make()
     frontier = harness.start()
     found = [Found("https://a.test/1", 2, 17, offsite=1), Found("https://a.test/2", 3, 18, 2, about="https://a.test/x")]
-    frontier.admit(harness.crawl, found)
-    frontier.drop(harness.crawl)
-    rejected = sorted(frontier.rejections(), key=lambda one: one.item.url)
+    frontier.queue.admit(harness.crawl, found)
+    frontier.queue.drop(harness.crawl)
+    rejected = sorted(frontier.rejected.rejections(), key=lambda one: one.item.url)
     assert [as_found(one.item) for one in rejected] == found
     assert {(one.crawl, one.reason) for one in rejected} == {(harness.crawl, Reason.DROPPED)}
-    frontier.ended([one.item.item for one in rejected])
-    frontier.commit()
-    assert harness.crash().stats().queued == 0
+    frontier.rejected.ended([one.item.item for one in rejected])
+    frontier.durability.commit()
+    assert harness.crash().status.stats().queued == 0
 
 
 def test_a_robots_txt_that_asks_for_the_same_delay_again_puts_nothing_off(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=1.0)
     frontier = harness.start()
-    frontier.robots_known("http://a", ALLOW, 30.0)
-    frontier.admit(harness.crawl, [page("http://a/1")])
+    frontier.sites.robots_known("http://a", ALLOW, 30.0)
+    frontier.queue.admit(harness.crawl, [page("http://a/1")])
     harness.advance(31)
-    frontier.robots_known("http://a", ALLOW, 30.0)
+    frontier.sites.robots_known("http://a", ALLOW, 30.0)
     assert claim_one(harness).url == "http://a/1"

@@ -20,7 +20,7 @@ def begin(make: Callable[..., Harness], **politeness: float) -> Harness:
     harness = make(**({"delay_s": 1.0} | politeness))
     harness.start()
     no_robots(harness, "a")
-    harness.frontier.admit(harness.crawl, pages("a", 80))
+    harness.frontier.queue.admit(harness.crawl, pages("a", 80))
     return harness
 
 
@@ -28,7 +28,7 @@ def answer(harness: Harness, took_s: float | None) -> float:
     """One request; the delay that it was made with."""
     lease = claim_one(harness)
     cool(harness, lease, ok=took_s is not None, took_s=took_s)
-    harness.frontier.finish([Outcome(lease, End.OTHER)])
+    harness.frontier.leases.finish([Outcome(lease, End.OTHER)])
     return lease.delay_s
 
 
@@ -41,7 +41,7 @@ def test_each_answer_sets_the_delay_that_the_rule_says_and_no_request_comes_befo
         due = clock.due_for(harness.section)
         if due > harness.time:
             harness.advance(due - harness.time - 0.001)
-            assert harness.frontier.claim("me", 1) == [], "before its time"
+            assert harness.frontier.leases.claim("me", 1) == [], "before its time"
             harness.advance(0.001 + TICK_S)
         assert answer(harness, took_s) == pytest.approx(clock.delay_s(harness.section), abs=1e-4)
         clock.ended(harness.time)
@@ -55,7 +55,7 @@ def test_the_beginning_and_the_end_of_a_slow_time_are_logged_and_each_doubling(m
         for took_s in (0.2, 9.0, 9.0, 9.0, 9.0, 9.0, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2):
             harness.advance(60.0)
             answer(harness, took_s)
-        harness.frontier.commit()
+        harness.frontier.durability.commit()
     told = [(message, round(float(str(fields["delay_s"])), 2)) for message, fields in lines]
     assert [message for message, _ in told] == ["site slowed", "site slowed", "site eased", "site eased"]
     assert told[0] == ("site slowed", 2.4) and told[-1] == ("site eased", 1.0)
@@ -63,15 +63,15 @@ def test_the_beginning_and_the_end_of_a_slow_time_are_logged_and_each_doubling(m
 
 def test_a_crawl_without_a_delay_is_not_slowed_and_one_beside_it_is(make: Callable[..., Harness]) -> None:
     harness = begin(make)
-    eager = harness.frontier.open_crawl("eager", CrawlLimits(), polite(0.0))
-    harness.frontier.admit(eager, [page(f"http://a/eager-{number}") for number in range(9)])
+    eager = harness.frontier.crawls.open_crawl("eager", CrawlLimits(), polite(0.0))
+    harness.frontier.queue.admit(eager, [page(f"http://a/eager-{number}") for number in range(9)])
     delays: dict[int, list[float]] = {harness.crawl: [], eager: []}
     for took_s in (0.2, 0.2, *[30.0] * 12):
         harness.advance(100.0)
-        for lease in harness.frontier.claim("me", 1):
+        for lease in harness.frontier.leases.claim("me", 1):
             delays[lease.crawl].append(lease.delay_s)
             cool(harness, lease, ok=True, took_s=took_s)
-            harness.frontier.finish([Outcome(lease, End.OTHER)])
+            harness.frontier.leases.finish([Outcome(lease, End.OTHER)])
     assert set(delays[eager]) == {0.0}
     assert delays[harness.crawl][0] == 1.0 < max(delays[harness.crawl])
 
@@ -98,8 +98,8 @@ def test_a_site_with_several_requests_at_once_is_asked_as_often_as_it_answers_th
         for ends, lease in [one for one in in_flight if one[0] <= harness.time]:
             in_flight.remove((ends, lease))
             cool(harness, lease, ok=True, took_s=2.0)
-            harness.frontier.finish([Outcome(lease, End.PAGE)])
-        for lease in harness.frontier.claim("me", 1):
+            harness.frontier.leases.finish([Outcome(lease, End.PAGE)])
+        for lease in harness.frontier.leases.claim("me", 1):
             starts.append(harness.time)
             in_flight.append((harness.time + 2.0, lease))
     assert starts[-1] + 2.0 - began < 10.0
@@ -115,7 +115,7 @@ def test_a_site_that_has_one_request_at_once_again_is_asked_as_one(make: Callabl
     harness.advance(60.0)
     lease = claim_one(harness)
     cool(harness, lease, ok=True, took_s=8.0, slow_down=True)
-    harness.frontier.finish([Outcome(lease, End.OTHER)])
+    harness.frontier.leases.finish([Outcome(lease, End.OTHER)])
     harness.advance(60.0)
     assert answer(harness, 8.0) > 12.0, "twice what it takes"
 
@@ -123,7 +123,7 @@ def test_a_site_that_has_one_request_at_once_again_is_asked_as_one(make: Callabl
 def test_a_site_that_takes_a_little_less_is_due_earlier_for_all_crawls(make: Callable[..., Harness]) -> None:
     harness, clock = begin(make, places=4), PolitenessClock()
     single = polite(1.0, places=1)
-    other = harness.frontier.open_crawl("other", CrawlLimits(), single)
+    other = harness.frontier.crawls.open_crawl("other", CrawlLimits(), single)
     for took_s in (0.2, 9.0, 9.0, 9.0):
         harness.advance(60.0)
         clock.started(harness.time)
@@ -133,7 +133,7 @@ def test_a_site_that_takes_a_little_less_is_due_earlier_for_all_crawls(make: Cal
     harness.advance(60.0)
     clock.started(harness.time)
     long = claim_one(harness)
-    harness.frontier.admit(other, [page("http://a/other")])
+    harness.frontier.queue.admit(other, [page("http://a/other")])
     for took_s in (6.0, 0.1):
         harness.advance(took_s)
         cool(harness, long, ok=True, took_s=took_s)
@@ -146,9 +146,9 @@ def test_a_site_that_takes_a_little_less_is_due_earlier_for_all_crawls(make: Cal
             before = clock.due_for(single)
     due = clock.due_for(single)
     assert due < before - 1.0
-    harness.frontier.pause(harness.crawl)
+    harness.frontier.crawls.pause(harness.crawl)
     harness.advance(due - harness.time - 0.01)
-    assert harness.frontier.claim("me", 1) == []
+    assert harness.frontier.leases.claim("me", 1) == []
     harness.advance(0.01 + TICK_S)
     assert claim_one(harness).crawl == other
 
@@ -159,17 +159,17 @@ def test_a_site_that_has_eased_to_a_crawls_own_delay_does_not_hold_up_one_with_l
 ) -> None:
     times = 4.0 if in_trouble else 2.0  # how many times less the delay becomes
     harness = begin(make, delay_s=1.0)
-    eager = harness.frontier.open_crawl("eager", CrawlLimits(), polite(0.5))
+    eager = harness.frontier.crawls.open_crawl("eager", CrawlLimits(), polite(0.5))
     for _ in range(int(times) // 2):
         lease = claim_one(harness)
         cool(harness, lease, slow_down=True, in_trouble=in_trouble)
-        harness.frontier.finish([Outcome(lease, End.OTHER)])
+        harness.frontier.leases.finish([Outcome(lease, End.OTHER)])
         harness.advance(60.0)
     for _ in range(1 if in_trouble else 20):
         assert answer(harness, 0.1) == times
         harness.advance(60.0)
-    harness.frontier.pause(harness.crawl)
-    harness.frontier.admit(eager, [page("http://a/eager")])
+    harness.frontier.crawls.pause(harness.crawl)
+    harness.frontier.queue.admit(eager, [page("http://a/eager")])
     assert claim_one(harness).delay_s == 0.5
 
 
@@ -177,7 +177,7 @@ def test_an_answer_that_nobody_has_timed_counts_as_a_quick_one(make: Callable[..
     harness = begin(make)
     lease = claim_one(harness)
     cool(harness, lease, ok=True)
-    harness.frontier.finish([Outcome(lease, End.OTHER)])
+    harness.frontier.leases.finish([Outcome(lease, End.OTHER)])
     delays = []
     for _ in range(2):
         harness.advance(60.0)

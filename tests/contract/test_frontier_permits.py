@@ -5,32 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from harnesses import ALLOW, Harness, claim_one, done, no_robots, page
+from harnesses import ALLOW, EmbeddedHarness, Harness, claim_one, done, no_robots, page
 
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome
 from weft.records import Lease
 
 Make = Callable[..., Harness]
+MakeEmbedded = Callable[..., EmbeddedHarness]
 
 
 def waiting_for_a_permit(harness: Harness, hosts: list[str]) -> tuple[Lease, list[str]]:
     """A page is out, the only one that may be; the other hosts wait."""
     frontier = harness.start(CrawlLimits(in_flight=1))
     no_robots(harness, *hosts)
-    frontier.admit(harness.crawl, [page(f"http://{host}/") for host in hosts])
+    frontier.queue.admit(harness.crawl, [page(f"http://{host}/") for host in hosts])
     out = claim_one(harness)
-    assert frontier.claim("me", 9) == []
+    assert frontier.leases.claim("me", 9) == []
     return out, [host for host in hosts if host != out.key]
 
 
 def slow_down(harness: Harness, *hosts: str) -> None:
     for host in hosts:
-        harness.frontier.robots_known(f"http://{host}", ALLOW, 1000.0)
+        harness.frontier.sites.robots_known(f"http://{host}", ALLOW, 1000.0)
 
 
 def is_due(harness: Harness) -> bool:
     """Whether a loop that sleeps until something is due would claim now."""
-    due = harness.frontier.next_due()
+    due = harness.frontier.leases.next_due()
     return due is not None and due <= harness.frontier.now()
 
 
@@ -39,7 +40,7 @@ def claimed(harness: Harness) -> Lease | None:
     for _ in range(9):
         if not is_due(harness):
             return None
-        if leases := harness.frontier.claim("me", 9):
+        if leases := harness.frontier.leases.claim("me", 9):
             return leases[0]
     raise AssertionError("it is said to be due, and is not given")
 
@@ -49,20 +50,20 @@ def test_a_free_permit_goes_past_a_site_that_is_not_due_yet(make: Make, pauses: 
     harness = make(delay_s=0.0)
     out, (slow, *quick) = waiting_for_a_permit(harness, list("abcd"))
     if pauses:
-        harness.frontier.pause(harness.crawl)
+        harness.frontier.crawls.pause(harness.crawl)
         done(harness, out)
         slow_down(harness, slow)
-        harness.frontier.pause(harness.crawl, False)
+        harness.frontier.crawls.pause(harness.crawl, False)
     else:
         slow_down(harness, slow)
         done(harness, out)
     found = []
     while (lease := claimed(harness)) is not None:
         found.append(lease.key)
-        assert harness.frontier.claim("me", 9) == [], "one page may be out"
+        assert harness.frontier.leases.claim("me", 9) == [], "one page may be out"
         done(harness, lease)
     assert sorted(found) == quick
-    due = harness.frontier.next_due()
+    due = harness.frontier.leases.next_due()
     assert due is not None and harness.time + 999 < due < harness.time + 1001
     harness.advance(1001)
     assert claim_one(harness).key == slow
@@ -81,14 +82,14 @@ def test_as_many_go_on_as_permits_are_free_past_those_that_are_not_due(make: Mak
     harness = make(delay_s=0.0)
     frontier = harness.start(CrawlLimits(in_flight=2))
     no_robots(harness, *"abcdef")
-    frontier.admit(harness.crawl, [page(f"http://{host}/") for host in "abcdef"])
-    out = frontier.claim("me", 9)
-    assert len(out) == 2 and frontier.claim("me", 9) == []
+    frontier.queue.admit(harness.crawl, [page(f"http://{host}/") for host in "abcdef"])
+    out = frontier.leases.claim("me", 9)
+    assert len(out) == 2 and frontier.leases.claim("me", 9) == []
     first, *slow, last = sorted(set("abcdef") - {lease.key for lease in out})
     slow_down(harness, *slow)
-    frontier.cool([Ended(lease, frontier.now(), ok=True) for lease in out])
-    assert frontier.finish([Outcome(lease, End.PAGE) for lease in out]) == [True, True]
-    assert sorted(lease.key for lease in frontier.claim("me", 9)) == [first, last]
+    frontier.leases.cool([Ended(lease, frontier.now(), ok=True) for lease in out])
+    assert frontier.leases.finish([Outcome(lease, End.PAGE) for lease in out]) == [True, True]
+    assert sorted(lease.key for lease in frontier.leases.claim("me", 9)) == [first, last]
 
 
 def test_of_many_that_wait_for_a_permit_the_one_that_is_due_is_found_and_none_is_lost(make: Make) -> None:
@@ -116,15 +117,15 @@ def test_where_nobody_waits_for_a_permit_any_more_nothing_is_due(make: Make) -> 
         lease = claimed(harness)
         assert lease is not None
         done(harness, lease)
-    harness.frontier.claim("me", 9)
+    harness.frontier.leases.claim("me", 9)
     assert not is_due(harness)
 
 
-def test_the_end_of_a_crawl_ends_its_wait_for_permits(make: Make) -> None:
-    harness = make(delay_s=0.0)
+def test_the_end_of_a_crawl_ends_its_wait_for_permits(make_embedded: MakeEmbedded) -> None:
+    harness = make_embedded(delay_s=0.0)
     out, _ = waiting_for_a_permit(harness, list("abcd"))
     done(harness, out)
     assert is_due(harness)
-    harness.frontier.close_crawl(harness.crawl)
-    harness.frontier.claim("me", 9)
+    harness.frontier.crawls.close_crawl(harness.crawl)
+    harness.frontier.leases.claim("me", 9)
     assert not is_due(harness)

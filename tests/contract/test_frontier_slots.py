@@ -26,20 +26,23 @@ class Web:
     def __init__(self, harness: Harness, crawls: int = 1) -> None:
         self.harness = harness
         harness.start()
-        self.crawls = [harness.crawl, *(harness.frontier.open_crawl(f"{n}", CrawlLimits()) for n in range(1, crawls))]
+        self.crawls = [
+            harness.crawl,
+            *(harness.frontier.crawls.open_crawl(f"{n}", CrawlLimits()) for n in range(1, crawls)),
+        ]
 
     def add(self, *hosts: str, pages: int = 3) -> None:
         no_robots(self.harness, *hosts)
         for crawl in self.crawls:
             found = [page(f"http://{host}/{crawl}-{number}") for host in hosts for number in range(pages)]
-            self.harness.frontier.admit(crawl, found)
+            self.harness.frontier.queue.admit(crawl, found)
 
     def answer(self, leases: list[Lease], end: End = End.PAGE, **facts: Any) -> None:
-        self.harness.frontier.cool([Ended(lease, self.harness.time, **facts) for lease in leases])
-        self.harness.frontier.finish([Outcome(lease, end) for lease in leases])
+        self.harness.frontier.leases.cool([Ended(lease, self.harness.time, **facts) for lease in leases])
+        self.harness.frontier.leases.finish([Outcome(lease, end) for lease in leases])
 
     def claim(self, slots: Slots | None = FEW, limit: int = 99) -> list[str]:
-        self.leases = self.harness.frontier.claim("me", limit, slots)
+        self.leases = self.harness.frontier.leases.claim("me", limit, slots)
         return [lease.key for lease in self.leases]
 
 
@@ -52,9 +55,9 @@ def test_sites_that_never_answered_have_their_share_and_wait_for_it_without_bein
     web.harness.advance(0.2)
     assert web.claim() == []
     if crawls == 1:
-        due = web.harness.frontier.next_due()
+        due = web.harness.frontier.leases.next_due()
         assert due is None or due > web.harness.time, "a loop that asked again at once would never sleep"
-    assert web.harness.frontier.stats().leased == 2
+    assert web.harness.frontier.status.stats().leased == 2
 
 
 @pytest.mark.parametrize("end", ["cooled", "released", "expired", "set aside"])
@@ -64,13 +67,13 @@ def test_a_slot_is_free_again_however_its_request_ends(make: Make, end: str) -> 
     web.claim()
     out, frontier = web.leases, web.harness.frontier
     if end == "cooled":
-        frontier.cool([Ended(lease, web.harness.time, ok=False) for lease in out])
+        frontier.leases.cool([Ended(lease, web.harness.time, ok=False) for lease in out])
     elif end == "released":
-        frontier.finish([Outcome(lease, End.RELEASE) for lease in out])
+        frontier.leases.finish([Outcome(lease, End.RELEASE) for lease in out])
     elif end == "expired":
         web.harness.advance(1000.0)
     else:
-        frontier.set_aside(out)
+        frontier.leases.set_aside(out)
     assert len(web.claim()) == 2
     assert web.claim(FEW, 1) == []
 
@@ -186,7 +189,9 @@ def test_an_edited_crawl_is_scheduled_anew_whatever_its_sites_have_shown(make: M
         (lease,) = web.leases if web.claim(None, 1) else []
         web.answer([lease], ok=took_s is not None, took_s=took_s)
     harness = web.harness
-    harness.frontier.change_crawl(harness.crawl, CrawlLimits(), type(harness.section)(delay_s=2.0, places=1), 1.0)
+    harness.frontier.crawls.change_crawl(
+        harness.crawl, CrawlLimits(), type(harness.section)(delay_s=2.0, places=1), 1.0
+    )
     harness.advance(3.0)
     assert sorted(web.claim(None)) == ["fine", "mute", "new", "slow"]
 
@@ -195,30 +200,33 @@ def test_a_permit_that_a_sitemap_has_not_used_goes_on_while_others_wait_for_a_sl
     harness = make(delay_s=0.0)
     frontier, few = harness.start(CrawlLimits(in_flight=1)), Slots(unknown=1, slow=1)
     no_robots(harness, "held", "new", "x", "y", "z")
-    frontier.admit(harness.crawl, [page(f"http://{host}/known") for host in "xyz"])
+    frontier.queue.admit(harness.crawl, [page(f"http://{host}/known") for host in "xyz"])
     for _ in range(3):
         done(harness, claim_one(harness))
-    frontier.admit(harness.crawl, [sitemap("held")])
-    (held,) = frontier.claim("me", 9, few)
-    frontier.admit(harness.crawl, [page("http://z/1")])
-    (out,) = frontier.claim("me", 9, few)
-    frontier.admit(harness.crawl, [sitemap("x")])
-    frontier.admit(harness.crawl, [page("http://y/1"), page("http://new/1")])
-    assert (held.key, out.key, frontier.claim("me", 9, few)) == ("held", "z", [])
+    frontier.queue.admit(harness.crawl, [sitemap("held")])
+    (held,) = frontier.leases.claim("me", 9, few)
+    frontier.queue.admit(harness.crawl, [page("http://z/1")])
+    (out,) = frontier.leases.claim("me", 9, few)
+    frontier.queue.admit(harness.crawl, [sitemap("x")])
+    frontier.queue.admit(harness.crawl, [page("http://y/1"), page("http://new/1")])
+    assert (held.key, out.key, frontier.leases.claim("me", 9, few)) == ("held", "z", [])
     done(harness, out)
     found = []
     for _ in range(3):
-        due = frontier.next_due()
+        due = frontier.leases.next_due()
         if due is not None and due <= harness.time:
-            found += [lease.key for lease in frontier.claim("me", 9, few)]
+            found += [lease.key for lease in frontier.leases.claim("me", 9, few)]
     assert found == ["x", "y"]
 
 
 def test_a_request_that_its_address_has_no_place_for_gives_its_slot_back(make: Make) -> None:
     web = Web(make(key_scope="ip", delay_s=5.0))
     web.add("a", "b", "c", "d", pages=1)
-    assert len(web.claim()) == 2 and web.harness.frontier.claim("me", 9, FEW) == []
-    assert web.harness.frontier.take_places([Wanted(lease, "192.0.2.1") for lease in web.leases]) == [True, False]
+    assert len(web.claim()) == 2 and web.harness.frontier.leases.claim("me", 9, FEW) == []
+    assert web.harness.frontier.leases.take_places([Wanted(lease, "192.0.2.1") for lease in web.leases]) == [
+        True,
+        False,
+    ]
     assert web.claim() == ["c"]
 
 

@@ -308,7 +308,7 @@ def test_a_permit_is_used_when_the_server_that_gave_it_has_written_so(
     with monkeypatch.context() as patch:
         for runs, unwritten in (("aa", 5), ("ab", 0)):
             said = [Arrived(0, run, 100, unwritten) for run in runs]
-            patch.setattr(frontier, "arrived", lambda _, said=said: said.pop(0))
+            patch.setattr(frontier.pod.intake, "arrived", lambda _, said=said: said.pop(0))
             permits()
             assert frontier.permits.given(1) == (0, 0, 0), "it may be forgotten, and given to another"
     until = time.monotonic() + patience(20)

@@ -73,6 +73,6 @@ def test_a_link_that_was_refused_is_let_in_once_its_place_joined_the_scope_elsew
     hear(0.0)
     assert let_in(crawl, page(SEED, 2), [LINKED]) == [], "nothing has changed"
 
-    finder.scope_extended(crawl.number, LED_TO)
+    finder.notes.scope_extended(crawl.number, LED_TO)
     hear(10.0)
     assert let_in(crawl, page(SEED, 3), [LINKED, NEW]) == [LINKED, NEW]

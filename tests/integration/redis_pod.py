@@ -92,7 +92,7 @@ class One:
         outlet = None
         if order["role"] == "fetcher":
             soft, hard = order.get("soft", 20_000), order.get("hard", 80_000)
-            outlet = Outlet(frontier, frontier, folder.spool_of(0), self.slot, soft, hard, crash_point())
+            outlet = Outlet(frontier, folder.spool_of(0), self.slot, soft, hard, crash_point())
         parts = Fetching(
             frontier, self.config, self.slot, self.progress, corpus_id="test", data_dirs=folder.data_dirs,
             work=self.work, metrics=folder.metrics, outlet=outlet,

@@ -79,26 +79,28 @@ def test_what_is_forgotten_gives_its_memory_and_its_disk_back(web: SyntheticWeb,
 
 def held(frontier: EmbeddedFrontier) -> list[Crawl]:
     """The crawls that are in memory, whoever holds them."""
-    folder = frontier._queues.spill
+    folder = frontier._base.queues.spill
     gc.collect()
     return [one for one in gc.get_objects() if type(one) is Crawl and one.spill.parent == folder]
 
 
 def test_a_closed_crawl_leaves_no_seen_set_and_no_queue_behind(tmp_path: Path) -> None:
     frontier = EmbeddedFrontier(tmp_path / "frontier", PolitenessSection(delay_s=1.0, places=1))
-    stays, goes = (frontier.open_crawl(name, CrawlLimits(max_depth=3)) for name in ("stays", "goes"))
-    frontier.recover()
+    stays, goes = (frontier.crawls.open_crawl(name, CrawlLimits(max_depth=3)) for name in ("stays", "goes"))
+    frontier.recovery.recover()
     for crawl in (stays, goes):
-        frontier.admit(crawl, [Found(f"http://{host}.test/{number}", 0) for host in "ab" for number in range(2000)])
-    frontier.commit()
+        frontier.queue.admit(
+            crawl, [Found(f"http://{host}.test/{number}", 0) for host in "ab" for number in range(2000)]
+        )
+    frontier.durability.commit()
     assert {one.number for one in held(frontier)} == {stays, goes}
-    frontier.close_crawl(goes)
-    frontier.closed(goes)
-    while not frontier.forget_crawl(goes):
+    frontier.crawls.close_crawl(goes)
+    frontier.crawls.closed(goes)
+    while not frontier.crawls.forget_crawls([goes]):
         pass
     assert {one.number for one in held(frontier)} == {stays}, "its seen set is still held"
-    assert all(lane.crawl.number == stays for site in frontier._queues.sites.values() for lane in site.lanes)
-    assert frontier.stats().queued == 4000 and len(list(frontier.items(stays))) == 4000
+    assert all(lane.crawl.number == stays for site in frontier._base.queues.sites.values() for lane in site.lanes)
+    assert frontier.status.stats().queued == 4000 and len(list(frontier.queue.items(stays))) == 4000
     frontier.close()
 
 

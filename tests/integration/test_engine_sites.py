@@ -124,7 +124,7 @@ def test_a_site_that_was_down_is_asked_again_for_a_seed_but_not_at_once(tmp_path
         frontier = EmbeddedFrontier(tmp_path / "engine" / "frontier", PolitenessSection(delay_s=0.0, places=1))
         for server, ago_s in ((down_before, 60.0), (down_now, -3600.0)):  # in an hour: however slow this machine is
             record = RobotsRecord("unreachable", b"", now - ago_s + ASK_AGAIN_S, "connect: refused")
-            frontier.robots_known(f"{trust} {server.url.rstrip('/')}", record, None)
+            frontier.sites.robots_known(f"{trust} {server.url.rstrip('/')}", record, None)
         frontier.close()
         with weft.Engine(tmp_path / "engine", delay=0, allow_private=True, seeded_urls_only=True) as engine:
             for name, server in (("before", down_before), ("now", down_now)):

@@ -51,7 +51,7 @@ def pages_of(rows: list[Row]) -> Counter[str]:
 
 
 def has_finished(crawl: Pod, many: int) -> bool:
-    return crawl.frontier.stats().finished >= many
+    return crawl.frontier.status.stats().finished >= many
 
 
 def has_begun(crawl: Pod, slot: str) -> bool:
@@ -165,7 +165,7 @@ def test_a_server_that_goes_away_pauses_the_pod_and_comes_back_with_it(
                 crawl.start(name)
             for name in SPLIT:  # one that has not begun would end, and nothing starts it again here
                 until(partial(has_begun, crawl, f"pod0-{name}"), what=f"the start of {name}")
-            until(lambda: crawl.frontier.stats().finished >= 30, what="item 30")
+            until(lambda: crawl.frontier.status.stats().finished >= 30, what="item 30")
             kill_written(server)
             for slot in ("pod0-fetcher0", "pod0-parser0"):
                 until(partial(is_paused, crawl, slot), what=f"a pause of {slot}")
@@ -270,9 +270,11 @@ def test_fetchers_wait_for_parsers_that_cannot_keep_up(pod: Callable[..., Pod]) 
     with site() as (root, asked):
         crawl = pod([f"{root}{n}" for n in range(200)], politeness_delay_seconds=0)
         crawl.start("fetcher0", soft=20, hard=40)
-        until(lambda: crawl.frontier.stats().to_parse >= 40, what="a full queue")
-        until(lambda: crawl.frontier.stats().leased == 0, what="the end of what was in flight")
-        assert crawl.frontier.stats().to_parse <= 40 + 8, "what was in flight when the limit was reached comes on top"
+        until(lambda: crawl.frontier.status.stats().to_parse >= 40, what="a full queue")
+        until(lambda: crawl.frontier.status.stats().leased == 0, what="the end of what was in flight")
+        assert crawl.frontier.status.stats().to_parse <= 40 + 8, (
+            "what was in flight when the limit was reached comes on top"
+        )
         assert sum(path.stat().st_size for path in crawl.spool()) > 0
         assert len(asked) < 60
         crawl.start("parser0", at_a_time=5)

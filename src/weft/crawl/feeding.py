@@ -16,7 +16,6 @@ import msgspec
 
 from weft import urls
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.pods.backend import CrawlFrontier
 from weft.crawl.seed_streams import Piece, Place, Stream
 from weft.crawl.seeds import all_seeds, seed_of
 from weft.engine.crawls import RunningCrawl
@@ -24,7 +23,7 @@ from weft.engine.limits import check_email
 from weft.engine.loop.progress import CrawlProgress
 from weft.errors import BadUrl
 from weft.frontier.admission import Rules
-from weft.frontier.contract import Admission
+from weft.frontier.contract import Admission, Frontier
 from weft.records import Found, Purpose
 from weft.telemetry import Log
 
@@ -50,7 +49,7 @@ class Feeding:
     def __init__(
         self,
         folder: CrawlFolder,
-        frontier: CrawlFrontier,
+        frontier: Frontier,
         crawl: RunningCrawl,
         owns: Callable[[str], bool],
         *,
@@ -70,7 +69,7 @@ class Feeding:
         self._streams = folder.streams()
         self._text_bytes = sum(stream.text_bytes for stream in self._streams) or 1
         self._done = Progress()
-        if admits and self._streams and (noted := frontier.note(_NOTE)):
+        if admits and self._streams and (noted := frontier.notes.note(_NOTE)):
             self._done = msgspec.json.decode(noted, type=Progress)
         self._is_new = any(self._place(stream).at < stream.bytes for stream in self._streams)
         self.is_over = not self._streams or (crawl.scope.seeded_urls_only and not (admits and self._is_new))
@@ -128,7 +127,7 @@ class Feeding:
     def _know(self, lines: list[str]) -> None:
         if not self._crawl.scope.seeded_urls_only:
             found = [one for seed in all_seeds(lines) for one in self._late_sitemap(seed)]
-            self._frontier.admit(self._crawl.number, found)
+            self._frontier.queue.admit(self._crawl.number, found)
 
     def _admit(self, stream: Stream, lines: list[str], before: int, place: Place) -> None:
         """Admits this pod's seeds, and notes how far it is; the next commit makes both durable."""
@@ -145,10 +144,10 @@ class Feeding:
                 found.append(Found(url, 0))
             else:
                 crawl.progress.refused[reason] += 1
-        admission = self._frontier.admit(crawl.number, found)
+        admission = self._frontier.queue.admit(crawl.number, found)
         self._done.places[stream.name] = place
         self._done.seeds += sum(one.purpose is Purpose.PAGE for one in found)
-        self._frontier.note(_NOTE, msgspec.json.encode(self._done).decode())
+        self._frontier.notes.note(_NOTE, msgspec.json.encode(self._done).decode())
         if admission.expand:
             self._expand(admission)
 

@@ -57,10 +57,10 @@ class Opening:
             self._feed(crawl)
         elif self._folder.streams():
             self.feeding = self._feeding(crawl, admits=False, ended=lambda: None)
-        if frontier.is_recrawled(crawl.number):
+        if frontier.revisits.is_recrawled(crawl.number):
             self._work.begin("looking for known pages")
             crawl.revisits = Revisits(StoredVisits(self._store))
-        frontier.commit()
+        frontier.durability.commit()
         return crawl
 
     def learn_scope(self, rules: Rules) -> None:
@@ -86,25 +86,25 @@ class Opening:
         """What was refused for its address is asked again once the settings let more addresses in than before."""
         fetch = self._order.config.fetch
         allowed = [name for name, on in (("private", fetch.allow_private), ("public", bool(fetch.email))) if on]
-        before = self._frontier.note("addresses").split()
+        before = self._frontier.notes.note("addresses").split()
         if set(allowed) - set(before):
             now = sorted({*before, *allowed})
             refused = partial(self._last_rows, _is_address_refused)
             self._readmit(number, "addresses_asked", "+".join(now), refused, "queueing refused addresses again")
-            self._frontier.note("addresses", " ".join(now))
+            self._frontier.notes.note("addresses", " ".join(now))
 
     def _offer_left_sitemaps(self, crawl: RunningCrawl) -> None:
         """Sitemaps for which there was no room come in once the crawl may have more: it may have more pages."""
-        most, before = limits_of(self._order.config).max_sitemaps or 0, int(self._frontier.note("sitemaps") or 0)
+        most, before = limits_of(self._order.config).max_sitemaps or 0, int(self._frontier.notes.note("sitemaps") or 0)
         if before and most > before:
             left = [
                 one
-                for one in self._frontier.left_sitemaps(crawl.number)
+                for one in self._frontier.rejected.left_sitemaps(crawl.number)
                 if crawl.rules.refusal(one.url, one.depth, is_link=False, included=True) is None
             ]
-            self._frontier.admit(crawl.number, left)
+            self._frontier.queue.admit(crawl.number, left)
         if most != before:
-            self._frontier.note("sitemaps", str(most))
+            self._frontier.notes.note("sitemaps", str(most))
 
     def _admit_seeds(self, crawl: RunningCrawl, seeds: list[str]) -> None:
         admitted, refused = [], 0
@@ -115,7 +115,7 @@ class Opening:
             else:
                 crawl.progress.refused[reason] += 1
                 refused += 1
-        admission = self._frontier.admit(crawl.number, admitted)
+        admission = self._frontier.queue.admit(crawl.number, admitted)
         log.info("seeds taken in", seeds=len(admitted), new=admission.new, refused=refused)
         if admission.expand:  # it was fetched before, as some page's link, and is nearer now
             Leads(self._frontier, self._store).expand_readable(crawl, admission.expand)
@@ -126,25 +126,25 @@ class Opening:
             with self._not_twice("retried_to") as queued:
                 failed = partial(self._last_rows, _may_succeed, queued=queued)
                 self._readmit(number, "retry_failed", order.run, failed, "queueing failed URLs again")
-        if run.recrawl or frontier.is_recrawl_cut_off(number):
+        if run.recrawl or frontier.revisits.is_recrawl_cut_off(number):
             self._work.begin("queueing known pages again", self._store.stats(0).rows)
             begin = partial(self._folder.begin_recrawl, order.pod, order.started_at)
             with self._not_twice("recrawled_to") as queued:
                 pages = partial(self._first_pages, queued=queued)
-                frontier.recrawl(number, order.run, lambda after: self._found(pages(after)), begin)
+                frontier.revisits.recrawl(number, order.run, lambda after: self._found(pages(after)), begin)
 
     @contextmanager
     def _not_twice(self, note: str) -> Iterator[_Queued]:
         """What an earlier run has queued again and not visited yet is not queued a second time."""
-        queued = _Queued(int(self._frontier.note(note) or 0))
+        queued = _Queued(int(self._frontier.notes.note(note) or 0))
         yield queued
         if queued.highest:
-            self._frontier.note(note, str(queued.highest))
+            self._frontier.notes.note(note, str(queued.highest))
 
     def _readmit(self, number: int, name: str, what: str, rows: Callable[[int], Iterable[Row]], doing: str) -> None:
         """Queues stored URLs again, once for each `what`, however often the process is killed meanwhile."""
         self._work.begin(doing, self._store.stats(0).rows)
-        self._frontier.readmit_once(number, name, what, lambda after: self._found(rows(after)), continues=True)
+        self._frontier.revisits.readmit_once(number, name, what, lambda after: self._found(rows(after)), continues=True)
 
     def _found(self, rows: Iterable[Row]) -> Iterator[tuple[int, Found]]:
         """Those of this pod, as they were found."""

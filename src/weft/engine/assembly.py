@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from weft import __version__
 from weft.bodies import Spool
@@ -29,7 +29,7 @@ from weft.engine.loop.steps import crash_point
 from weft.engine.loop.suspects import Suspects
 from weft.engine.ways import Clients, Ways
 from weft.errors import Busy
-from weft.frontier.contract import Frontier, ParseQueue
+from weft.frontier.contract import Frontier, SharedFrontier
 from weft.store.pages import PageStore
 from weft.telemetry import Metrics, Peer, Slot
 
@@ -38,24 +38,12 @@ Chore = Callable[[float], None]  # done between pages; it is given the time
 T = TypeVar("T")
 
 
-class OpenFrontier(Frontier, Protocol):
-    """A frontier as the process that has opened it sees it."""
-
-    acknowledged: int
-
-    def close(self) -> None: ...
-
-
-class ParsersFrontier(OpenFrontier, ParseQueue, Protocol):
-    """One with the parse queue of its pod."""
-
-
 class Parts:
     """What all of them have: the store, the crawls by number, the suspects (pages that kill) and the metrics."""
 
     def __init__(
         self,
-        frontier: OpenFrontier,
+        frontier: Frontier,
         config: Config,
         slot: Slot,
         progress: CrawlProgress,
@@ -83,8 +71,8 @@ class Parts:
             software=f"Weft/{__version__}",
             user_agent=config.fetch.user_agent(),
             keep=config.store.store,
-            acknowledged=frontier.acknowledged,
-            is_done=frontier.knows_finished(),
+            acknowledged=frontier.durability.acknowledged,
+            is_done=frontier.durability.knows_finished(),
             is_divided=is_divided,
             step=self.step,
             alive=work,
@@ -93,12 +81,12 @@ class Parts:
         self.suspects = Suspects(work.pulse, died_with_its_starter=progress.is_new_run)
         self.metrics = EngineMetrics(Metrics(metrics, slot, peers), config.log.metrics_update_s)
         self.crawls: dict[int, Any] = {}  # RunningCrawl, or what a product makes of it
-        self._opened: OpenFrontier = frontier
+        self._opened: Frontier = frontier
 
     def _close_frontier(self) -> None:
         """The last step: what was stored is on the disk, and the frontier has been told of it."""
         self.work.begin("closing the queue", state="draining")
-        stats = self._opened.stats()
+        stats = self._opened.status.stats()
         self.progress.ends(stats)
         self.metrics.update(self.progress, stats, 0, now=True)
         self._opened.close()
@@ -123,7 +111,7 @@ class Fetching(Parts):
     committer: Committer
     loop: Loop
 
-    def __init__(self, frontier: OpenFrontier, *args: Any, outlet: Outlet | None = None, **kwargs: Any) -> None:
+    def __init__(self, frontier: Frontier, *args: Any, outlet: Outlet | None = None, **kwargs: Any) -> None:
         super().__init__(frontier, *args, **kwargs)
         most = most_in_flight(self.config.fetch.workers)
         # Its files are made where the pages go: they have no name, and the disk is the one that must have room anyway.
@@ -170,11 +158,11 @@ class Fetching(Parts):
 class Reading(Parts):
     """A process that parses what the fetchers of its pod have spooled."""
 
-    def __init__(self, frontier: ParsersFrontier, *args: Any, spool: Path, **kwargs: Any) -> None:
+    def __init__(self, frontier: SharedFrontier, *args: Any, spool: Path, **kwargs: Any) -> None:
         super().__init__(frontier, *args, **kwargs)
         self._frontier = frontier
         self._reader = SpoolReader(spool)
-        self._sweeper = Sweeper(spool, frontier.awaited)
+        self._sweeper = Sweeper(spool, frontier.parse_queue.awaited)
         parsers, _ = parsers_of(self.config)
         self.round, self._parsing = reading(
             frontier, self.store, self.crawls, self.suspects, self.metrics, parsers, sends_all=False
@@ -185,7 +173,7 @@ class Reading(Parts):
         self.work.end()
         self._committer = Committer(self._frontier, self.store, self.step)
         return ParserLoop(
-            self._frontier, self._frontier, self._reader, self.round, self._parsing, self._committer, self.crawls,
+            self._frontier, self._reader, self.round, self._parsing, self._committer, self.crawls,
             self.progress, self.suspects, self.metrics, at_a_time=at_a_time, step=self.step,
             chores=[*chores, self._sweeper],
         )  # fmt: skip

@@ -112,7 +112,7 @@ class Core:
         self._loop = parts.start(SLOT.name, [self._turn], serves=True, after_commit=self._committed)
         self._committer = parts.committer
         crawls = self._crawls
-        self._frontier.forbids = lambda number, record, origin, urls: (
+        self._frontier.queue.forbids = lambda number, record, origin, urls: (
             crawls[number].book.forbids(record, origin, urls) if number in crawls else {}
         )
         self._loop.touched.update(self._crawls)
@@ -158,12 +158,12 @@ class Core:
         frontier, store, work = self._frontier, self._store, self._work
         work.begin("counting what is stored")
         records = {number: (name, msgspec.msgpack.decode(data, type=Record)) for number, name, data in store.crawls()}
-        there = frontier.kept_crawls()
+        there = frontier.crawls.kept_crawls()
         for number in there:
             record = records[number][1] if number in records else Record(settings={})
             config = self._recorded.config_of(record)
             limits = limits_of(config, flight_within(record.memory_bytes, record.in_flight))
-            frontier.reopen_crawl(number, limits, config.politeness, record.weight)
+            frontier.crawls.reopen_crawl(number, limits, config.politeness, record.weight)
         pages: dict[int, int] = {}
         by_site: dict[int, dict[str, int]] = {}
         self._with_rows = store.crawls_with_rows()
@@ -173,25 +173,25 @@ class Core:
                 limits = limits_of(self._recorded.config_of(record))
                 by_site[number] = pages_by_site(frontier, store, limits, work, crawl=number)
         work.begin("restoring the queue")
-        frontier.recover(store.items_since(frontier.acknowledged), pages, by_crawl=by_site)
+        frontier.recovery.recover(store.items_since(frontier.durability.acknowledged), pages, by_crawl=by_site)
         work.begin("restoring the crawls", len(records))
         self._recorded.prune(record for _, record in records.values())
         for number, (name, record) in work.each(records.items()):
             self._take_up(number, name, record, is_there=number in there)
         for number in set(there) - set(self._crawls):
-            frontier.close_crawl(number)
+            frontier.crawls.close_crawl(number)
             if number in records:
-                frontier.closed(number)
+                frontier.crawls.closed(number)
             else:
                 self._forgetting.append(number)
         lost = store.repair()
         for row in work.each(lost):
             if row.crawl in self._crawls:
-                frontier.readmit(row.crawl, found_of(row))
+                frontier.revisits.readmit(row.crawl, found_of(row))
         self._report_lost([row for row in lost if row.crawl in self._ended])
-        frontier.commit()
+        frontier.durability.commit()
         store.readmitted()
-        if frontier.unsure_of_links:
+        if frontier.recovery.unsure_of_links:
             read_links_again(frontier, store, lambda row: self._crawls.get(row.crawl), 0, work)
 
     def _report_lost(self, rows: list[Row]) -> None:
@@ -221,7 +221,7 @@ class Core:
             tenant.progress.take_up(self._store.stats(0, crawl=number))
             tenant.committed()
         if record.state is State.PAUSED or record.is_held:
-            self._frontier.pause(number)
+            self._frontier.crawls.pause(number)
         elif record.state is State.RUNNING:
             tenant.clock_starts()
         if record.expects_more:
@@ -231,10 +231,10 @@ class Core:
     def _tenant(self, number: int, name: str, record: Record) -> Tenant:
         config = self._recorded.config_of(record)
         agent, trust = config.fetch.user_agent(), crawl_settings.trust_of(config.fetch)
-        self._frontier.set_trust(number, trust)
+        self._frontier.crawls.set_trust(number, trust)
         book = self._books.get((agent, trust))
         if book is None:
-            book = self._books[agent, trust] = RobotsBook(self._frontier, agent, trust)
+            book = self._books[agent, trust] = RobotsBook(self._frontier.sites, agent, trust)
         way = self._ways.open(config.fetch)
         tenant = Tenant(name, number, record, config, self._frontier, book, way, this_year=datetime.now(UTC).year)
         if record.revisits:
@@ -310,7 +310,7 @@ class Core:
         record.last = msgspec.structs.replace(last, queued=0, in_flight=0, left=last.queued + last.in_flight)
         tenant.add_to(self._progress)
         self._results.drop(number)
-        self._frontier.close_crawl(number)
+        self._frontier.crawls.close_crawl(number)
         self._closing.append(number)
         self._step("crawl-closed")
         del self._crawls[number]
@@ -325,7 +325,7 @@ class Core:
     def _forget_some(self) -> None:
         """A piece of what is to be deleted: the frontier's lines first; the index, which knows of it, last."""
         some = self._forgetting[:FORGET_TOGETHER]
-        if not self._frontier.forget_crawls(some):
+        if not self._frontier.crawls.forget_crawls(some):
             return
         self._step("lines-forgotten")
         if self._store.forget_crawls(some, FORGET_ROWS):
@@ -368,7 +368,7 @@ class Core:
         self._number_replies()
         for number in self._closing:
             self._step("end-committed")
-            self._frontier.closed(number)
+            self._frontier.crawls.closed(number)
         self._closing.clear()
         self._before_end.clear()
         self._forgetting += self._to_forget
@@ -457,7 +457,7 @@ class Core:
         self._recorded.add(record, config)
         seed_origins(canonical, config.fetch.headers, config.fetch.auth)
         limits = limits_of(config, flight_within(memory, in_flight))
-        number = self._frontier.open_crawl(name, limits, config.politeness, weight)
+        number = self._frontier.crawls.open_crawl(name, limits, config.politeness, weight)
         self._step("crawl-opened")
         tenant = self._tenant(number, name, record)
         self._put(number, name, record, State.OPEN)
@@ -520,7 +520,7 @@ class Core:
         new_weight = record.weight if weight is None else crawl_settings.check_weight(weight)
         at = record.deadline if deadline is False else crawl_settings.check_deadline(deadline, time.time())
         limits = limits_of(config, flight_within(record.memory_bytes, record.in_flight))
-        self._frontier.change_crawl(tenant.number, limits, config.politeness, new_weight)
+        self._frontier.crawls.change_crawl(tenant.number, limits, config.politeness, new_weight)
         record.settings, record.weight, record.deadline = changed, new_weight, at
         back = tenant.edit(config)
         self._deadlines.watch(tenant)
@@ -539,7 +539,7 @@ class Core:
         tenant = self._live(name)
         if tenant.record.state is State.PAUSED or (held and tenant.record.is_held):
             return self._standing(tenant.number)
-        self._frontier.pause(tenant.number)
+        self._frontier.crawls.pause(tenant.number)
         tenant.clock_stops()
         if held:
             tenant.record.is_held = True
@@ -553,7 +553,7 @@ class Core:
         tenant = self._live(name)
         was_paused = tenant.record.state is State.PAUSED
         if was_paused or tenant.record.is_held:
-            self._frontier.pause(tenant.number, False)
+            self._frontier.crawls.pause(tenant.number, False)
             has_begun = bool(tenant.record.roots)
             tenant.record.is_held = False
             if was_paused:
@@ -607,7 +607,7 @@ class Core:
 
     def blocked(self) -> list[Blocked]:
         """The sites whose breakers are open."""
-        return [Blocked(site, until) for site, until in self._frontier.open_breakers()]
+        return [Blocked(site, until) for site, until in self._frontier.sites.open_breakers()]
 
     def settings(self) -> dict[str, Any]:
         """What the engine was started with: its own settings, and its crawls' defaults."""

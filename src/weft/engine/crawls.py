@@ -8,7 +8,7 @@ from weft import urls
 from weft.config import FetchSection, PolitenessSection, ScopeSection
 from weft.credentials import Credentials, without_host
 from weft.engine.extraction import Extraction
-from weft.engine.loop.cookies import CookieShare, SharedCookies
+from weft.engine.loop.cookies import CookieShare
 from weft.engine.loop.familiar import Familiar
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.revisits import Revisits
@@ -68,8 +68,8 @@ class RunningCrawl:
         rules.matched = progress.matched
         self.jar = CookieJar(urls.domain) if fetch.cookies == "jar" else None
         self._share: CookieShare | None = None
-        if self.jar is not None and isinstance(frontier, SharedCookies):
-            self._share = CookieShare(number, self.jar, frontier)
+        if self.jar is not None:
+            self._share = CookieShare(number, self.jar, frontier.sites)
         self.credentials = Credentials(fetch.headers, fetch.auth, origins)
         self._has_headers = any(":" in key for key in fetch.headers) or bool(without_host(fetch.headers))
         self._frontier = frontier
@@ -174,7 +174,8 @@ class RunningCrawl:
         if reason is Reason.TRAP:
             self.note_trap(url)
             if not self.rules.looks_like_a_trap(url):
-                self._frontier.refused(self.number, reason, url, page.item)  # by counting: the URL does not show it
+                # By counting: the URL does not show it.
+                self._frontier.rejected.refused(self.number, reason, url, page.item)
 
     def note_trap(self, url: str) -> None:
         """A link was left out as a trap; for a crawl that says how many there are, see `tenant`."""
@@ -201,7 +202,7 @@ class RunningCrawl:
     def learn_scope(self) -> None:
         """Takes over where seeds' redirects have led, which another process may have found out."""
         try:
-            extensions = self._frontier.scope_extensions(self.number)
+            extensions = self._frontier.notes.scope_extensions(self.number)
         except ServerAway:
             return
         for url in extensions:
@@ -229,7 +230,7 @@ class RunningCrawl:
         reason = self.rules.refusal(target, lease.depth, is_link=False, offsite=max(0, offsite - 1))
         if reason is Reason.SCOPE and lease.depth == 0 and lease.purpose is Purpose.PAGE:
             self.extend(target)
-            self._frontier.scope_extended(self.number, target)
+            self._frontier.notes.scope_extended(self.number, target)
             offsite = 0
             reason = self.rules.refusal(target, lease.depth, is_link=False)
         if reason is not None:
@@ -264,7 +265,7 @@ class RunningCrawl:
         """Refuses what lies beyond a bound."""
         self.progress.refused[Reason.BUDGET] += len(found)
         for one in found:
-            self._frontier.refused(self.number, Reason.BUDGET, one.url, one.parent)
+            self._frontier.rejected.refused(self.number, Reason.BUDGET, one.url, one.parent)
 
     def count(self, found: int, admission: Admission) -> None:
         """Counts the URLs, of `found` many, that the frontier did not admit: duplicates, and those over a budget."""

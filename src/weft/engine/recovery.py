@@ -9,12 +9,11 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Protocol
 
 from weft import urls
-from weft.engine.assembly import OpenFrontier, Parts
+from weft.engine.assembly import Parts
 from weft.engine.crawls import RunningCrawl
 from weft.engine.extraction import extraction_of
 from weft.engine.limits import limits_of
@@ -23,7 +22,7 @@ from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.robots import RobotsBook, rules_of
 from weft.engine.ways import Ways
 from weft.frontier.admission import Rules
-from weft.frontier.contract import CrawlLimits, Frontier, Stored
+from weft.frontier.contract import CrawlLimits, Frontier, SharedFrontier
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import POD_SHIFT, Found, Reason, Row
 from weft.store.errors import StoreError
@@ -36,43 +35,6 @@ LINKS_READ = "links_read"  # a note: the links of stored pages up to this item w
 log = Log("weft.engine.recovery")
 
 
-class Readmitting(Frontier, Protocol):
-    """A frontier that admits stored URLs once more."""
-
-    def key_of(self, url: str) -> str: ...
-
-    def readmit(self, crawl: int, found: Found) -> None: ...
-
-    def readmit_once(self, crawl: int, name: str, what: str, stored: Stored, *, continues: bool = False) -> None: ...
-
-    def note(self, name: str, value: str | None = None) -> str: ...
-
-
-class Recovering(OpenFrontier, Readmitting, Protocol):
-    """A frontier whose crawls a process takes up."""
-
-    def open_crawl(self, name: str, limits: CrawlLimits) -> int: ...
-
-    def recover(
-        self,
-        done: Iterable[int] = (),
-        pages: Mapping[int, int] | None = None,
-        by_key: Mapping[str, int] | None = None,
-        *,
-        batch: int = 0,
-    ) -> int: ...
-
-
-class Losing(Readmitting, Protocol):
-    """A frontier on a server that may lose acknowledged writes."""
-
-    lost_ends: list[int]
-
-    def restore_stored(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None: ...
-
-    def settled(self) -> bool: ...
-
-
 def found_of(row: Row) -> Found:
     """A stored URL as it was found."""
     return Found(row.url, row.depth, row.parent, row.hops)
@@ -80,7 +42,7 @@ def found_of(row: Row) -> Found:
 
 def take_up(
     parts: Parts,
-    frontier: Recovering,
+    frontier: Frontier,
     name: str,
     seeds: Sequence[str],
     restore_links: Callable[[RunningCrawl], None],
@@ -100,14 +62,14 @@ def take_up(
     stats = store.stats(0, own)
     work.begin("checking the index", stats.rows)
     store.verify(work)
-    number = frontier.open_crawl(name, limits)
+    number = frontier.crawls.open_crawl(name, limits)
     progress.take_up(stats)
-    late = store.items_since(frontier.acknowledged)
+    late = store.items_since(frontier.durability.acknowledged)
     by_site = pages_by_site(frontier, store, limits, work, slots=own)
     work.begin("restoring the queue")
-    frontier.recover(late, {number: stats.pages}, by_site, batch=store.durable)
+    frontier.recovery.recover(late, {number: stats.pages}, by_site, batch=store.durable)
     work.begin("restoring the scope")
-    year, extensions = datetime.now(UTC).year, frontier.scope_extensions(number)
+    year, extensions = datetime.now(UTC).year, frontier.notes.scope_extensions(number)
     rules = Rules(config.scope, seeds, this_year=year, extensions=extensions)
     learn_scope(rules)
     crawl = parts.crawls[number] = RunningCrawl(
@@ -119,7 +81,7 @@ def take_up(
         progress,
         seeds,
         politeness=config.politeness,
-        book=None if ways is None else RobotsBook(frontier, config.fetch.user_agent()),
+        book=None if ways is None else RobotsBook(frontier.sites, config.fetch.user_agent()),
         way=None if ways is None else ways.open(config.fetch),
         extraction=extraction_of(config.extract),
         origins=origins,
@@ -135,44 +97,46 @@ def take_up(
 
 
 def pages_by_site(
-    frontier: Readmitting, store: PageStore, limits: CrawlLimits, work: LongWork, *, slots: str = "", crawl: int = 0
+    frontier: Frontier, store: PageStore, limits: CrawlLimits, work: LongWork, *, slots: str = "", crawl: int = 0
 ) -> Counter[str]:
     """How many pages each site has given, where a limit counts them."""
     counts: Counter[str] = Counter()
     if limits.max_pages_per_domain is not None:
         for host, pages in work.each(store.stats(sys.maxsize, slots, crawl).hosts):
-            counts[frontier.key_of(f"http://{host}/")] += pages
+            counts[frontier.sites.key_of(f"http://{host}/")] += pages
     return counts
 
 
-def queue_lost(frontier: Readmitting, store: PageStore, crawl: int, slot: Slot, step: Callable[[str], None]) -> int:
+def queue_lost(frontier: Frontier, store: PageStore, crawl: int, slot: Slot, step: Callable[[str], None]) -> int:
     """Queues the URLs of pages whose bytes are gone, under new numbers, and returns how many. A crash repeats none."""
     lost = store.repair()
     if lost:
         name = f"lost:{slot.name}"
         again = [(row.item, found_of(row)) for row in lost]
-        frontier.readmit_once(crawl, name, store.lost_name(), lambda after: (one for one in again if one[0] > after))
-        frontier.commit()
+        frontier.revisits.readmit_once(
+            crawl, name, store.lost_name(), lambda after: (one for one in again if one[0] > after)
+        )
+        frontier.durability.commit()
         step("lost-queued")
         store.readmitted()
-        frontier.note(name, "")
+        frontier.notes.note(name, "")
     else:
         store.readmitted()
     return len(lost)
 
 
-def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, work: LongWork) -> int:
+def read_lost(frontier: SharedFrontier, store: PageStore, crawl: RunningCrawl, work: LongWork) -> int:
     """Lets in once more what stored pages lead to whose ends a server has lost: it may have lost their links, too.
 
     All processes of the pod restore the pages' own URLs first: the links of one may lead to a page of
     another, which must not be fetched again. A page that is not kept (noindex) is visited again, and has a second row.
     Returns how many pages there were.
     """
-    wanted = set(frontier.lost_ends)
+    wanted = set(frontier.recovery.lost_ends)
     rows = [row for row in work.each(store.rows()) if row.item in wanted] if wanted else []
-    frontier.restore_stored(crawl.number, ((row.url, row.depth, row.item) for row in rows))
+    frontier.recovery.restore_stored(crawl.number, ((row.url, row.depth, row.item) for row in rows))
     until = time.monotonic() + SETTLE_S
-    while not frontier.settled() and time.monotonic() < until:
+    while not frontier.recovery.settled() and time.monotonic() < until:
         work.pulse.beat()
         time.sleep(WAIT_S)
     if not rows:
@@ -184,16 +148,17 @@ def read_lost(frontier: Losing, store: PageStore, crawl: RunningCrawl, work: Lon
         work()
     for row in rows:
         if row.error == "noindex":
-            frontier.readmit(crawl.number, Found(row.url, row.depth, row.parent))
+            frontier.revisits.readmit(crawl.number, Found(row.url, row.depth, row.parent))
     _offer_sitemaps(frontier, crawl, rows)
-    frontier.commit()
-    frontier.sync()
-    frontier.acknowledge(store.durable)  # or a process that is killed before its first sync would read them once more
-    frontier.commit()
+    frontier.durability.commit()
+    frontier.durability.sync()
+    # Or a process that is killed before its first sync would read them once more.
+    frontier.durability.acknowledge(store.durable)
+    frontier.durability.commit()
     return len(rows)
 
 
-def _offer_sitemaps(frontier: Losing, crawl: RunningCrawl, rows: Iterable[Row]) -> None:
+def _offer_sitemaps(frontier: SharedFrontier, crawl: RunningCrawl, rows: Iterable[Row]) -> None:
     """Admits the sitemaps of stored pages' origins: they are not stored, and are asked for with a page of the origin,
     of which there may be none left."""
     depths: dict[str, int] = {}
@@ -201,8 +166,8 @@ def _offer_sitemaps(frontier: Losing, crawl: RunningCrawl, rows: Iterable[Row]) 
         origin = urls.origin_of(row.url)
         depths[origin] = min(row.depth, depths.get(origin, row.depth))
     for origin, depth in depths.items():
-        if (record := frontier.robots(origin)) is not None:
-            frontier.admit(crawl.number, crawl.sitemaps(depth, origin, rules_of(record).sitemaps))
+        if (record := frontier.sites.robots(origin)) is not None:
+            frontier.queue.admit(crawl.number, crawl.sitemaps(depth, origin, rules_of(record).sitemaps))
 
 
 def read_links_again(
@@ -218,20 +183,20 @@ def read_links_again(
     well, since sitemaps are asked for with the pages of an origin, and are not stored. Returns how many pages were
     read, and how many are visited again. A kill costs the last TOGETHER of them: how far it is, is noted.
     """
-    log.warning("the frontier has lost URLs: the links of stored pages are read again", all=frontier.is_new)
-    total = store.stats(0).rows if frontier.is_new else 0
+    log.warning("the frontier has lost URLs: the links of stored pages are read again", all=frontier.recovery.is_new)
+    total = store.stats(0).rows if frontier.recovery.is_new else 0
     work.begin("restoring the URLs of stored pages", total)
     for row in work.each(_unsure_rows(frontier, store, pod)):
         if (crawl := crawl_of(row)) is not None:
-            frontier.restore_stored(crawl.number, [(found_of(row), row.item)])
+            frontier.recovery.restore_stored(crawl.number, [(found_of(row), row.item)])
     leads, origins, again, count = Leads(frontier, store), set[tuple[int, str]](), 0, 0
-    done = int(frontier.note(LINKS_READ) or 0)
+    done = int(frontier.notes.note(LINKS_READ) or 0)
     work.begin("reading the links of stored pages", total)
     for row in work.each(_unsure_rows(frontier, store, pod)):
         if (crawl := crawl_of(row)) is None:
             continue
         origin = crawl.number, urls.origin_of(row.url)
-        is_first = frontier.is_new and bool(row.warc_file) and origin not in origins
+        is_first = frontier.recovery.is_new and bool(row.warc_file) and origin not in origins
         if is_first:
             origins.add(origin)
         if row.item <= done:
@@ -239,22 +204,22 @@ def read_links_again(
         count += 1
         if is_first or not _lead_on(leads, crawl, row):
             again += 1
-            frontier.readmit(crawl.number, found_of(row))
+            frontier.revisits.readmit(crawl.number, found_of(row))
         work()
         if count % TOGETHER == 0:
-            frontier.note(LINKS_READ, str(row.item))
-            frontier.commit()
-    frontier.note(LINKS_READ, "0")
-    frontier.links_are_known()
+            frontier.notes.note(LINKS_READ, str(row.item))
+            frontier.durability.commit()
+    frontier.notes.note(LINKS_READ, "0")
+    frontier.recovery.links_are_known()
     log.warning("the links of stored pages are known again", pages=count, visited_again=again)
     return count, again
 
 
 def _unsure_rows(frontier: EmbeddedFrontier, store: PageStore, pod: int) -> Iterator[Row]:
     """The rows of pages whose links the frontier may not have."""
-    if frontier.is_new:
+    if frontier.recovery.is_new:
         return (row for row in store.rows() if row.item >> POD_SHIFT == pod)
-    late = store.items_since(frontier.acknowledged)
+    late = store.items_since(frontier.durability.acknowledged)
     found = ((item, url) for item in late if (url := store.url_of(item)) is not None)
     return (row for item, url in found for row in store.for_url(url) if row.item == item)
 

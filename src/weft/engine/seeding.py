@@ -81,7 +81,7 @@ class Seeding:
         roots = dict.fromkeys(tenant.record.roots)
         found = self._within_rules(tenant, seeds, roots, refused)
         tenant.ask_robots_again(found, time.time())
-        admission = self._frontier.admit(tenant.number, found)
+        admission = self._frontier.queue.admit(tenant.number, found)
         record = tenant.record
         is_to_be_kept = len(roots) > len(record.roots) or record.expects_more is not more
         is_to_be_kept = tenant.refuse_seeds(refused) or is_to_be_kept

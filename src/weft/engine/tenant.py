@@ -75,7 +75,9 @@ class Tenant(RunningCrawl):
         *,
         this_year: int,
     ) -> None:
-        rules = Rules(config.scope, record.roots, this_year=this_year, extensions=frontier.scope_extensions(number))
+        rules = Rules(
+            config.scope, record.roots, this_year=this_year, extensions=frontier.notes.scope_extensions(number)
+        )
         super().__init__(
             number, rules, config.scope, config.fetch, frontier, CrawlProgress(None, 0), record.roots,
             politeness=config.politeness, book=book, way=way, extraction=extraction_of(config.extract),
@@ -100,13 +102,13 @@ class Tenant(RunningCrawl):
         for once more, at the site's own pace, instead of taking the failure of an earlier crawl for this one's."""
         for origin in {urls.origin_of(seed.url) for seed in seeds}:
             if self.book.may_be_well_again(origin, wall):
-                self._embedded.ask_robots_again(self.number, origin)
+                self._embedded.sites.ask_robots_again(self.number, origin)
 
     def sets_aside(self, lease: Lease) -> bool:
         """Puts a queued URL away that an edit has excluded; it comes back when the edit is taken back."""
         if lease.purpose is not Purpose.PAGE or not self.rules.excludes(lease.url):
             return False
-        self._embedded.set_aside([lease])
+        self._embedded.leases.set_aside([lease])
         return True
 
     def edit(self, config: Config) -> int:
@@ -116,7 +118,7 @@ class Tenant(RunningCrawl):
         self.has_been_edited = self.record.has_been_edited = True
         if self.familiar is not None:
             self.familiar.forget()
-        return self._embedded.take_back(self.number, lambda item: not self.rules.excludes(item.url))
+        return self._embedded.queue.take_back(self.number, lambda item: not self.rules.excludes(item.url))
 
     def expects_more(self) -> bool:
         """Whether seeds are on their way, so that it must not end because nothing is left."""
@@ -124,7 +126,7 @@ class Tenant(RunningCrawl):
 
     def why_over(self) -> EndReason | None:
         """Why nothing of it is left to do; None while there is something."""
-        at, most = self._embedded.crawl_standing(self.number), self.config.limits.max_pages
+        at, most = self._embedded.status.crawl_standing(self.number), self.config.limits.max_pages
         if at.leased:
             return None
         if most is not None and at.pages >= most:
@@ -133,16 +135,16 @@ class Tenant(RunningCrawl):
             return None
         if not at.queued:
             return EndReason.DONE
-        return None if self._embedded.has_work(self.number) else EndReason.BUDGET
+        return None if self._embedded.status.has_work(self.number) else EndReason.BUDGET
 
     def keep_within_memory(self) -> bool:
         """Lets as many pages be in flight as its memory has room for besides its URLs; False: for none."""
         record = self.record
         if record.memory_bytes is None:
             return True
-        self._url_bytes = self._embedded.url_bytes(self.number)
+        self._url_bytes = self._embedded.status.url_bytes(self.number)
         flight = flight_within(record.memory_bytes, record.in_flight, self._url_bytes)
-        self._embedded.limit_flight(self.number, flight)
+        self._embedded.permits.limit_flight(self.number, flight)
         return flight != 0
 
     # ── its clock ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -197,7 +199,7 @@ class Tenant(RunningCrawl):
     def note_trap(self, url: str) -> None:
         """Counts a link that was left out as a trap, once, unless its page is known by another link."""
         trapped = self.record.trapped
-        if len(trapped) < MOST_TRAPPED and self._embedded.unseen(self.number, [url]):
+        if len(trapped) < MOST_TRAPPED and self._embedded.queue.unseen(self.number, [url]):
             trapped.add(url)
 
     def admitted(self, found: Iterable[str]) -> None:
@@ -230,7 +232,7 @@ class Tenant(RunningCrawl):
 
     def standing(self, number: int, note: str = "") -> Standing:
         """One consistent snapshot; `number` is the last that was committed."""
-        record, progress, at = self.record, self.progress, self._embedded.crawl_standing(self.number)
+        record, progress, at = self.record, self.progress, self._embedded.status.crawl_standing(self.number)
         status, now = progress.status, time.monotonic()
         looks = [look for look in self._looks if now - look[0] < RATE_WINDOW]
         waiting_for, waiting_until = self._waiting(note)
@@ -273,7 +275,7 @@ class Tenant(RunningCrawl):
             return "", None  # the caller who holds it knows why
         if note and self.record.state is State.RUNNING:
             return note, None
-        waiting = self._embedded.waits_for(self.number)
+        waiting = self._embedded.status.waits_for(self.number)
         if waiting is None:
             return "", None
         until = waiting.until

@@ -41,11 +41,12 @@ import msgspec
 from isal import isal_zlib
 
 from weft.alive import Alive, silent, watch
-from weft.errors import BadInput, Damaged, is_damage, writing
+from weft.errors import BadInput, Damaged, DiskFull, is_damage, writing
 from weft.frontier.mark import Mark
 
 SCHEMA_VERSION = 2
 ANY_CRAWL = 0  # in the journal: items that ended, of whichever crawls
+FROM_STORE = "from_store"  # in meta: the frontier was rebuilt, and stored pages' links are yet to be admitted
 LOST_TAIL = "lost_tail"  # in meta: a power cut took transactions, and nobody has looked yet what that cost
 GIVEN_BACK = 1000  # free pages that go back to the disk when the file is closed; more would hold up the end
 CHECKED_BYTES = 32 * 1024 * 1024  # a file up to this size is read through when it is opened: a tenth of a second
@@ -238,6 +239,14 @@ class Journal:
         self._lines = 0
         self.done.clear()
         self._puts.clear()
+
+    def try_commit(self) -> None:
+        """The same, for what must survive a kill before the next regular commit. On a full disk everything stays
+        buffered: the next `commit` raises."""
+        try:
+            self.commit()
+        except DiskFull:
+            pass
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

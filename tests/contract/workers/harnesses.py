@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from server_kills import kill_written
 from weft.config import PolitenessSection
 from weft.frontier.contract import Admission, CrawlLimits, End, Ended, Outcome, RobotsRecord, Stored
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.routing import RoutedFrontier
 from weft.frontier.outbox import PodMessage, encoded
 from weft.frontier.redis.connection import RedisSettings, connect
 from weft.frontier.redis.frontier import RedisFrontier
@@ -43,10 +43,10 @@ class EmbeddedHarness:
 
     def _open(self) -> EmbeddedFrontier:
         frontier = self._make(clock=lambda: self.time, wall=lambda: self.wall)
-        self.crawl = frontier.open_crawl("test", self.limits)
+        self.crawl = frontier.crawls.open_crawl("test", self.limits)
         if self.others is not None:
-            for number in set(frontier.kept_crawls()) - {self.crawl}:
-                frontier.reopen_crawl(number, *self.others)
+            for number in set(frontier.crawls.kept_crawls()) - {self.crawl}:
+                frontier.crawls.reopen_crawl(number, *self.others)
         return frontier
 
     def _make(self, **clocks: Any) -> EmbeddedFrontier:
@@ -57,10 +57,10 @@ class EmbeddedHarness:
     def start(self, limits: CrawlLimits | None = None) -> EmbeddedFrontier:
         if limits is not None:
             self.limits = limits
-            self.frontier.open_crawl("test", limits)
+            self.frontier.crawls.open_crawl("test", limits)
             self.frontier.close()
             self.frontier = self._open()
-        self.frontier.recover()
+        self.frontier.recovery.recover()
         return self.frontier
 
     def advance(self, seconds: float) -> None:
@@ -74,7 +74,7 @@ class EmbeddedHarness:
         self.frontier.close()
         self.folder = copy
         self.frontier = self._open()
-        self.frontier.recover(done, {self.crawl: pages})
+        self.frontier.recovery.recover(done, {self.crawl: pages})
         return self.frontier
 
     def close(self) -> None:
@@ -98,11 +98,11 @@ class CrowdedHarness(CheckpointedHarness):
 
     def _make(self, **clocks: Any) -> EmbeddedFrontier:
         frontier = super()._make(**clocks)
-        frontier.saved_beside_from = 0
+        frontier.durability.checkpoints.saved_beside_from = 0
         return frontier
 
     def crash(self, done: tuple[int, ...] = (), pages: int = 0) -> EmbeddedFrontier:
-        self.frontier._is_saving(wait=True)
+        self.frontier.durability.checkpoints.is_saving(wait=True)
         return super().crash(done, pages)
 
 
@@ -110,25 +110,25 @@ class PodHarness(EmbeddedHarness):
     """A pod to which all URLs come as messages of another pod."""
 
     def _make(self, **clocks: Any) -> EmbeddedFrontier:
-        return _FedFrontier(self.folder, self.section, pod=0, pods=2, **clocks)
+        frontier = EmbeddedFrontier(self.folder, self.section, pod=0, pods=2, **clocks)
+        pods: Any = frontier.pods
+        pods.pod_of = lambda _url: 0
+        queue: Any = frontier.queue
+        queue.admit = partial(_fed, frontier)
+        return frontier
 
 
-class _FedFrontier(RoutedFrontier):
+def _fed(frontier: EmbeddedFrontier, crawl: int, found: Sequence[Found]) -> Admission:
     """What is admitted comes in a message, whose sender numbers its crawls otherwise."""
-
-    def pod_of(self, url: str) -> int:
-        return self._pod
-
-    def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
-        message = PodMessage([], [], [], [], {crawl + 100: self._queues.crawls[crawl].name})
-        for one in found:
-            message.add(crawl + 100, one)
-        received = self.receive(1, self.last_received(1) + 1, encoded(message))
-        assert received is not None
-        assert {crawl} >= {number for number, *_ in received.admissions}
-        parts = [admission for *_, admission in received.admissions]
-        expand = tuple(item for part in parts for item in part.expand)
-        return Admission(sum(part.new for part in parts), sum(part.duplicates for part in parts), expand)
+    message = PodMessage([], [], [], [], {crawl + 100: frontier._base.queues.crawls[crawl].name})
+    for one in found:
+        message.add(crawl + 100, one)
+    received = frontier.inbox.receive(1, frontier.pods.last_received(1) + 1, encoded(message))
+    assert received is not None
+    assert {crawl} >= {number for number, *_ in received.admissions}
+    parts = [admission for *_, admission in received.admissions]
+    expand = tuple(item for part in parts for item in part.expand)
+    return Admission(sum(part.new for part in parts), sum(part.duplicates for part in parts), expand)
 
 
 class RedisHarness:
@@ -212,6 +212,7 @@ HARNESSES = {
     "valkey": (RedisHarness, "valkey"),
     "redis-killed": (KilledServerHarness, "redis killed"),
 }
+NO_ENDS = "the only crawl of a pod on Redis ends with its databases"
 ALLOW = RobotsRecord("allow", b"", 9e12)
 
 

@@ -35,11 +35,11 @@ class Crawled:
         wall = [WALL]
         section = PolitenessSection(delay_s=DELAY_S, places=1)
         frontier = EmbeddedFrontier(self.folder.of_pod(pod), section, wall=lambda: wall[0])
-        frontier.open_crawl("test", CrawlLimits())
-        frontier.recover()
+        frontier.crawls.open_crawl("test", CrawlLimits())
+        frontier.recovery.recover()
         for at, body in bodies:
             wall[0] = WALL + at
-            frontier.robots_known(origin, RobotsRecord("ok", body, WALL + 1e6), None)
+            frontier.sites.robots_known(origin, RobotsRecord("ok", body, WALL + 1e6), None)
         frontier.close()
 
     def log(self, *lines: str, pod: int = 0, slot: str = "") -> None:

@@ -13,8 +13,8 @@ from weft.config import PolitenessSection
 from weft.crawl.pods.exchange import Exchange
 from weft.errors import Damaged
 from weft.frontier.contract import CrawlLimits
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.renew import renew
-from weft.frontier.embedded.routing import RoutedFrontier
 from weft.records import Found
 
 THERE = "http://127.1.0.4/"  # pod 1 of two
@@ -24,11 +24,11 @@ class Pod:
     """A frontier and its exchange with the other of two pods."""
 
     def __init__(self, folder: Path, number: int) -> None:
-        self.frontier = RoutedFrontier(
+        self.frontier = EmbeddedFrontier(
             folder / f"pod_{number}", PolitenessSection(delay_s=0.0, places=1), pod=number, pods=2
         )
-        self.crawl = self.frontier.open_crawl("crawl", CrawlLimits())
-        self.frontier.recover()
+        self.crawl = self.frontier.crawls.open_crawl("crawl", CrawlLimits())
+        self.frontier.recovery.recover()
         self.exchange = Exchange(
             lambda pod: folder / f"pod_{pod}", self.frontier, number, 2, "crawl", lambda _received: None
         )
@@ -53,25 +53,25 @@ def talk(both: tuple[Pod, Pod]) -> None:
     for turn in range(10):
         for pod in both:
             pod.exchange(float(turn))
-            pod.frontier.commit()
-            pod.frontier.sync()
+            pod.frontier.durability.commit()
+            pod.frontier.durability.sync()
 
 
 def told(folder: Path) -> None:
     """A link is found in one pod, and is the other's, which acknowledges it."""
     with pods(folder) as both:
-        both[0].frontier.admit(both[0].crawl, [Found(THERE, 1)])
-        both[0].frontier.commit()
+        both[0].frontier.queue.admit(both[0].crawl, [Found(THERE, 1)])
+        both[0].frontier.durability.commit()
         talk(both)
-        assert (both[1].frontier.stats().queued, both[0].frontier.outbox.waiting) == (1, 0)
+        assert (both[1].frontier.status.stats().queued, both[0].frontier.pods.outbox.waiting) == (1, 0)
 
 
 def test_what_was_acknowledged_is_not_sent_again(tmp_path: Path) -> None:
     told(tmp_path)
     with pods(tmp_path) as both:
         talk(both)
-        assert both[1].frontier.stats().queued == 1
-        assert both[0].frontier.outbox.next(1, 0) is None
+        assert both[1].frontier.status.stats().queued == 1
+        assert both[0].frontier.pods.outbox.next(1, 0) is None
 
 
 def test_a_pod_that_lost_what_it_had_acknowledged_ends_the_crawl(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from weft.engine.loop.progress import CrawlProgress, read_status
 from weft.engine.loop.suspects import Pulse, pulse, steps_of
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.revisits import EmbeddedRevisits
 from weft.frontier.requests import RequestLog, last_requests
 from weft.frontier.walk import STEP
 from weft.records import FetchResult, Found, Row
@@ -41,15 +42,15 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prepare([f"{SITE}/0"], {"data_dirs": [str(home)], "allow_private": True, "prometheus_port": 0}).close()
     folder = CrawlFolder([home])
     frontier = EmbeddedFrontier(folder.of_pod(0), load(None, {}, {}).config.politeness)
-    number = frontier.open_crawl(CRAWL, CrawlLimits())
-    frontier.recover()
+    number = frontier.crawls.open_crawl(CRAWL, CrawlLimits())
+    frontier.recovery.recover()
     store = PageStore.open([home], crawl_id=folder.identity().crawl_id)
     items = range(1, PAGES + 1)
-    frontier.restore_stored(number, [(Found(f"{SITE}/{item}", 1), item) for item in items])
+    frontier.recovery.restore_stored(number, [(Found(f"{SITE}/{item}", 1), item) for item in items])
     for item in items:
         store.add(*visit(item, number))
     store.write()
-    frontier.commit()
+    frontier.durability.commit()
     store.commit()
     store.close()
     frontier.close()
@@ -113,16 +114,16 @@ def killed_after(count: int, work: Callable[[], object]) -> None:
     """Does it in a process that is killed when its frontier has queued so many known pages."""
     pid = os.fork()
     if not pid:
-        readmit, left = EmbeddedFrontier.readmit, count
+        readmit, left = EmbeddedRevisits.readmit, count
 
-        def counted(self: EmbeddedFrontier, *args: Any) -> None:
+        def counted(self: EmbeddedRevisits, *args: Any) -> None:
             nonlocal left
             left -= 1
             if left < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
             readmit(self, *args)
 
-        EmbeddedFrontier.readmit = counted  # type: ignore[assignment, method-assign]
+        EmbeddedRevisits.readmit = counted  # type: ignore[assignment, method-assign]
         try:
             work()
         finally:

@@ -17,7 +17,7 @@ from weft.engine.loop.progress import CrawlStatus
 from weft.engine.loop.stop import Stop
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits, RobotsRecord
-from weft.frontier.embedded.routing import RoutedFrontier
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.outbox import JUMP, Recent
 from weft.records import Found, Purpose
 from weft.telemetry import Slot
@@ -112,37 +112,37 @@ def test_permits_are_never_more_than_pages_and_all_can_be_had(tmp_path: Path) ->
 # ── messages ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def opened(folder: Path, pod: int) -> tuple[RoutedFrontier, int]:
-    frontier = RoutedFrontier(folder / f"pod_{pod}", SECTION, pod=pod, pods=2)
-    crawl = frontier.open_crawl("crawl", CrawlLimits())
-    frontier.recover()
+def opened(folder: Path, pod: int) -> tuple[EmbeddedFrontier, int]:
+    frontier = EmbeddedFrontier(folder / f"pod_{pod}", SECTION, pod=pod, pods=2)
+    crawl = frontier.crawls.open_crawl("crawl", CrawlLimits())
+    frontier.recovery.recover()
     return frontier, crawl
 
 
 def test_a_link_of_another_pod_waits_in_the_outbox_through_a_crash_and_arrives_once(tmp_path: Path) -> None:
     sender, crawl = opened(tmp_path, 0)
-    assert sender.admit(crawl, [Found(HERE, 0), Found(THERE, 1, 7), Found(THERE, 1, 7)]).new == 2
-    assert sender.unseen(crawl, [HERE, THERE, THERE + "more"]) == [THERE + "more"]
-    assert sender.outbox.next(1, 0) is None, "what is not committed is not sent"
-    sender.commit()
+    assert sender.queue.admit(crawl, [Found(HERE, 0), Found(THERE, 1, 7), Found(THERE, 1, 7)]).new == 2
+    assert sender.queue.unseen(crawl, [HERE, THERE, THERE + "more"]) == [THERE + "more"]
+    assert sender.pods.outbox.next(1, 0) is None, "what is not committed is not sent"
+    sender.durability.commit()
     sender.close()
     sender, crawl = opened(tmp_path, 0)
-    message = sender.outbox.next(1, 0)
+    message = sender.pods.outbox.next(1, 0)
     assert message is not None
     receiver, _ = opened(tmp_path, 1)
-    assert receiver.receive(0, *message) is not None
-    assert (receiver.stats().queued, receiver.stats().received, sender.stats().sent) == (1, 1, 1)
-    assert receiver.receive(0, *message) is None, "the number was there before"
-    receiver.commit()
-    assert receiver.durable == {}
-    receiver.sync()
-    assert receiver.durable == {0: 1}
+    assert receiver.inbox.receive(0, *message) is not None
+    assert (receiver.status.stats().queued, receiver.status.stats().received, sender.status.stats().sent) == (1, 1, 1)
+    assert receiver.inbox.receive(0, *message) is None, "the number was there before"
+    receiver.durability.commit()
+    assert receiver.pods.durable == {}
+    receiver.durability.sync()
+    assert receiver.pods.durable == {0: 1}
     receiver.close()
     receiver, _ = opened(tmp_path, 1)
-    assert (receiver.last_received(0), receiver.stats().queued) == (1, 1)
-    sender.outbox.acknowledged(1, message[0])
-    sender.commit()
-    assert sender.outbox.next(1, 0) is None
+    assert (receiver.pods.last_received(0), receiver.status.stats().queued) == (1, 1)
+    sender.pods.outbox.acknowledged(1, message[0])
+    sender.durability.commit()
+    assert sender.pods.outbox.next(1, 0) is None
     for frontier in (sender, receiver):
         frontier.close()
 
@@ -150,14 +150,14 @@ def test_a_link_of_another_pod_waits_in_the_outbox_through_a_crash_and_arrives_o
 def test_after_a_reboot_numbers_go_on_beyond_what_may_have_been_lost(tmp_path: Path, monkeypatch: object) -> None:
     assert isinstance(monkeypatch, pytest.MonkeyPatch)
     sender, crawl = opened(tmp_path, 0)
-    sender.admit(crawl, [Found(THERE, 1)])
-    sender.commit()
+    sender.queue.admit(crawl, [Found(THERE, 1)])
+    sender.durability.commit()
     sender.close()
-    monkeypatch.setattr("weft.frontier.embedded.routing.boot_id", lambda: "another")
+    monkeypatch.setattr("weft.frontier.embedded.restoring.boot_id", lambda: "another")
     sender, _ = opened(tmp_path, 0)
-    sender.commit()
-    assert sender.stats().sent == 1 + JUMP + 1
-    last = sender.outbox.next(1, 1)
+    sender.durability.commit()
+    assert sender.status.stats().sent == 1 + JUMP + 1
+    last = sender.pods.outbox.next(1, 1)
     assert last is not None
     assert last[0] == JUMP + 2, "an empty message tells of the jump"
     sender.close()
@@ -166,25 +166,25 @@ def test_after_a_reboot_numbers_go_on_beyond_what_may_have_been_lost(tmp_path: P
 def test_a_redirected_robots_txt_is_asked_for_there_and_told_here(tmp_path: Path) -> None:
     here, crawl = opened(tmp_path, 0)
     there, _ = opened(tmp_path, 1)
-    here.admit(crawl, [Found(HERE, 0), Found(THERE + "robots.txt", 0, 0, 1, Purpose.ROBOTS, HERE[:-1])])
-    here.commit()
-    there.receive(0, *_next(here, 1))
-    there.commit()
+    here.queue.admit(crawl, [Found(HERE, 0), Found(THERE + "robots.txt", 0, 0, 1, Purpose.ROBOTS, HERE[:-1])])
+    here.durability.commit()
+    there.inbox.receive(0, *_next(here, 1))
+    there.durability.commit()
     there.close()
     there, _ = opened(tmp_path, 1)
-    assert there.stats().queued == 1, "an errand outlives its process"
-    there.robots_known(HERE[:-1], RobotsRecord("ok", b"User-agent: *", 2e9), 3.0)
-    there.commit()
-    here.receive(1, *_next(there, 0))
-    record = here.robots(HERE[:-1])
+    assert there.status.stats().queued == 1, "an errand outlives its process"
+    there.sites.robots_known(HERE[:-1], RobotsRecord("ok", b"User-agent: *", 2e9), 3.0)
+    there.durability.commit()
+    here.inbox.receive(1, *_next(there, 0))
+    record = here.sites.robots(HERE[:-1])
     assert record is not None
     assert record.body == b"User-agent: *"
     for frontier in (here, there):
         frontier.close()
 
 
-def _next(frontier: RoutedFrontier, pod: int) -> tuple[int, bytes]:
-    message = frontier.outbox.next(pod, 0)
+def _next(frontier: EmbeddedFrontier, pod: int) -> tuple[int, bytes]:
+    message = frontier.pods.outbox.next(pod, 0)
     assert message is not None
     return message
 
@@ -192,12 +192,12 @@ def _next(frontier: RoutedFrontier, pod: int) -> tuple[int, bytes]:
 def test_a_scope_that_grew_is_told_to_all(tmp_path: Path) -> None:
     here, crawl = opened(tmp_path, 0)
     there, _ = opened(tmp_path, 1)
-    here.scope_extended(crawl, "http://127.9.9.9/")
-    here.commit()
-    received = there.receive(0, *_next(here, 1))
+    here.notes.scope_extended(crawl, "http://127.9.9.9/")
+    here.durability.commit()
+    received = there.inbox.receive(0, *_next(here, 1))
     assert received is not None
     assert received.scopes == [(crawl, "http://127.9.9.9/")]
-    assert there.scope_extensions(crawl) == ["http://127.9.9.9/"]
+    assert there.notes.scope_extensions(crawl) == ["http://127.9.9.9/"]
     for frontier in (here, there):
         frontier.close()
 
@@ -209,9 +209,9 @@ def test_a_url_in_the_wrong_pod_is_logged_where_that_is_asked_for(
     monkeypatch.setattr(logging.getLogger("weft"), "propagate", True)
     there, crawl = opened(tmp_path, 1)
     here, _ = opened(tmp_path, 0)
-    here.outbox.add(1, crawl, Found(HERE, 1))
-    here.commit()
-    there.receive(0, *_next(here, 1))
+    here.pods.outbox.add(1, crawl, Found(HERE, 1))
+    here.durability.commit()
+    there.inbox.receive(0, *_next(here, 1))
     assert any(record.getMessage() == "a URL went to the wrong pod" for record in caplog.records)
     for frontier in (here, there):
         frontier.close()

@@ -32,24 +32,30 @@ class Watched(EmbeddedFrontier):
         self.time = 1000.0
         self.told: list[str] = []
         super().__init__(folder, PolitenessSection(delay_s=1.0, places=1), clock=lambda: self.time)
+        self._admit, self._admit_links = self.queue.admit, self.queue.admit_links
+        self._cool, self._finish = self.leases.cool, self.leases.finish
+        watched: Any = self.queue
+        watched.admit, watched.admit_links = self.admit, self.admit_links
+        watched = self.leases
+        watched.cool, watched.finish = self.cool, self.finish
 
     def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
         self.told.append(f"admit {len(found)}")
-        return super().admit(crawl, found)
+        return self._admit(crawl, found)
 
     def admit_links(self, crawl: int, links: Sequence[PageLinks]) -> Admission:
         self.told.append(f"links {sum(len(some.urls) for some in links)}")
-        return super().admit_links(crawl, links)
+        return self._admit_links(crawl, links)
 
     def cool(self, ended: Iterable[Ended]) -> None:
         ended = list(ended)
         self.told.append(f"cool {len(ended)}")
-        super().cool(ended)
+        self._cool(ended)
 
     def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
         outcomes = list(outcomes)
         self.told.append(f"finish {len(outcomes)} {batch}")
-        return super().finish(outcomes, batch)
+        return self._finish(outcomes, batch)
 
 
 class Parts:
@@ -58,8 +64,8 @@ class Parts:
     def __init__(self, folder: Path, max_depth: int | None = None, scope: Any = "any") -> None:
         self.frontier = Watched(folder / "frontier")
         self.store = PageStore.open([folder], crawl_id="test")
-        number = self.frontier.open_crawl("test", CrawlLimits(max_depth=max_depth))
-        self.frontier.recover()
+        number = self.frontier.crawls.open_crawl("test", CrawlLimits(max_depth=max_depth))
+        self.frontier.recovery.recover()
         section, fetch = ScopeSection(scope=scope, max_depth=max_depth), FetchSection()
         self.progress = CrawlProgress(folder / "status.json", 1)
         self.crawl = RunningCrawl(
@@ -70,11 +76,11 @@ class Parts:
         self.round = Round(self.frontier, self.store, {number: self.crawl}, self.leads)
         self.rows = Rows(self.store, self.round)
         for site in SITES:
-            self.frontier.robots_known(site[:-1], RobotsRecord("allow", b"", 9e12), None)
+            self.frontier.sites.robots_known(site[:-1], RobotsRecord("allow", b"", 9e12), None)
 
     def claimed(self, found: list[Found]) -> list[Lease]:
-        self.frontier.admit(self.crawl.number, found)
-        leases = sorted(self.frontier.claim("test", 10), key=lambda lease: lease.url)
+        self.frontier.queue.admit(self.crawl.number, found)
+        leases = sorted(self.frontier.leases.claim("test", 10), key=lambda lease: lease.url)
         self.frontier.told.clear()
         return leases
 
@@ -87,7 +93,7 @@ class Parts:
 
     def committed(self) -> list[str]:
         self.store.write()
-        self.frontier.commit()
+        self.frontier.durability.commit()
         self.store.commit()
         self.round.committed()
         return [row.url for row in self.store.rows()]
@@ -113,7 +119,7 @@ def test_a_round_is_one_call_of_each_kind_and_links_come_before_ends(parts: Part
     assert parts.frontier.told == [], "nothing is told before the round is over"
     parts.round.flush()
     assert parts.frontier.told == ["cool 3", "links 4", "finish 3 1"]
-    queued = {item.url: item.parent for item in parts.frontier.items(parts.crawl.number)}
+    queued = {item.url: item.parent for item in parts.frontier.queue.items(parts.crawl.number)}
     assert queued["http://shared.test/"] == leases[0].item, "the first of several that link to a URL is its parent"
     assert parts.progress.refused["duplicate"] == 2
     parts.round.flush()
@@ -123,9 +129,9 @@ def test_a_round_is_one_call_of_each_kind_and_links_come_before_ends(parts: Part
 def test_the_row_of_an_item_that_was_leased_again_stays_when_both_answers_come_in_one_round(parts: Parts) -> None:
     (late,) = parts.claimed([Found(SITES[0], 0)])
     parts.frontier.time += 1000.0
-    assert parts.frontier.claim("other", 10) == []
+    assert parts.frontier.leases.claim("other", 10) == []
     parts.frontier.time += 1.0
-    (again,) = parts.frontier.claim("other", 10)
+    (again,) = parts.frontier.leases.claim("other", 10)
     assert again.item == late.item
     for lease in (late, again):
         parts.rows.record(parts.answer(lease), error="")
@@ -138,9 +144,9 @@ def test_an_end_that_comes_too_late_leaves_no_row(parts: Parts) -> None:
     parts.rows.record(parts.answer(leases[0]), error="")
     parts.round.flush()
     parts.frontier.time += 1000.0
-    assert parts.frontier.claim("other", 10) == [], "given back, its site waits the full delay"
+    assert parts.frontier.leases.claim("other", 10) == [], "given back, its site waits the full delay"
     parts.frontier.time += 1.0
-    assert [lease.item for lease in parts.frontier.claim("other", 10)] == [leases[1].item]
+    assert [lease.item for lease in parts.frontier.leases.claim("other", 10)] == [leases[1].item]
     parts.rows.record(parts.answer(leases[1]), error="")
     parts.round.flush()
     assert parts.progress.status.pages == 1
@@ -157,7 +163,7 @@ def test_pages_of_one_round_that_bring_each_other_nearer_are_expanded(tmp_path: 
         parts.round.links(parts.crawl, near, [link])
         parts.rows.record(parts.answer(lease), error="")
     parts.round.flush()
-    queued = {item.url: item.depth for item in parts.frontier.items(parts.crawl.number)}
+    queued = {item.url: item.depth for item in parts.frontier.queue.items(parts.crawl.number)}
     assert queued == {"http://below.test/": 2}, "its page was fetched at depth 2, and lies at depth 1"
     parts.close()
 
@@ -167,20 +173,22 @@ def test_what_another_process_has_not_committed_yet_is_expanded_when_it_has(tmp_
     (deep,) = parts.claimed([Found(SITES[0], 2)])
     parts.round.expand(parts.crawl, [(deep.item, deep.url, 1)])
     parts.round.committed()
-    assert list(parts.frontier.items(parts.crawl.number)) == []
+    assert list(parts.frontier.queue.items(parts.crawl.number)) == []
     body = b'<a href="http://below.test/">'
     answer = parts.answer(deep)
     answer.result = msgspec.structs.replace(answer.result, body=body)
     parts.rows.record(answer, error="")
     parts.committed()
-    assert [(item.url, item.depth) for item in parts.frontier.items(parts.crawl.number)] == [("http://below.test/", 2)]
+    assert [(item.url, item.depth) for item in parts.frontier.queue.items(parts.crawl.number)] == [
+        ("http://below.test/", 2)
+    ]
     parts.close()
 
 
 def test_a_scope_that_another_process_has_extended_is_learnt(tmp_path: Path) -> None:
     parts = Parts(tmp_path, scope="host")
     assert not parts.crawl.rules.in_scope("http://elsewhere.test/a")
-    parts.frontier.scope_extended(parts.crawl.number, "http://elsewhere.test/")
+    parts.frontier.notes.scope_extended(parts.crawl.number, "http://elsewhere.test/")
     parts.crawl.learn_scope()
     assert parts.crawl.rules.in_scope("http://elsewhere.test/a")
     parts.close()

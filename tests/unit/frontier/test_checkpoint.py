@@ -22,10 +22,10 @@ def written(folder: Path, *limits: CrawlLimits) -> Path:
     """The checkpoint of a frontier with a few pages in each of its crawls."""
     frontier = EmbeddedFrontier(folder, PolitenessSection(delay_s=0.0, places=1), checkpoint_every=-1_000_000)
     for number, one in enumerate(limits):
-        frontier.open_crawl(f"crawl{number}", one)
-    frontier.recover()
+        frontier.crawls.open_crawl(f"crawl{number}", one)
+    frontier.recovery.recover()
     for number in range(1, len(limits) + 1):
-        frontier.admit(number, [Found(f"https://a.test/{number}/{page}", 1) for page in range(9)])
+        frontier.queue.admit(number, [Found(f"https://a.test/{number}/{page}", 1) for page in range(9)])
     frontier.close()
     return folder / "checkpoint"
 
@@ -46,11 +46,11 @@ def test_a_whole_one_of_these_crawls_is_used(
     assert is_used(path, *limits)
     frontier = EmbeddedFrontier(tmp_path / "f", PolitenessSection(delay_s=0.0, places=1))
     for number, one in enumerate(limits):
-        frontier.open_crawl(f"crawl{number}", one)
+        frontier.crawls.open_crawl(f"crawl{number}", one)
     # What only the checkpoint knows: without it nothing would be queued.
-    monkeypatch.setattr(frontier._journal, "admitted_since", lambda *_: iter(()))
-    assert frontier.recover() == 9 * len(limits)
-    assert frontier.stats().seen == 9 * len(limits)
+    monkeypatch.setattr(frontier._base.journal, "admitted_since", lambda *_: iter(()))
+    assert frontier.recovery.recover() == 9 * len(limits)
+    assert frontier.status.stats().seen == 9 * len(limits)
     frontier.close()
 
 
@@ -102,9 +102,9 @@ def test_depths_that_nobody_needs_any_more_are_passed_over(tmp_path: Path, later
     written(tmp_path / "f", DEEP, CrawlLimits())
     frontier = EmbeddedFrontier(tmp_path / "f", PolitenessSection(delay_s=0.0, places=1))
     for name, limits in later.items():
-        frontier.open_crawl(name, limits)
-    assert frontier.recover() == 9 * len(later)
-    assert frontier.admit(2, [Found(f"https://a.test/2/{page}", 1) for page in range(10)]).new == 1
+        frontier.crawls.open_crawl(name, limits)
+    assert frontier.recovery.recover() == 9 * len(later)
+    assert frontier.queue.admit(2, [Found(f"https://a.test/2/{page}", 1) for page in range(10)]).new == 1
     frontier.close()
 
 
@@ -123,8 +123,8 @@ def test_a_long_queue_of_a_crawl_that_is_not_open_is_passed_over(
     monkeypatch.setattr(spill, "_DUMPED", 60)
     written(tmp_path / "f", CrawlLimits(), CrawlLimits())
     frontier = EmbeddedFrontier(tmp_path / "f", PolitenessSection(delay_s=0.0, places=1))
-    assert frontier.open_crawl("crawl1", CrawlLimits()) == 2
-    monkeypatch.setattr(frontier._journal, "admitted_since", lambda *_: iter(()))
-    assert frontier.recover() == 9
-    assert [item.url for item in frontier.items(2)] == [f"https://a.test/2/{page}" for page in range(9)]
+    assert frontier.crawls.open_crawl("crawl1", CrawlLimits()) == 2
+    monkeypatch.setattr(frontier._base.journal, "admitted_since", lambda *_: iter(()))
+    assert frontier.recovery.recover() == 9
+    assert [item.url for item in frontier.queue.items(2)] == [f"https://a.test/2/{page}" for page in range(9)]
     frontier.close()

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from weft.frontier.embedded import rows
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.journal import Journal, check_size
 from weft.frontier.mark import read_mark
+from weft.frontier.redis.link import Limits
 from weft.frontier.redis.marks import Marks
 from weft.frontier.redis.parts.lead import Lead
 from weft.frontier.redis.parts.shelf import Shelf
@@ -50,23 +52,23 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> Synced:
 
 def test_syncing_a_frontier_puts_its_log_and_its_journal_on_the_disk(tmp_path: Path, synced: Synced) -> None:
     frontier = EmbeddedFrontier(tmp_path, PolitenessSection(delay_s=1.0, places=1))
-    crawl = frontier.open_crawl("test", CrawlLimits())
-    frontier.recover()
-    frontier.admit(crawl, [Found("http://a/1", 0)])
-    frontier.commit()
+    crawl = frontier.crawls.open_crawl("test", CrawlLimits())
+    frontier.recovery.recover()
+    frontier.queue.admit(crawl, [Found("http://a/1", 0)])
+    frontier.durability.commit()
     synced.clear()
-    frontier.sync()
+    frontier.durability.sync()
     assert synced == ["requests-00000.log", "frontier.db-wal"]
     frontier.close()
 
 
 def test_a_checkpoint_is_on_the_disk_after_its_journal_and_before_it_counts(tmp_path: Path, synced: Synced) -> None:
     frontier = EmbeddedFrontier(tmp_path, PolitenessSection(delay_s=1.0, places=1), checkpoint_every=-1_000_000)
-    crawl = frontier.open_crawl("test", CrawlLimits())
-    frontier.recover()
-    frontier.admit(crawl, [Found("http://a/1", 0)])
+    crawl = frontier.crawls.open_crawl("test", CrawlLimits())
+    frontier.recovery.recover()
+    frontier.queue.admit(crawl, [Found("http://a/1", 0)])
     synced.clear()
-    frontier.commit()
+    frontier.durability.commit()
     assert synced == ["frontier.db-wal", "checkpoint.tmp"]
     assert sorted(path.name for path in tmp_path.glob("checkpoint*")) == ["checkpoint"]
     frontier.close()
@@ -153,7 +155,9 @@ def test_a_segment_is_on_the_disk_with_its_folders_before_it_counts(
             return {b"1:0:a"} if command[1] == "long" else set()
         return entries if command[0] == "LRANGE" and command[1] == b"w:1:0:a" else []
 
-    lead = Lead(tmp_path / "spill", call, ask, lambda pattern: iter(()), 3)
+    nothing_claimed = SimpleNamespace(after=lambda _seconds: None)
+    link: Any = SimpleNamespace(limits=Limits(cap=3), call=call, ask=ask, now=lambda: 0.0, next_claim=nothing_claimed)
+    lead = Lead(link, tmp_path / "spill")
     assert lead.tend() == 2
     segments = [segment for segment, _ in registered]
     folder, name = segments[0].split("/")
@@ -181,13 +185,13 @@ def test_nothing_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         frontier = EmbeddedFrontier(
             tmp_path / "f", section, checkpoint_every=-1_000_000, most_awake=0, machine=MachineClock(tmp_path / "clock")
         )
-        crawl = frontier.open_crawl("test", CrawlLimits())
-        frontier.recover()
-        frontier.admit(crawl, [Found(f"http://a/{life}", 0)])
-        frontier.commit()
+        crawl = frontier.crawls.open_crawl("test", CrawlLimits())
+        frontier.recovery.recover()
+        frontier.queue.admit(crawl, [Found(f"http://a/{life}", 0)])
+        frontier.durability.commit()
         held = open_in(tmp_path)
-        frontier.sync()
-        frontier.commit()
+        frontier.durability.sync()
+        frontier.durability.commit()
         assert open_in(tmp_path) == held
         assert {"clock", "0.rows", "frontier.db", "lock"} <= {Path(name).name for name in held}
         frontier.close()

@@ -19,14 +19,11 @@ from weft.errors import DiskFull
 from weft.frontier import admission
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, PageLinks, RobotsRecord, Wanted
-from weft.frontier.embedded import checkpoint, robots_files, routing, spill, state
-from weft.frontier.embedded import frontier as embedded
+from weft.frontier.embedded import checkpoint, pods, rejected, restoring, robots_files, spill
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.renew import renew
 from weft.frontier.embedded.robots_files import RobotsFiles
-from weft.frontier.embedded.routing import RoutedFrontier
-from weft.frontier.embedded.state import FROM_STORE
-from weft.frontier.journal import Journal, sealed
+from weft.frontier.journal import FROM_STORE, Journal, sealed
 from weft.frontier.requests import RequestLog, boot_id, last_requests, read_events
 from weft.frontier.view import FrontierView
 from weft.records import Found, Purpose, Reason
@@ -53,8 +50,8 @@ class Bench:
             self.folder, section, clock=lambda: self.time, wall=lambda: WALL + self.time, **more
         )
         self.frontier = frontier
-        assert frontier.open_crawl("test", limits or CrawlLimits()) == 1
-        frontier.recover()
+        assert frontier.crawls.open_crawl("test", limits or CrawlLimits()) == 1
+        frontier.recovery.recover()
         return frontier
 
     def close(self) -> None:
@@ -75,28 +72,28 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def test_pages_that_the_store_had_are_counted_once_and_never_fetched_again(bench: Bench) -> None:
     frontier = bench.open(from_store=True)
-    assert frontier.is_new and frontier.unsure_of_links
+    assert frontier.recovery.is_new and frontier.recovery.unsure_of_links
     rows = [(Found("http://a/1", 1), 1), (Found("http://a/2", 1), 2)]
-    frontier.restore_stored(1, rows)
-    assert frontier.stats().admitted == 2
-    assert frontier.admit(1, [Found("http://a/1", 1), Found("http://a/3", 1)]).new == 1
-    frontier.links_are_known()
+    frontier.recovery.restore_stored(1, rows)
+    assert frontier.status.stats().admitted == 2
+    assert frontier.queue.admit(1, [Found("http://a/1", 1), Found("http://a/3", 1)]).new == 1
+    frontier.recovery.links_are_known()
     frontier = bench.open()
-    assert not (frontier.is_new or frontier.unsure_of_links)
-    assert frontier.admit(1, [one for one, _ in rows]).new == 0
-    assert frontier.stats().admitted == 3
+    assert not (frontier.recovery.is_new or frontier.recovery.unsure_of_links)
+    assert frontier.queue.admit(1, [one for one, _ in rows]).new == 0
+    assert frontier.status.stats().admitted == 3
 
 
 def test_that_the_links_are_known_outlives_a_kill(bench: Bench, tmp_path: Path) -> None:
     frontier = bench.open(from_store=True)
-    frontier.restore_stored(1, [(Found("http://a/1", 1), 1)])
-    frontier.links_are_known()
+    frontier.recovery.restore_stored(1, [(Found("http://a/1", 1), 1)])
+    frontier.recovery.links_are_known()
     shutil.copytree(bench.folder, tmp_path / "killed")
     bench.close()
     again = Bench(tmp_path / "killed")
     frontier = again.open()
-    assert not frontier.is_new
-    assert frontier.admit(1, [Found("http://a/1", 1)]).new == 0
+    assert not frontier.recovery.is_new
+    assert frontier.queue.admit(1, [Found("http://a/1", 1)]).new == 0
     again.close()
 
 
@@ -107,42 +104,44 @@ def test_a_long_queue_comes_back_from_a_checkpoint_piece_by_piece(
     monkeypatch.setattr(spill, "_DUMPED", 150)
     frontier = bench.open(checkpoint_every=-1_000_000)
     urls = [f"http://a/{number:03}" for number in range(60)]
-    frontier.admit(1, [Found(url, 1) for url in urls])
+    frontier.queue.admit(1, [Found(url, 1) for url in urls])
     frontier = bench.open(checkpoint_every=-1_000_000)
-    frontier.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), None)
+    frontier.sites.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), None)
     claimed = []
-    while leases := frontier.claim("me", 9):
+    while leases := frontier.leases.claim("me", 9):
         claimed += [lease.url for lease in leases]
-        frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+        frontier.leases.finish([Outcome(lease, End.OTHER) for lease in leases])
     assert claimed == urls
-    assert (frontier.stats().queued, list(frontier.items(1)), frontier.next_due()) == (0, [], None)
-    frontier.admit(1, [Found("http://a/deeper", 2)])
-    assert [lease.url for lease in frontier.claim("me", 9)] == ["http://a/deeper"], "nothing is left before it"
+    assert (frontier.status.stats().queued, list(frontier.queue.items(1)), frontier.leases.next_due()) == (0, [], None)
+    frontier.queue.admit(1, [Found("http://a/deeper", 2)])
+    assert [lease.url for lease in frontier.leases.claim("me", 9)] == ["http://a/deeper"], "nothing is left before it"
 
 
 @pytest.mark.parametrize("checkpoint_every", [-1_000_000, 1_000_000])
 def test_what_the_journal_or_a_checkpoint_still_knows_is_not_counted_twice(bench: Bench, checkpoint_every: int) -> None:
     frontier = bench.open(checkpoint_every=checkpoint_every)
-    frontier.admit(1, [Found("http://a/1", 1)])
+    frontier.queue.admit(1, [Found("http://a/1", 1)])
     frontier = bench.open(from_store=True)
-    frontier.restore_stored(1, [(Found("http://a/1", 1), 1), (Found("http://a/2", 1), 2), (Found("http://a/3", 1), 3)])
-    assert frontier.stats().admitted == 3
+    frontier.recovery.restore_stored(
+        1, [(Found("http://a/1", 1), 1), (Found("http://a/2", 1), 2), (Found("http://a/3", 1), 3)]
+    )
+    assert frontier.status.stats().admitted == 3
 
 
 def test_a_redirects_target_that_was_stored_is_known_in_its_chain_too(bench: Bench) -> None:
     frontier = bench.open(from_store=True)
-    frontier.restore_stored(1, [(Found("http://a/1", 1, hops=2), 1)])
+    frontier.recovery.restore_stored(1, [(Found("http://a/1", 1, hops=2), 1)])
     chain = Found("http://a/1", 1, hops=2, about="http://a/0 http://a/1")
-    assert frontier.admit(1, [chain]).new == 0
-    assert frontier.admit(1, [Found("http://a/1", 1, hops=3, about="http://a/1")]).new == 1, "another request"
+    assert frontier.queue.admit(1, [chain]).new == 0
+    assert frontier.queue.admit(1, [Found("http://a/1", 1, hops=3, about="http://a/1")]).new == 1, "another request"
 
 
 def test_a_stored_page_that_is_found_nearer_is_expanded_again(bench: Bench) -> None:
     frontier = bench.open(CrawlLimits(max_depth=9), from_store=True)
-    frontier.restore_stored(1, [(Found("http://a/1", 4), 7)])
-    admitted = frontier.admit(1, [Found("http://a/1", 2)])
+    frontier.recovery.restore_stored(1, [(Found("http://a/1", 4), 7)])
+    admitted = frontier.queue.admit(1, [Found("http://a/1", 2)])
     assert (admitted.new, admitted.expand) == (0, ((7, "http://a/1", 2),))
-    assert frontier.admit(1, [Found("http://a/1", 2)]).expand == ()
+    assert frontier.queue.admit(1, [Found("http://a/1", 2)]).expand == ()
 
 
 # ── crawls that are not opened, counts that a checkpoint has ───────────────────────────────────────────────────────
@@ -150,17 +149,17 @@ def test_a_stored_page_that_is_found_nearer_is_expanded_again(bench: Bench) -> N
 
 def test_what_is_queued_of_a_crawl_that_is_not_opened_stays_in_the_journal(bench: Bench) -> None:
     frontier = bench.open()
-    other = frontier.open_crawl("other", CrawlLimits())
-    frontier.admit(other, [Found("http://a/other", 1)])
-    frontier.admit(1, [Found("http://a/1", 1)])
+    other = frontier.crawls.open_crawl("other", CrawlLimits())
+    frontier.queue.admit(other, [Found("http://a/other", 1)])
+    frontier.queue.admit(1, [Found("http://a/1", 1)])
     frontier = bench.open()
-    assert frontier.stats().queued == 1
+    assert frontier.status.stats().queued == 1
     frontier = bench.open()
     bench.close()
     section = PolitenessSection(delay_s=0.0, places=9)
     both = EmbeddedFrontier(bench.folder, section)
-    assert [both.open_crawl(name, CrawlLimits()) for name in ("test", "other")] == [1, other]
-    assert both.recover() == 2
+    assert [both.crawls.open_crawl(name, CrawlLimits()) for name in ("test", "other")] == [1, other]
+    assert both.recovery.recover() == 2
     both.close()
 
 
@@ -169,8 +168,8 @@ def test_a_checkpoint_that_finds_no_room_leaves_the_old_one(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     frontier = bench.open(checkpoint_every=-1_000_000)
-    frontier.admit(1, [Found("http://a/1", 1)])
-    frontier.commit()
+    frontier.queue.admit(1, [Found("http://a/1", 1)])
+    frontier.durability.commit()
     path = bench.folder / "checkpoint"
     before = path.read_bytes()
 
@@ -182,12 +181,12 @@ def test_a_checkpoint_that_finds_no_room_leaves_the_old_one(
             patch.setattr(checkpoint, "_private", full)
         else:
             patch.setattr(checkpoint.os, "fsync", full)  # type: ignore[attr-defined]
-        frontier.admit(1, [Found("http://a/2", 1)])
-        frontier.commit()
+        frontier.queue.admit(1, [Found("http://a/2", 1)])
+        frontier.durability.commit()
     assert path.read_bytes() == before
     assert not path.with_suffix(".tmp").exists()
     frontier = bench.open()
-    assert frontier.stats().queued == 2
+    assert frontier.status.stats().queued == 2
 
 
 # ── the journal ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -239,11 +238,11 @@ def test_a_robots_txt_that_could_not_be_had_is_asked_for_again_with_a_new_visit(
     bench: Bench, status: Any, asked: bool
 ) -> None:
     frontier = bench.open()
-    frontier.robots_known("http://a", RobotsRecord(status, b"", WALL + 9e9), None)
-    frontier.commit()
+    frontier.sites.robots_known("http://a", RobotsRecord(status, b"", WALL + 9e9), None)
+    frontier.durability.commit()
     frontier = bench.open()
-    frontier.readmit(1, Found("http://a/1", 1))
-    assert [lease.url for lease in frontier.claim("me", 9)] == ["http://a/robots.txt" if asked else "http://a/1"]
+    frontier.revisits.readmit(1, Found("http://a/1", 1))
+    assert [lease.url for lease in frontier.leases.claim("me", 9)] == ["http://a/robots.txt" if asked else "http://a/1"]
 
 
 # ── memories that are full ─────────────────────────────────────────────────────────────────────────────────────────
@@ -258,12 +257,12 @@ def test_origins_are_judged_alike_however_many_there_are(monkeypatch: pytest.Mon
 
 
 def test_pods_are_told_alike_however_many_origins_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routing, "_MOST_ORIGINS", 3)
-    frontier = RoutedFrontier(tmp_path, PolitenessSection(delay_s=0.0, places=1), pod=0, pods=2)
-    first = [frontier.pod_of(f"http://h{number}.test/") for number in range(20)]
+    monkeypatch.setattr(pods, "_MOST_ORIGINS", 3)
+    frontier = EmbeddedFrontier(tmp_path, PolitenessSection(delay_s=0.0, places=1), pod=0, pods=2)
+    first = [frontier.pods.pod_of(f"http://h{number}.test/") for number in range(20)]
     assert set(first) == {0, 1}
-    assert [frontier.pod_of(f"http://h{number}.test/") for number in range(20)] == first
-    assert len(frontier._pod_by_origin) <= 4
+    assert [frontier.pods.pod_of(f"http://h{number}.test/") for number in range(20)] == first
+    assert len(frontier.pods.by_origin) <= 4
     frontier.close()
 
 
@@ -311,18 +310,18 @@ def test_an_empty_frontier_is_a_new_one(tmp_path: Path) -> None:
 
 
 def test_every_opening_is_another_epoch_also_after_a_kill(bench: Bench, tmp_path: Path) -> None:
-    first = bench.open().epoch
+    first = bench.open().leases.epoch
     shutil.copytree(bench.folder, tmp_path / "killed")
     again = Bench(tmp_path / "killed")
-    assert again.open().epoch == first + 1
+    assert again.open().leases.epoch == first + 1
     again.close()
 
 
 def test_a_queue_whose_file_is_gone_can_be_cleared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spill, "PIECE", 100)
     frontier = bench.open()
-    frontier.admit(1, [Found(f"http://a/{number}", 1) for number in range(60)])
-    lane = frontier._queues.site("a").lanes[0]
+    frontier.queue.admit(1, [Found(f"http://a/{number}", 1) for number in range(60)])
+    lane = frontier._base.queues.site("a").lanes[0]
     shutil.rmtree(bench.folder / "spill")
     lane.clear()
     assert lane.queued == 0
@@ -386,18 +385,20 @@ def test_a_site_with_several_requests_has_ended_with_the_last_of_them(tmp_path: 
 
 def test_a_robots_txt_request_leaves_its_place_to_whoever_knows_it(bench: Bench) -> None:
     frontier = bench.open()
-    frontier.admit(1, [Found("http://a/1", 1), Found("http://a/map.xml", 0, purpose=Purpose.SITEMAP, about="http://a")])
-    (robots,) = frontier.claim("me", 9)
-    frontier.cool([Ended(robots, bench.time, ok=True)])
-    frontier.finish([Outcome(robots, End.OTHER)])
-    assert frontier.claim("me", 9) == []
-    frontier.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), None)
-    assert len(frontier.claim("me", 9)) == 2
+    frontier.queue.admit(
+        1, [Found("http://a/1", 1), Found("http://a/map.xml", 0, purpose=Purpose.SITEMAP, about="http://a")]
+    )
+    (robots,) = frontier.leases.claim("me", 9)
+    frontier.leases.cool([Ended(robots, bench.time, ok=True)])
+    frontier.leases.finish([Outcome(robots, End.OTHER)])
+    assert frontier.leases.claim("me", 9) == []
+    frontier.sites.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), None)
+    assert len(frontier.leases.claim("me", 9)) == 2
 
 
 def test_a_full_disk_is_told_by_the_next_commit(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     frontier = bench.open()
-    frontier.admit(1, [Found("http://a/1", 1)])
+    frontier.queue.admit(1, [Found("http://a/1", 1)])
 
     def full(self: RequestLog) -> None:
         raise DiskFull(bench.folder)
@@ -405,9 +406,9 @@ def test_a_full_disk_is_told_by_the_next_commit(bench: Bench, monkeypatch: pytes
     with monkeypatch.context() as patch:
         patch.setattr(RequestLog, "flush", full)
         with pytest.raises(DiskFull):
-            frontier.commit()
-    frontier.commit()
-    assert bench.open().stats().queued == 1
+            frontier.durability.commit()
+    frontier.durability.commit()
+    assert bench.open().status.stats().queued == 1
 
 
 def test_a_request_that_began_files_ago_and_ended_now_is_waited_for(bench: Bench) -> None:
@@ -423,10 +424,10 @@ def test_a_request_that_began_files_ago_and_ended_now_is_waited_for(bench: Bench
     )
     section = PolitenessSection(delay_s=100.0, places=1)
     frontier = EmbeddedFrontier(bench.folder, section, clock=lambda: 1000.0, wall=lambda: WALL + 1000.0)
-    frontier.open_crawl("test", CrawlLimits())
-    frontier.recover()
-    frontier.admit(1, [Found("http://slow.test/2", 1)])
-    assert frontier.next_due() == pytest.approx(1090.0, abs=0.1)
+    frontier.crawls.open_crawl("test", CrawlLimits())
+    frontier.recovery.recover()
+    frontier.queue.admit(1, [Found("http://slow.test/2", 1)])
+    assert frontier.leases.next_due() == pytest.approx(1090.0, abs=0.1)
     frontier.close()
 
 
@@ -467,25 +468,25 @@ def test_queues_that_an_earlier_process_left_on_disk_are_gone(bench: Bench) -> N
 def polite(folder: Path, time: float, **settings: Any) -> EmbeddedFrontier:
     section = PolitenessSection(**({"delay_s": 10.0, "places": 1} | settings))
     frontier = EmbeddedFrontier(folder, section, clock=lambda: time, wall=lambda: WALL + time)
-    frontier.open_crawl("test", CrawlLimits())
-    frontier.recover()
+    frontier.crawls.open_crawl("test", CrawlLimits())
+    frontier.recovery.recover()
     return frontier
 
 
 def test_after_another_boot_a_site_waits_its_own_longer_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frontier = polite(tmp_path, 1000.0)
-    frontier.robots_known("http://slow", RobotsRecord("ok", b"", WALL + 9e9), 60.0)
-    frontier.robots_known("http://quick", RobotsRecord("ok", b"", WALL + 9e9), None)
+    frontier.sites.robots_known("http://slow", RobotsRecord("ok", b"", WALL + 9e9), 60.0)
+    frontier.sites.robots_known("http://quick", RobotsRecord("ok", b"", WALL + 9e9), None)
     frontier.close()
-    monkeypatch.setattr(embedded, "boot_id", lambda: "another boot")
+    monkeypatch.setattr(restoring, "boot_id", lambda: "another boot")
     for host, due in (("slow", 5060.0), ("quick", 5010.0)):
         frontier = polite(tmp_path, 5000.0)
-        frontier.admit(1, [Found(f"http://{host}/{due}", 1)])
-        assert frontier.next_due() == pytest.approx(due, abs=0.01)
-        frontier.drop(1)
-        frontier.ended([one.item.item for one in frontier.rejections()])
-        journal = frontier._journal
-        frontier.commit()
+        frontier.queue.admit(1, [Found(f"http://{host}/{due}", 1)])
+        assert frontier.leases.next_due() == pytest.approx(due, abs=0.01)
+        frontier.queue.drop(1)
+        frontier.rejected.ended([one.item.item for one in frontier.rejected.rejections()])
+        journal = frontier._base.journal
+        frontier.durability.commit()
         journal.put_meta("boot", "yet another")
         frontier.close()
 
@@ -494,32 +495,32 @@ def test_what_a_site_asked_for_holds_for_its_address_once_that_is_known(tmp_path
     time = [1000.0]
     section = PolitenessSection(delay_s=0.0, places=3, key_scope="ip")
     frontier = EmbeddedFrontier(tmp_path, section, clock=lambda: time[0], wall=lambda: WALL + time[0])
-    frontier.open_crawl("test", CrawlLimits())
-    frontier.recover()
-    frontier.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), 60.0)
-    frontier.robots_known("http://b", RobotsRecord("ok", b"", WALL + 9e9), None)
-    frontier.admit(1, [Found("http://a/1", 1)])
+    frontier.crawls.open_crawl("test", CrawlLimits())
+    frontier.recovery.recover()
+    frontier.sites.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), 60.0)
+    frontier.sites.robots_known("http://b", RobotsRecord("ok", b"", WALL + 9e9), None)
+    frontier.queue.admit(1, [Found("http://a/1", 1)])
     time[0] += 61.0
-    (lease,) = frontier.claim("me", 9)
-    assert frontier.take_places([Wanted(lease, "192.0.2.1", 0.0)]) == [True]
-    frontier.admit(1, [Found("http://b/1", 1)])
-    (other,) = frontier.claim("me", 9)
-    assert frontier.take_places([Wanted(other, "192.0.2.1", 0.0)]) == [False], "one at a time, and slowly"
+    (lease,) = frontier.leases.claim("me", 9)
+    assert frontier.leases.take_places([Wanted(lease, "192.0.2.1", 0.0)]) == [True]
+    frontier.queue.admit(1, [Found("http://b/1", 1)])
+    (other,) = frontier.leases.claim("me", 9)
+    assert frontier.leases.take_places([Wanted(other, "192.0.2.1", 0.0)]) == [False], "one at a time, and slowly"
     frontier.close()
 
 
 def test_what_has_ended_counts_for_a_checkpoint_like_what_was_admitted(bench: Bench) -> None:
     frontier = bench.open(checkpoint_every=10)
-    frontier.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), None)
-    frontier.admit(1, [Found(f"http://a/{number}", 1) for number in range(6)])
-    frontier.commit()
+    frontier.sites.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), None)
+    frontier.queue.admit(1, [Found(f"http://a/{number}", 1) for number in range(6)])
+    frontier.durability.commit()
     path = bench.folder / "checkpoint"
     assert not path.exists()
-    for lease in frontier.claim("me", 9):
+    for lease in frontier.leases.claim("me", 9):
         fetched = Ended(lease, bench.time, ok=True)
-        frontier.cool([fetched])
-        frontier.finish([Outcome(lease, End.PAGE)])
-    frontier.commit()
+        frontier.leases.cool([fetched])
+        frontier.leases.finish([Outcome(lease, End.PAGE)])
+    frontier.durability.commit()
     assert path.exists(), "six and six are more than ten"
     assert path.read_bytes()[5:6] == b"\x04", "the layout that checkpoints on disk have"
 
@@ -527,89 +528,90 @@ def test_what_has_ended_counts_for_a_checkpoint_like_what_was_admitted(bench: Be
 def test_the_longest_delay_that_a_site_asked_for_is_known_to_the_next_process_however_short(tmp_path: Path) -> None:
     """As long as that the request log is read back."""
     frontier = polite(tmp_path, 1000.0, delay_s=0.0)
-    assert frontier._journal.meta("longest_delay") is None
-    frontier.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), 0.5)
-    frontier.robots_known("http://b", RobotsRecord("ok", b"", WALL + 9e9), 0.25)
-    assert frontier._journal.meta("longest_delay") == 0.5
+    assert frontier._base.journal.meta("longest_delay") is None
+    frontier.sites.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), 0.5)
+    frontier.sites.robots_known("http://b", RobotsRecord("ok", b"", WALL + 9e9), 0.25)
+    assert frontier._base.journal.meta("longest_delay") == 0.5
     frontier.close()
     frontier = polite(tmp_path, 1000.0, delay_s=0.75)
-    frontier.commit()
-    assert frontier._journal.meta("longest_delay") == 0.75
-    frontier.change_crawl(1, CrawlLimits(), PolitenessSection(delay_s=30.0, places=1), 1.0)
-    frontier.commit()
-    assert frontier._journal.meta("longest_delay") == 30.0, "an edit may ask for more, too"
+    frontier.durability.commit()
+    assert frontier._base.journal.meta("longest_delay") == 0.75
+    frontier.crawls.change_crawl(1, CrawlLimits(), PolitenessSection(delay_s=30.0, places=1), 1.0)
+    frontier.durability.commit()
+    assert frontier._base.journal.meta("longest_delay") == 30.0, "an edit may ask for more, too"
     frontier.close()
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["closed", "not known to its owner"])
 def test_nothing_is_left_in_the_journal_of_a_crawl_that_is_forgotten(bench: Bench, is_told: bool) -> None:
     frontier = bench.open(CrawlLimits(max_sitemaps=1))
-    other = frontier.open_crawl("other", CrawlLimits(max_sitemaps=1))
+    other = frontier.crawls.open_crawl("other", CrawlLimits(max_sitemaps=1))
     for crawl in (1, other):
-        frontier.admit(crawl, [
+        frontier.queue.admit(crawl, [
             Found(f"http://a/{crawl}-{number}.xml", 0, purpose=Purpose.SITEMAP, about="http://a") for number in range(3)
         ])  # fmt: skip
-        frontier.refused(crawl, Reason.SCOPE, "http://b/", 0)
-        frontier.scope_extended(crawl, "http://c/")
-    frontier.commit()
-    frontier.close_crawl(other)
+        frontier.rejected.refused(crawl, Reason.SCOPE, "http://b/", 0)
+        frontier.notes.scope_extended(crawl, "http://c/")
+    frontier.durability.commit()
+    frontier.crawls.close_crawl(other)
     if is_told:
-        frontier.closed(other)
-    assert not frontier._journal.forget([other], 1)
-    assert len(list(frontier._journal.rows("crawls"))) == 2, (
+        frontier.crawls.closed(other)
+    assert not frontier._base.journal.forget([other], 1)
+    assert len(list(frontier._base.journal.rows("crawls"))) == 2, (
         "a kill now leaves a crawl that is forgotten, not rows of none"
     )
-    while not frontier.forget_crawl(other):
+    while not frontier.crawls.forget_crawls([other]):
         pass
-    assert len(list(frontier._journal.rows("crawls"))) == 1
-    assert (len(frontier.left_sitemaps(1)), frontier.left_sitemaps(other)) == (2, [])
-    assert (frontier.scope_extensions(1), frontier.scope_extensions(other)) == (["http://c/"], [])
-    assert {row[1] for row in frontier._journal.rows("left_sitemaps")} == {1}
-    assert {site for site, *_ in frontier._journal.rows("sitemaps")} == {"1 a"}
+    assert len(list(frontier._base.journal.rows("crawls"))) == 1
+    assert (len(frontier.rejected.left_sitemaps(1)), frontier.rejected.left_sitemaps(other)) == (2, [])
+    assert (frontier.notes.scope_extensions(1), frontier.notes.scope_extensions(other)) == (["http://c/"], [])
+    assert {row[1] for row in frontier._base.journal.rows("left_sitemaps")} == {1}
+    assert {site for site, *_ in frontier._base.journal.rows("sitemaps")} == {"1 a"}
 
 
 def test_cookies_that_this_process_has_kept_are_not_those_of_an_earlier_one(bench: Bench) -> None:
     frontier = bench.open()
-    version, _ = [frontier.keep_cookies(1, key, b"old " + key.encode()) for key in ("a", "b")]
+    version, _ = [frontier.sites.keep_cookies(1, key, b"old " + key.encode()) for key in ("a", "b")]
     frontier = bench.open()
     for host in ("a", "b"):
-        frontier.robots_known(f"http://{host}", RobotsRecord("ok", b"", WALL + 9e9), None)
-    frontier.admit(1, [Found("http://a/1", 1), Found("http://b/1", 1)])
-    leases = {lease.key: lease for lease in frontier.claim("me", 9)}
-    frontier.keep_cookies(1, "a", b"new")
-    assert [frontier.cookies_of(leases[key]) for key in ("a", "b", "b")] == [None, (version, b"old b"), None]
+        frontier.sites.robots_known(f"http://{host}", RobotsRecord("ok", b"", WALL + 9e9), None)
+    frontier.queue.admit(1, [Found("http://a/1", 1), Found("http://b/1", 1)])
+    leases = {lease.key: lease for lease in frontier.leases.claim("me", 9)}
+    frontier.sites.keep_cookies(1, "a", b"new")
+    assert [frontier.sites.cookies_of(leases[key]) for key in ("a", "b", "b")] == [None, (version, b"old b"), None]
 
 
 def test_sitemaps_without_room_are_remembered_up_to_a_bound_and_pages_are_not_among_them(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (state, embedded):
-        monkeypatch.setattr(module, "REMEMBERED_REFUSALS", 4)
+    monkeypatch.setattr(rejected, "REMEMBERED_REFUSALS", 4)
     frontier = bench.open(CrawlLimits(max_sitemaps=1, max_pages_per_domain=1))
-    frontier.admit(1, [Found(f"http://a/{number}", 1) for number in range(1022)])
+    frontier.queue.admit(1, [Found(f"http://a/{number}", 1) for number in range(1022)])
     maps = [Found(f"http://a/{n}.xml", 0, purpose=Purpose.SITEMAP, about="http://a") for n in range(6)]
-    assert frontier.admit(1, maps).new == 1
-    assert [one.url for one in frontier.left_sitemaps(1)] == []
-    frontier.commit()
-    assert [one.url for one in frontier.left_sitemaps(1)] == ["http://a/1.xml", "http://a/2.xml"], "two pages, two maps"
+    assert frontier.queue.admit(1, maps).new == 1
+    assert [one.url for one in frontier.rejected.left_sitemaps(1)] == []
+    frontier.durability.commit()
+    assert [one.url for one in frontier.rejected.left_sitemaps(1)] == ["http://a/1.xml", "http://a/2.xml"], (
+        "two pages, two maps"
+    )
 
 
 @pytest.mark.parametrize("limits", [CrawlLimits(), CrawlLimits(max_depth=9), CrawlLimits(max_pages_per_domain=1)])
 def test_links_that_are_known_are_counted_whatever_limits_a_crawl_has(bench: Bench, limits: CrawlLimits) -> None:
     frontier = bench.open(limits)
     links = [PageLinks("http://a", [f"http://a/{n}" for n in range(start, start + 3)], 1, 7) for start in (0, 1)]
-    both = frontier.admit_links(1, links)
-    again = frontier.admit_links(1, links)
+    both = frontier.queue.admit_links(1, links)
+    again = frontier.queue.admit_links(1, links)
     assert [(one.new, one.duplicates) for one in (both, again)] == [(4, 2), (0, 6)]
 
 
 @pytest.mark.parametrize("offsite", [0, 2])
 def test_links_keep_how_far_outside_the_scope_they_are(bench: Bench, offsite: int) -> None:
     frontier = bench.open()
-    frontier.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), None)
-    frontier.admit(1, [Found("http://a/0", 0)])
-    frontier.admit_links(1, [PageLinks("http://a", ["http://a/1", "http://a/2"], 1, 7, offsite)])
-    assert [(lease.url, lease.parent, lease.offsite) for lease in frontier.claim("me", 9)] == [
+    frontier.sites.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), None)
+    frontier.queue.admit(1, [Found("http://a/0", 0)])
+    frontier.queue.admit_links(1, [PageLinks("http://a", ["http://a/1", "http://a/2"], 1, 7, offsite)])
+    assert [(lease.url, lease.parent, lease.offsite) for lease in frontier.leases.claim("me", 9)] == [
         ("http://a/0", 0, 0), ("http://a/1", 7, offsite), ("http://a/2", 7, offsite),
     ]  # fmt: skip
 
@@ -617,7 +619,7 @@ def test_links_keep_how_far_outside_the_scope_they_are(bench: Bench, offsite: in
 def test_the_request_log_is_read_as_far_back_as_the_longest_delay_of_any_site(tmp_path: Path) -> None:
     """A site that asked for an hour was last asked files ago."""
     frontier = polite(tmp_path, 1000.0, delay_s=1.0)
-    frontier.robots_known("http://slow.test", RobotsRecord("ok", b"", WALL + 9e9), 3600.0)
+    frontier.sites.robots_known("http://slow.test", RobotsRecord("ok", b"", WALL + 9e9), 3600.0)
     frontier.close()
     folder = tmp_path / "requests"
     (folder / "requests-00000.log").write_text(
@@ -626,8 +628,8 @@ def test_the_request_log_is_read_as_far_back_as_the_longest_delay_of_any_site(tm
     )
     (folder / "requests-00001.log").write_text("S\t2\t1500.0\t1.0\tb.test\t1\t1\thttp://b.test/\nE\t2\t1501.0\t200\n")
     frontier = polite(tmp_path, 3000.0, delay_s=1.0)
-    frontier.admit(1, [Found("http://slow.test/2", 1)])
-    assert frontier.next_due() == pytest.approx(4601.0, abs=0.1)
+    frontier.queue.admit(1, [Found("http://slow.test/2", 1)])
+    assert frontier.leases.next_due() == pytest.approx(4601.0, abs=0.1)
     frontier.close()
 
 
@@ -645,25 +647,27 @@ def test_refusals_of_an_older_weft_are_of_its_one_crawl(tmp_path: Path) -> None:
 @pytest.mark.parametrize("max_depth", [None, 5])
 def test_what_a_crawls_urls_take_of_memory(bench: Bench, max_depth: int | None) -> None:
     frontier = bench.open(CrawlLimits(max_depth=max_depth))
-    assert frontier.url_bytes(1) == 0
-    frontier.admit(1, [Found(f"http://{host}/1", 1) for host in "abc"])
-    queued = sum(len(text) + 1 for lane in frontier._queues.crawls[1].sites.values() for text in lane.queues[0].texts())
+    assert frontier.status.url_bytes(1) == 0
+    frontier.queue.admit(1, [Found(f"http://{host}/1", 1) for host in "abc"])
+    queued = sum(
+        len(text) + 1 for lane in frontier._base.queues.crawls[1].sites.values() for text in lane.queues[0].texts()
+    )
     assert queued > 0
-    assert frontier.url_bytes(1) == 3 * 8 + (3 * 176 if max_depth else 0) + queued
+    assert frontier.status.url_bytes(1) == 3 * 8 + (3 * 176 if max_depth else 0) + queued
 
 
 def test_how_many_pages_are_out_can_be_limited_while_they_are(bench: Bench) -> None:
     frontier = bench.open(CrawlLimits(in_flight=1))
     for host in "abc":
-        frontier.robots_known(f"http://{host}", RobotsRecord("ok", b"", WALL + 9e9), None)
-    frontier.admit(1, [Found(f"http://{host}/1", 1) for host in "abc"])
-    assert [len(frontier.claim("me", 9)) for _ in range(2)] == [1, 0]
-    frontier.limit_flight(1, 2)
-    assert [len(frontier.claim("me", 9)) for _ in range(2)] == [1, 0], "those that wait for a permit are due"
-    frontier.limit_flight(1, 1)
-    assert frontier.claim("me", 9) == []
-    frontier.limit_flight(1, None)
-    assert len(frontier.claim("me", 9)) == 1
+        frontier.sites.robots_known(f"http://{host}", RobotsRecord("ok", b"", WALL + 9e9), None)
+    frontier.queue.admit(1, [Found(f"http://{host}/1", 1) for host in "abc"])
+    assert [len(frontier.leases.claim("me", 9)) for _ in range(2)] == [1, 0]
+    frontier.permits.limit_flight(1, 2)
+    assert [len(frontier.leases.claim("me", 9)) for _ in range(2)] == [1, 0], "those that wait for a permit are due"
+    frontier.permits.limit_flight(1, 1)
+    assert frontier.leases.claim("me", 9) == []
+    frontier.permits.limit_flight(1, None)
+    assert len(frontier.leases.claim("me", 9)) == 1
 
 
 def test_a_row_is_read_as_the_next_commit_will_leave_it(tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ URLS = [f"http://h{number % 7}.test/{number}" for number in range(400)]
 def opened(folder: Path, done: list[int] | None = None, checkpoint_every: int = 10**9) -> EmbeddedFrontier:
     frontier = EmbeddedFrontier(folder, SECTION, checkpoint_every=checkpoint_every)
     try:
-        assert frontier.open_crawl("crawl", CrawlLimits()) == 1
-        frontier.recover(done or [])
+        assert frontier.crawls.open_crawl("crawl", CrawlLimits()) == 1
+        frontier.recovery.recover(done or [])
     except BaseException:
         os.close(frontier._lock)
         raise
@@ -47,15 +47,15 @@ def work(folder: Path) -> set[str]:
     """Admits all in ten commits, and ends a quarter; gives what is left."""
     frontier = opened(folder)
     for origin in {url[: url.index("/", 8)] for url in URLS}:
-        frontier.robots_known(origin, RobotsRecord("ok", b"", 2e9), None)
+        frontier.sites.robots_known(origin, RobotsRecord("ok", b"", 2e9), None)
     for start in range(0, len(URLS), 40):
-        frontier.admit(1, [Found(url, 1) for url in URLS[start : start + 40]])
-        frontier.commit()
-    leases = frontier.claim("me", 100)
+        frontier.queue.admit(1, [Found(url, 1) for url in URLS[start : start + 40]])
+        frontier.durability.commit()
+    leases = frontier.leases.claim("me", 100)
     assert len(leases) == 100
-    frontier.finish(Outcome(lease, End.PAGE) for lease in leases)
-    frontier.commit()
-    left = {item.url for item in frontier.items(1)}
+    frontier.leases.finish(Outcome(lease, End.PAGE) for lease in leases)
+    frontier.durability.commit()
+    left = {item.url for item in frontier.queue.items(1)}
     assert len(left) == 300
     frontier.close()
     return left
@@ -64,13 +64,13 @@ def work(folder: Path) -> set[str]:
 def left_in(folder: Path) -> set[str]:
     frontier = opened(folder)
     try:
-        return {item.url for item in frontier.items(1)} - set(_passed_over(frontier))
+        return {item.url for item in frontier.queue.items(1)} - set(_passed_over(frontier))
     finally:
         frontier.close()
 
 
 def _passed_over(frontier: EmbeddedFrontier) -> list[str]:
-    return [item.url for item in frontier.items(1) if item.item in frontier._queues.ended]
+    return [item.url for item in frontier.queue.items(1) if item.item in frontier._base.queues.ended]
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +87,11 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[str]]:
     if (child := os.fork()) == 0:
         try:
             frontier = opened(folder)
-            frontier.admit(1, [Found(url, 1) for url in URLS])
-            frontier.commit()
-            frontier.sync()
-            frontier.admit(1, [Found(url + "/late", 1) for url in URLS[:100]])
-            frontier.commit()
+            frontier.queue.admit(1, [Found(url, 1) for url in URLS])
+            frontier.durability.commit()
+            frontier.durability.sync()
+            frontier.queue.admit(1, [Found(url + "/late", 1) for url in URLS[:100]])
+            frontier.durability.commit()
             os.kill(os.getpid(), signal.SIGKILL)
         finally:
             os._exit(1)
@@ -174,8 +174,8 @@ def test_a_power_cut_may_take_what_was_not_synced_and_no_more(
     data = path.read_bytes()
     path.write_bytes(data[:-2000])
     frontier = opened(copy)
-    assert {item.url for item in frontier.items(1)} == set(URLS), "the second commit is gone, as it may be"
-    assert frontier.unsure_of_links and not frontier.is_new
+    assert {item.url for item in frontier.queue.items(1)} == set(URLS), "the second commit is gone, as it may be"
+    assert frontier.recovery.unsure_of_links and not frontier.recovery.is_new
     frontier.close()
     copy = copied(killed[0], tmp_path / "more")
     (copy / "frontier.db-wal").write_bytes(data[: len(data) // 3])
@@ -195,8 +195,8 @@ def test_numbers_go_on_beyond_what_a_power_cut_took(tmp_path: Path, monkeypatch:
     work(tmp_path)
     monkeypatch.setattr(Journal, "_open", _loses_its_tail(Journal._open))
     frontier = opened(tmp_path, done=[5, 900])
-    frontier.admit(1, [Found("http://new.test/", 1)])
-    assert {item.item for item in frontier.items(1) if item.url == "http://new.test/"} == {901}
+    frontier.queue.admit(1, [Found("http://new.test/", 1)])
+    assert {item.item for item in frontier.queue.items(1) if item.url == "http://new.test/"} == {901}
     frontier.close()
 
 
@@ -234,8 +234,8 @@ def test_a_checkpoint_that_is_ahead_of_its_journal_tells_of_the_loss(tmp_path: P
 
 def test_a_frontier_made_anew_keeps_what_cannot_be_found_again(tmp_path: Path) -> None:
     frontier = opened(tmp_path)
-    frontier.admit(1, [Found(url, 1) for url in URLS])
-    frontier.robots_known("http://h1.test", RobotsRecord("ok", b"User-agent: *", 2e9), 9.0)
+    frontier.queue.admit(1, [Found(url, 1) for url in URLS])
+    frontier.sites.robots_known("http://h1.test", RobotsRecord("ok", b"User-agent: *", 2e9), 9.0)
     frontier.close()
     path = tmp_path / "frontier.db"
     size = path.stat().st_size
@@ -245,12 +245,12 @@ def test_a_frontier_made_anew_keeps_what_cannot_be_found_again(tmp_path: Path) -
         left_in(tmp_path)
     assert renew(tmp_path, [1, 2])
     again = opened(tmp_path, done=[4])
-    assert again.is_new and again.unsure_of_links
+    assert again.recovery.is_new and again.recovery.unsure_of_links
     assert (tmp_path / "frontier.db.damaged").stat().st_size == size - 4096
-    again.restore_stored(1, [(Found(URLS[3], 1), 4)])
-    assert again.admit(1, [Found(URLS[3], 2), Found(URLS[9], 2)]).new == 1, "what is stored is not asked again"
-    assert {item.item for item in again.items(1)} == {5}
-    again.links_are_known()
+    again.recovery.restore_stored(1, [(Found(URLS[3], 1), 4)])
+    assert again.queue.admit(1, [Found(URLS[3], 2), Found(URLS[9], 2)]).new == 1, "what is stored is not asked again"
+    assert {item.item for item in again.queue.items(1)} == {5}
+    again.recovery.links_are_known()
     again.close()
     kept = sqlite3.connect(path)
     assert kept.execute("SELECT origin FROM robots_history").fetchall() == [("http://h1.test",)]
@@ -265,7 +265,7 @@ def test_a_frontier_made_anew_keeps_what_cannot_be_found_again(tmp_path: Path) -
     assert left_in(tmp_path) == {URLS[9]}
     assert not renew(tmp_path, []), "one that can be read is kept, and takes in what is stored"
     again = opened(tmp_path)
-    assert again.is_new
+    assert again.recovery.is_new
     again.close()
 
 
@@ -291,7 +291,7 @@ def test_refusals_are_kept_of_every_layout(tmp_path: Path, columns: str) -> None
 
 def test_a_record_that_fails_its_checksum_makes_a_frontier_anew(tmp_path: Path) -> None:
     frontier = opened(tmp_path)
-    frontier.robots_known("http://h1.test", RobotsRecord("ok", b"User-agent: *", 2e9), 9.0)
+    frontier.sites.robots_known("http://h1.test", RobotsRecord("ok", b"User-agent: *", 2e9), 9.0)
     frontier.close()
     db = sqlite3.connect(tmp_path / "frontier.db", isolation_level=None)
     ((record,),) = db.execute("SELECT record FROM sites").fetchall()
@@ -299,11 +299,11 @@ def test_a_record_that_fails_its_checksum_makes_a_frontier_anew(tmp_path: Path) 
     db.close()
     frontier = opened(tmp_path)
     with pytest.raises(Damaged, match="a record fails its checksum"):
-        frontier.admit(1, [Found("http://h1.test/", 0)])
+        frontier.queue.admit(1, [Found("http://h1.test/", 0)])
     frontier.close()
     assert renew(tmp_path, []), "a file that opens well may be damaged all the same"
     frontier = opened(tmp_path)
-    assert frontier.admit(1, [Found("http://h1.test/", 0)]).new == 1
+    assert frontier.queue.admit(1, [Found("http://h1.test/", 0)]).new == 1
     frontier.close()
 
 

@@ -55,24 +55,24 @@ def test_the_first_layout_goes_on_as_it_was(tmp_path: Path) -> None:
     first_layout(tmp_path / "f")
     for _ in range(2):  # the second time it is of the present layout
         frontier = EmbeddedFrontier(tmp_path / "f", PolitenessSection(delay_s=1.0, places=1))
-        crawl = frontier.open_crawl("old", CrawlLimits())
-        frontier.recover()
-        waiting = {item.item: item.attempt for item in frontier.items(crawl)}
+        crawl = frontier.crawls.open_crawl("old", CrawlLimits())
+        frontier.recovery.recover()
+        waiting = {item.item: item.attempt for item in frontier.queue.items(crawl)}
         assert (crawl, waiting) == (1, {1: 0, 3: 2, 4: 0})
         frontier.close()
     frontier = EmbeddedFrontier(tmp_path / "f", PolitenessSection(delay_s=1.0, places=1))
-    frontier.open_crawl("old", CrawlLimits())
-    other = frontier.open_crawl("new", CrawlLimits())
-    frontier.recover()
+    frontier.crawls.open_crawl("old", CrawlLimits())
+    other = frontier.crawls.open_crawl("new", CrawlLimits())
+    frontier.recovery.recover()
     assert other == 2, "a new crawl has a number of its own"
-    frontier.refused(other, Reason.TRAP, "http://y/", 2)
-    frontier.commit()
+    frontier.rejected.refused(other, Reason.TRAP, "http://y/", 2)
+    frontier.durability.commit()
     view = FrontierView([tmp_path / "f"])
     assert (view.refusal("http://x/", crawl=1), view.refusal("http://x/", crawl=other)) == ("scope", None)
     view.close()
-    frontier.close_crawl(1)
-    frontier.closed(1)
-    while not frontier.forget_crawl(1):
+    frontier.crawls.close_crawl(1)
+    frontier.crawls.closed(1)
+    while not frontier.crawls.forget_crawls([1]):
         pass
     frontier.close()
     with closing(sqlite3.connect(tmp_path / "f" / "frontier.db")) as db:

@@ -50,8 +50,8 @@ class Bench:
             old.close()
         self._frontiers.clear()
         frontier = EmbeddedFrontier(self.folder / "f", self.section(**settings), clock=self.now, wall=self.wall)
-        self.crawl = frontier.open_crawl("test", limits or CrawlLimits())
-        frontier.recover()
+        self.crawl = frontier.crawls.open_crawl("test", limits or CrawlLimits())
+        frontier.recovery.recover()
         self._frontiers.append(frontier)
         return frontier
 
@@ -74,16 +74,16 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def allow(frontier: EmbeddedFrontier, *origins: str, crawl_delay_s: float | None = None) -> None:
     for origin in origins:
-        frontier.robots_known(origin, RobotsRecord("allow", b"", 9e12), crawl_delay_s)
+        frontier.sites.robots_known(origin, RobotsRecord("allow", b"", 9e12), crawl_delay_s)
 
 
 def fetch(frontier: EmbeddedFrontier, lease: Lease, **facts: Any) -> None:
-    frontier.cool([Ended(lease, frontier.now(), **({"ok": True} | facts))])
-    assert frontier.finish([Outcome(lease, End.PAGE)]) == [True]
+    frontier.leases.cool([Ended(lease, frontier.now(), **({"ok": True} | facts))])
+    assert frontier.leases.finish([Outcome(lease, End.PAGE)]) == [True]
 
 
 def claim_one(frontier: EmbeddedFrontier) -> Lease:
-    (lease,) = frontier.claim("me", 9)
+    (lease,) = frontier.leases.claim("me", 9)
     return lease
 
 
@@ -119,15 +119,15 @@ def test_keys_are_right_also_after_very_many_of_them(bench: Bench, monkeypatch: 
 def test_a_site_with_nothing_to_do_is_forgotten_after_a_minute(bench: Bench) -> None:
     frontier = bench.frontier()
     allow(frontier, "https://a", "https://b")
-    frontier.admit(bench.crawl, [Found("https://a/1", 0), Found("https://b/1", 0), Found("https://b/2", 0)])
-    for lease in frontier.claim("me", 9):
+    frontier.queue.admit(bench.crawl, [Found("https://a/1", 0), Found("https://b/1", 0), Found("https://b/2", 0)])
+    for lease in frontier.leases.claim("me", 9):
         fetch(frontier, lease)
     bench.time += FORGET_AFTER_S - 1
-    frontier.claim("me", 0)
-    assert frontier.stats().sites == 2
+    frontier.leases.claim("me", 0)
+    assert frontier.status.stats().sites == 2
     bench.time += 1
-    frontier.claim("me", 0)
-    assert frontier.stats().sites == 1, "the other one has a page to fetch"
+    frontier.leases.claim("me", 0)
+    assert frontier.status.stats().sites == 1, "the other one has a page to fetch"
     assert claim_one(frontier).url == "https://b/2"
 
 
@@ -135,32 +135,32 @@ def test_few_sites_are_forgotten_at_once(bench: Bench) -> None:
     frontier = bench.frontier()
     hosts = [f"https://h{number}" for number in range(50)]
     allow(frontier, *hosts)
-    frontier.admit(bench.crawl, [Found(f"{host}/", 0) for host in hosts])
-    for lease in frontier.claim("me", 100):
+    frontier.queue.admit(bench.crawl, [Found(f"{host}/", 0) for host in hosts])
+    for lease in frontier.leases.claim("me", 100):
         fetch(frontier, lease)
     bench.time += FORGET_AFTER_S
     counts = []
     for _ in range(4):
-        frontier.claim("me", 0)
-        counts.append(frontier.stats().sites)
+        frontier.leases.claim("me", 0)
+        counts.append(frontier.status.stats().sites)
     assert counts == [30, 10, 0, 0]
 
 
 def test_a_forgotten_site_keeps_what_it_asked_for(bench: Bench) -> None:
     frontier = bench.frontier(places=3)
     allow(frontier, "https://a", crawl_delay_s=25.0)
-    frontier.admit(bench.crawl, [Found("https://a/1", 0)])
+    frontier.queue.admit(bench.crawl, [Found("https://a/1", 0)])
     bench.time += 25
     fetch(frontier, claim_one(frontier))
     bench.time += FORGET_AFTER_S + 30
-    frontier.claim("me", 0)
-    assert frontier.stats().sites == 0
-    frontier.admit(bench.crawl, [Found(f"https://a/{number}", 0) for number in (2, 3)])
+    frontier.leases.claim("me", 0)
+    assert frontier.status.stats().sites == 0
+    frontier.queue.admit(bench.crawl, [Found(f"https://a/{number}", 0) for number in (2, 3)])
     lease = claim_one(frontier)
     assert (lease.url, lease.delay_s) == ("https://a/2", 25.0)
     fetch(frontier, lease)
     bench.time += 24
-    assert frontier.claim("me", 9) == []
+    assert frontier.leases.claim("me", 9) == []
     bench.time += 1.1
     assert claim_one(frontier).url == "https://a/3"
 
@@ -168,25 +168,25 @@ def test_a_forgotten_site_keeps_what_it_asked_for(bench: Bench) -> None:
 def test_a_site_whose_wait_is_not_over_is_not_forgotten(bench: Bench) -> None:
     frontier = bench.frontier()
     allow(frontier, "https://a")
-    frontier.admit(bench.crawl, [Found("https://a/1", 0)])
+    frontier.queue.admit(bench.crawl, [Found("https://a/1", 0)])
     fetch(frontier, claim_one(frontier), slow_down=True, retry_after_s=300.0)
     bench.time += 299
-    frontier.claim("me", 0)
-    assert frontier.stats().sites == 1
+    frontier.leases.claim("me", 0)
+    assert frontier.status.stats().sites == 1
     bench.time += FORGET_AFTER_S
-    frontier.claim("me", 0)
-    assert frontier.stats().sites == 0
+    frontier.leases.claim("me", 0)
+    assert frontier.status.stats().sites == 0
 
 
 def test_a_site_that_is_being_asked_is_not_forgotten(bench: Bench) -> None:
     frontier = bench.frontier(lease_s=1000.0)
     allow(frontier, "https://a")
-    frontier.admit(bench.crawl, [Found("https://a/1", 0)])
+    frontier.queue.admit(bench.crawl, [Found("https://a/1", 0)])
     lease = claim_one(frontier)
     bench.time += 2 * FORGET_AFTER_S
-    frontier.claim("me", 0)
-    frontier.admit(bench.crawl, [Found("https://a/2", 0)])
-    assert frontier.claim("me", 9) == []
+    frontier.leases.claim("me", 0)
+    frontier.queue.admit(bench.crawl, [Found("https://a/2", 0)])
+    assert frontier.leases.claim("me", 9) == []
     fetch(frontier, lease)
     bench.time += 10.1
     assert claim_one(frontier).url == "https://a/2"
@@ -203,24 +203,24 @@ def test_a_wait_that_is_over_is_none_and_one_of_another_clock_ends(bench: Bench)
 def test_a_site_that_waits_for_a_permit_is_not_forgotten(bench: Bench) -> None:
     frontier = bench.frontier(CrawlLimits(max_pages=1), lease_s=1000.0)
     allow(frontier, "https://a", "https://b")
-    frontier.admit(bench.crawl, [Found("https://a/1", 0), Found("https://b/1", 0)])
+    frontier.queue.admit(bench.crawl, [Found("https://a/1", 0), Found("https://b/1", 0)])
     first = claim_one(frontier)
     bench.time += 2 * FORGET_AFTER_S
-    assert frontier.claim("me", 9) == []
-    frontier.finish([Outcome(first, End.RELEASE)])
-    assert len(frontier.claim("me", 9)) == 1
+    assert frontier.leases.claim("me", 9) == []
+    frontier.leases.finish([Outcome(first, End.RELEASE)])
+    assert len(frontier.leases.claim("me", 9)) == 1
 
 
 def test_a_domain_keeps_its_budget_however_long_it_is_idle(bench: Bench) -> None:
     frontier = bench.frontier(CrawlLimits(max_pages_per_domain=2))
     allow(frontier, "https://a")
-    frontier.admit(bench.crawl, [Found("https://a/1", 0)])
+    frontier.queue.admit(bench.crawl, [Found("https://a/1", 0)])
     fetch(frontier, claim_one(frontier))
     for number in (2, 3):
         bench.time += 3 * FORGET_AFTER_S
-        assert frontier.claim("me", 9) == []
-        frontier.admit(bench.crawl, [Found(f"https://a/{number}", 0)])
-        leases = frontier.claim("me", 9)
+        assert frontier.leases.claim("me", 9) == []
+        frontier.queue.admit(bench.crawl, [Found(f"https://a/{number}", 0)])
+        leases = frontier.leases.claim("me", 9)
         assert len(leases) == (1 if number == 2 else 0)
         for lease in leases:
             fetch(frontier, lease)
@@ -232,17 +232,17 @@ def test_a_forgotten_site_is_found_again_with_all_its_origins(bench: Bench) -> N
     allow(frontier, *origins)
     for visit in range(3):
         names = [f"{origin}/{visit}" for origin in origins]
-        frontier.admit(bench.crawl, [Found(url, 0) for url in names])
-        frontier.commit()
+        frontier.queue.admit(bench.crawl, [Found(url, 0) for url in names])
+        frontier.durability.commit()
         claimed = []
-        while leases := frontier.claim("me", 9):
+        while leases := frontier.leases.claim("me", 9):
             claimed += [lease.url for lease in leases]
             for lease in leases:
                 fetch(frontier, lease)
         assert claimed == names
         bench.time += FORGET_AFTER_S + 1
-        frontier.claim("me", 0)
-        assert frontier.stats().sites == 0
+        frontier.leases.claim("me", 0)
+        assert frontier.status.stats().sites == 0
 
 
 # ── what a site is known to have asked for ─────────────────────────────────────────────────────────────────────────
@@ -507,7 +507,7 @@ def test_no_more_parked_sites_are_woken_than_there_are_places_whenever_these_are
 def test_a_permit_that_a_sitemap_does_not_use_goes_to_another_site_in_the_same_claim(bench: Bench) -> None:
     frontier = bench.frontier(CrawlLimits(in_flight=1))
     allow(frontier, "https://a", "https://b", "https://c")
-    frontier.admit(
+    frontier.queue.admit(
         bench.crawl,
         [
             Found("https://a/1", 0),
@@ -515,36 +515,36 @@ def test_a_permit_that_a_sitemap_does_not_use_goes_to_another_site_in_the_same_c
             Found("https://c/1", 0),
         ],
     )
-    first = next(lease for lease in frontier.claim("me", 1) if lease.purpose is Purpose.PAGE)
-    assert frontier.claim("me", 9) == [], "all others wait for its permit"
+    first = next(lease for lease in frontier.leases.claim("me", 1) if lease.purpose is Purpose.PAGE)
+    assert frontier.leases.claim("me", 9) == [], "all others wait for its permit"
     fetch(frontier, first)
-    assert sorted(lease.url for lease in frontier.claim("me", 9)) == ["https://b/map.xml", "https://c/1"]
+    assert sorted(lease.url for lease in frontier.leases.claim("me", 9)) == ["https://b/map.xml", "https://c/1"]
 
 
 def test_a_permit_that_comes_back_is_told_by_when_to_claim_next(bench: Bench) -> None:
     frontier = bench.frontier(CrawlLimits(in_flight=1))
     allow(frontier, "https://a", "https://b")
-    frontier.admit(bench.crawl, [Found("https://a/1", 0), Found("https://b/1", 0)])
+    frontier.queue.admit(bench.crawl, [Found("https://a/1", 0), Found("https://b/1", 0)])
     first = claim_one(frontier)
-    assert (frontier.claim("me", 9), frontier.next_due()) == ([], None)
+    assert (frontier.leases.claim("me", 9), frontier.leases.next_due()) == ([], None)
     fetch(frontier, first)
-    due = frontier.next_due()
+    due = frontier.leases.next_due()
     assert due is not None and due <= bench.time
 
 
 def test_a_permit_goes_to_a_site_that_waits_for_it_and_not_to_one_that_waited_before_a_pause(bench: Bench) -> None:
     frontier = bench.frontier(CrawlLimits(in_flight=1))
     allow(frontier, *(f"https://{host}" for host in "abcd"))
-    frontier.admit(bench.crawl, [Found(f"https://{host}/1", 0) for host in "abcd"])
+    frontier.queue.admit(bench.crawl, [Found(f"https://{host}/1", 0) for host in "abcd"])
     first = claim_one(frontier)
-    frontier.pause(bench.crawl)
+    frontier.crawls.pause(bench.crawl)
     fetch(frontier, first)
     allow(frontier, "https://b", crawl_delay_s=1000.0)
-    frontier.pause(bench.crawl, False)
+    frontier.crawls.pause(bench.crawl, False)
     second = claim_one(frontier)
     assert (first.key, second.key) == ("a", "c")
     fetch(frontier, second)
-    due = frontier.next_due()
+    due = frontier.leases.next_due()
     assert due is not None and due <= bench.time, "d is due, and there is a permit"
     assert claim_one(frontier).key == "d"
 
@@ -556,16 +556,16 @@ def test_what_another_process_has_under_way_is_waited_for_where_one_request_at_a
     mine, theirs = (MachineClock(tmp_path / "clock", me=os.getpid() << 32 | number) for number in (1, 2))
     section = bench.section(places=places)
     frontier = EmbeddedFrontier(tmp_path / "f", section, clock=bench.now, wall=bench.wall, machine=mine)
-    crawl = frontier.open_crawl("test", CrawlLimits())
-    frontier.recover()
+    crawl = frontier.crawls.open_crawl("test", CrawlLimits())
+    frontier.recovery.recover()
     allow(frontier, "https://a")
-    frontier.admit(crawl, [Found("https://a/1", 0)])
+    frontier.queue.admit(crawl, [Found("https://a/1", 0)])
     theirs.started("a", bench.time, 60.0)
     bench.time += 20.0
-    assert len(frontier.claim("me", 9)) == (0 if places == 1 else 1)
+    assert len(frontier.leases.claim("me", 9)) == (0 if places == 1 else 1)
     theirs.ended([("a", bench.time, 0.0)])
     bench.time += 20.0
-    assert len(frontier.claim("me", 9)) == (1 if places == 1 else 0)
+    assert len(frontier.leases.claim("me", 9)) == (1 if places == 1 else 0)
     frontier.close()
     theirs.close()
 
@@ -577,21 +577,21 @@ def test_other_processes_are_told_that_a_request_is_over_however_it_ends(
     mine, theirs = (MachineClock(tmp_path / "clock", me=os.getpid() << 32 | number) for number in (1, 2))
     section = bench.section(key_scope="ip", lease_s=500.0)
     frontier = EmbeddedFrontier(tmp_path / "f", section, clock=bench.now, wall=bench.wall, machine=mine)
-    crawl = frontier.open_crawl("test", CrawlLimits())
-    frontier.recover()
+    crawl = frontier.crawls.open_crawl("test", CrawlLimits())
+    frontier.recovery.recover()
     allow(frontier, "https://a")
-    frontier.admit(crawl, [Found("https://a/1", 0)])
+    frontier.queue.admit(crawl, [Found("https://a/1", 0)])
     lease = claim_one(frontier)
     bench.time += 500.0 if end == "expired" else 100.0
     if end == "released":
-        frontier.finish([Outcome(lease, End.RELEASE)])
+        frontier.leases.finish([Outcome(lease, End.RELEASE)])
     elif end == "set aside":
-        frontier.set_aside([lease])
+        frontier.leases.set_aside([lease])
     elif end == "refused":
-        frontier._queues.address_clock("192.0.2.1").due = bench.time + 50.0
-        assert frontier.take_places([Wanted(lease, "192.0.2.1", 0.0)]) == [False]
+        frontier._base.queues.address_clock("192.0.2.1").due = bench.time + 50.0
+        assert frontier.leases.take_places([Wanted(lease, "192.0.2.1", 0.0)]) == [False]
     elif end == "expired":
-        frontier.claim("me", 0)
+        frontier.leases.claim("me", 0)
     else:
         fetch(frontier, lease)
     assert theirs.due("a", bench.time + 3.0, 10.0, alone=True) == bench.time + 10.0, "a delay after the end"
@@ -603,43 +603,43 @@ def test_the_time_in_which_a_crawl_was_paused_is_not_one_in_which_it_waited(benc
     """One that has waited ten of its delays at a site is next there, whatever its weight."""
     frontier = bench.frontier(delay_s=1.0)
     allow(frontier, "https://a")
-    light = frontier.open_crawl("light", CrawlLimits(), bench.section(delay_s=1.0), weight=0.01)
-    frontier.admit(light, [Found(f"https://a/light{number}", 0) for number in range(3)])
+    light = frontier.crawls.open_crawl("light", CrawlLimits(), bench.section(delay_s=1.0), weight=0.01)
+    frontier.queue.admit(light, [Found(f"https://a/light{number}", 0) for number in range(3)])
     fetch(frontier, claim_one(frontier))
-    frontier.pause(light)
-    frontier.admit(bench.crawl, [Found(f"https://a/{number}", 0) for number in range(30)])
+    frontier.crawls.pause(light)
+    frontier.queue.admit(bench.crawl, [Found(f"https://a/{number}", 0) for number in range(30)])
     for _ in range(15):
         bench.time += 1.1
         fetch(frontier, claim_one(frontier))
-    frontier.pause(light, False)
+    frontier.crawls.pause(light, False)
     bench.time += 1.1
     assert claim_one(frontier).crawl == bench.crawl
 
 
 def test_robots_txt_requests_are_distinguished_by_their_numbers(bench: Bench) -> None:
     frontier = bench.frontier()
-    frontier.admit(bench.crawl, [Found(f"https://{host}/1", 0) for host in "abc"])
-    leases = frontier.claim("me", 9)
+    frontier.queue.admit(bench.crawl, [Found(f"https://{host}/1", 0) for host in "abc"])
+    leases = frontier.leases.claim("me", 9)
     assert [lease.purpose for lease in leases] == [Purpose.ROBOTS] * 3
     assert len({lease.item for lease in leases}) == 3 and all(lease.item < 0 for lease in leases)
-    assert frontier.finish([Outcome(lease, End.RELEASE) for lease in leases]) == [True] * 3
+    assert frontier.leases.finish([Outcome(lease, End.RELEASE) for lease in leases]) == [True] * 3
 
 
 def test_sitemaps_are_counted_through_a_restart(bench: Bench) -> None:
     maps = [Found(f"https://a/{n}.xml", 0, purpose=Purpose.SITEMAP, about="https://a") for n in range(4)]
     limits = CrawlLimits(max_sitemaps=2)
-    assert bench.frontier(limits).admit(bench.crawl, maps[:1]).new == 1
-    assert bench.frontier(limits).admit(bench.crawl, maps[1:]).new == 1
+    assert bench.frontier(limits).queue.admit(bench.crawl, maps[:1]).new == 1
+    assert bench.frontier(limits).queue.admit(bench.crawl, maps[1:]).new == 1
 
 
 def test_a_lease_of_a_crawl_that_has_ended_holds_nothing_that_was_queued_behind_it(bench: Bench) -> None:
     frontier = bench.frontier()
-    other = frontier.open_crawl("other", CrawlLimits())
+    other = frontier.crawls.open_crawl("other", CrawlLimits())
     allow(frontier, "https://a")
-    frontier.admit(other, [Found(f"https://a/{number}", 0) for number in range(5)])
-    lane = frontier._leases[claim_one(frontier).item].lane
+    frontier.queue.admit(other, [Found(f"https://a/{number}", 0) for number in range(5)])
+    lane = frontier.leases._live[claim_one(frontier).item].lane
     assert lane.queued == 4
-    frontier.close_crawl(other)
+    frontier.crawls.close_crawl(other)
     assert (lane.queued, list(lane.items())) == (0, [])
 
 

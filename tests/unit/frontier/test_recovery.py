@@ -42,10 +42,10 @@ class Lives:
             self.folder, section, checkpoint_every=checkpoint_every, clock=lambda: self.time,
             wall=lambda: 1_700_000_000.0 + self.time - self.set_back_s, alive=self._beat,
         )  # fmt: skip
-        self.crawl = frontier.open_crawl("test", limits or CrawlLimits())
+        self.crawl = frontier.crawls.open_crawl("test", limits or CrawlLimits())
         self.beats = 0
-        frontier.recover()
-        frontier.robots_known("https://a", RobotsRecord("allow", b"", 9e12), None)
+        frontier.recovery.recover()
+        frontier.sites.robots_known("https://a", RobotsRecord("allow", b"", 9e12), None)
         self._frontier = frontier
         return frontier
 
@@ -65,9 +65,9 @@ def lives(tmp_path: Path) -> Lives:
 def end(
     frontier: EmbeddedFrontier, leases: list[Lease], how: End = End.PAGE, wait_s: float = 0.0, batch: int = 0
 ) -> None:
-    frontier.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
-    assert all(frontier.finish([Outcome(lease, how, wait_s) for lease in leases], batch))
-    frontier.commit()
+    frontier.leases.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
+    assert all(frontier.leases.finish([Outcome(lease, how, wait_s) for lease in leases], batch))
+    frontier.durability.commit()
 
 
 def urls(leases: list[Lease]) -> list[str]:
@@ -76,51 +76,51 @@ def urls(leases: list[Lease]) -> list[str]:
 
 def test_what_ended_before_a_restart_stays_ended_over_the_next_checkpoint_and_restart(lives: Lives) -> None:
     frontier = lives.next(ALWAYS)
-    frontier.admit(lives.crawl, [Found(f"https://a/{number}", 0) for number in range(6)])
-    frontier.commit()
+    frontier.queue.admit(lives.crawl, [Found(f"https://a/{number}", 0) for number in range(6)])
+    frontier.durability.commit()
     frontier = lives.next(NEVER)
-    end(frontier, frontier.claim("me", 3))
+    end(frontier, frontier.leases.claim("me", 3))
     frontier = lives.next(ALWAYS)
-    frontier.admit(lives.crawl, [Found("https://a/6", 0)])
-    frontier.commit()  # a checkpoint, before anyone has come across those that have ended
+    frontier.queue.admit(lives.crawl, [Found("https://a/6", 0)])
+    frontier.durability.commit()  # a checkpoint, before anyone has come across those that have ended
     frontier = lives.next(NEVER)
-    assert frontier.stats().finished == 3
-    assert urls(frontier.claim("me", 50)) == [f"https://a/{number}" for number in range(3, 7)]
+    assert frontier.status.stats().finished == 3
+    assert urls(frontier.leases.claim("me", 50)) == [f"https://a/{number}" for number in range(3, 7)]
     lives.close()
 
 
 def test_a_page_whose_batch_was_never_safe_comes_back_also_where_depth_decides(lives: Lives) -> None:
     limits = CrawlLimits(max_depth=5)
     frontier = lives.next(ALWAYS, limits)
-    frontier.admit(lives.crawl, [Found("https://a/1", 0)])
-    end(frontier, frontier.claim("me", 1), batch=1)
+    frontier.queue.admit(lives.crawl, [Found("https://a/1", 0)])
+    end(frontier, frontier.leases.claim("me", 1), batch=1)
     frontier = lives.next(NEVER, limits)
-    assert frontier.stats().finished == 0
-    assert urls(frontier.claim("me", 50)) == ["https://a/1"]
+    assert frontier.status.stats().finished == 0
+    assert urls(frontier.leases.claim("me", 50)) == ["https://a/1"]
     lives.close()
 
 
 def test_a_page_that_was_found_by_a_shorter_way_while_it_was_leased_comes_back_there(lives: Lives) -> None:
     limits = CrawlLimits(max_depth=5)
     frontier = lives.next(ALWAYS, limits)
-    frontier.admit(lives.crawl, [Found("https://a/1", 4)])
-    frontier.claim("me", 1)
-    frontier.admit(lives.crawl, [Found("https://a/1", 2)])
-    frontier.commit()
+    frontier.queue.admit(lives.crawl, [Found("https://a/1", 4)])
+    frontier.leases.claim("me", 1)
+    frontier.queue.admit(lives.crawl, [Found("https://a/1", 2)])
+    frontier.durability.commit()
     frontier = lives.next(NEVER, limits)
-    assert [(lease.url, lease.depth) for lease in frontier.claim("me", 50)] == [("https://a/1", 2)]
-    assert frontier.stats().queued == 0
+    assert [(lease.url, lease.depth) for lease in frontier.leases.claim("me", 50)] == [("https://a/1", 2)]
+    assert frontier.status.stats().queued == 0
     lives.close()
 
 
 def test_a_page_that_was_out_when_all_was_killed_is_fetched_before_what_came_later(lives: Lives) -> None:
     frontier = lives.next(ALWAYS)
-    frontier.admit(lives.crawl, [Found("https://a/1", 0)])
-    frontier.claim("me", 1)
-    frontier.admit(lives.crawl, [Found("https://a/target", 0, hops=1)])
-    frontier.commit()
+    frontier.queue.admit(lives.crawl, [Found("https://a/1", 0)])
+    frontier.leases.claim("me", 1)
+    frontier.queue.admit(lives.crawl, [Found("https://a/target", 0, hops=1)])
+    frontier.durability.commit()
     frontier = lives.next(NEVER)
-    assert urls(frontier.claim("me", 1)) == ["https://a/1"]
+    assert urls(frontier.leases.claim("me", 1)) == ["https://a/1"]
     lives.close()
 
 
@@ -128,16 +128,16 @@ def test_a_page_that_was_out_when_all_was_killed_is_fetched_before_what_came_lat
 def test_a_page_that_moved_up_and_was_tried_waits_its_time_after_a_restart(lives: Lives, hops: int) -> None:
     limits = CrawlLimits(max_depth=5)
     frontier = lives.next(ALWAYS, limits)
-    frontier.admit(lives.crawl, [Found("https://a/1", 4, hops=hops)])
-    frontier.commit()
+    frontier.queue.admit(lives.crawl, [Found("https://a/1", 4, hops=hops)])
+    frontier.durability.commit()
     frontier = lives.next(NEVER, limits)
-    frontier.admit(lives.crawl, [Found("https://a/1", 2, hops=hops)])
-    end(frontier, frontier.claim("me", 1), End.RETRY, wait_s=30.0)
+    frontier.queue.admit(lives.crawl, [Found("https://a/1", 2, hops=hops)])
+    end(frontier, frontier.leases.claim("me", 1), End.RETRY, wait_s=30.0)
     frontier = lives.next(NEVER, limits)
     lives.time += 29
-    assert frontier.claim("me", 50) == []
+    assert frontier.leases.claim("me", 50) == []
     lives.time += 2
-    assert [(lease.depth, lease.attempt) for lease in frontier.claim("me", 50)] == [(2, 1)]
+    assert [(lease.depth, lease.attempt) for lease in frontier.leases.claim("me", 50)] == [(2, 1)]
     lives.close()
 
 
@@ -147,31 +147,31 @@ def test_a_page_that_was_tried_comes_back_though_the_clock_was_set_back(
 ) -> None:
     """Whether the journal, a checkpoint of before the try or one of after it tells of the page."""
     frontier = lives.next(checkpoints[0])
-    frontier.admit(lives.crawl, [Found("https://a/1", 0)])
-    frontier.commit()
+    frontier.queue.admit(lives.crawl, [Found("https://a/1", 0)])
+    frontier.durability.commit()
     frontier = lives.next(checkpoints[1])
-    end(frontier, frontier.claim("me", 1), End.RETRY, wait_s=30.0)
+    end(frontier, frontier.leases.claim("me", 1), End.RETRY, wait_s=30.0)
     lives.set_back_s = 1e7
     frontier = lives.next(NEVER)
-    assert frontier.claim("me", 50) == []
+    assert frontier.leases.claim("me", 50) == []
     lives.time += PolitenessSection(delay_s=0.0, places=1).max_retry_after_s + 61
-    assert [(lease.url, lease.attempt) for lease in frontier.claim("me", 50)] == [("https://a/1", 1)]
+    assert [(lease.url, lease.attempt) for lease in frontier.leases.claim("me", 50)] == [("https://a/1", 1)]
     lives.close()
 
 
 def test_the_first_page_after_a_checkpoint_of_nothing_is_not_lost(lives: Lives) -> None:
     frontier = lives.next(ALWAYS)
-    frontier.commit()
+    frontier.durability.commit()
     frontier = lives.next(NEVER)
-    frontier.admit(lives.crawl, [Found("https://a/1", 0)])
-    frontier.commit()
+    frontier.queue.admit(lives.crawl, [Found("https://a/1", 0)])
+    frontier.durability.commit()
     frontier = lives.next(NEVER)
-    leases = frontier.claim("me", 50)
+    leases = frontier.leases.claim("me", 50)
     assert urls(leases) == ["https://a/1"]
     end(frontier, leases)
     frontier = lives.next(NEVER)
-    assert frontier.stats().finished == 1
-    assert frontier.claim("me", 50) == []
+    assert frontier.status.stats().finished == 1
+    assert frontier.leases.claim("me", 50) == []
     lives.close()
 
 
@@ -193,8 +193,8 @@ def test_a_bitmap_is_a_set_of_numbers() -> None:
 def test_who_reads_a_long_journal_or_a_checkpoint_tells_that_it_is_alive(lives: Lives, checkpoint_every: int) -> None:
     frontier = lives.next(checkpoint_every)
     for page in range(20):
-        frontier.admit(lives.crawl, [Found(f"https://a/{page}", 1)])
-        frontier.commit()
+        frontier.queue.admit(lives.crawl, [Found(f"https://a/{page}", 1)])
+        frontier.durability.commit()
     lives.next(NEVER)
     assert lives.beats >= (20 if checkpoint_every == NEVER else 1)
     lives.close()
@@ -205,15 +205,15 @@ def test_a_checkpoint_is_closed_before_the_journal_behind_it_is_read(
 ) -> None:
     for number, checkpoint_every in enumerate((ALWAYS, NEVER)):
         frontier = lives.next(checkpoint_every)
-        frontier.admit(lives.crawl, [Found(f"https://a/{number}", 0)])
-        frontier.commit()
+        frontier.queue.admit(lives.crawl, [Found(f"https://a/{number}", 0)])
+        frontier.durability.commit()
     held: list[bool] = []
 
     def look() -> None:
         held.append(any(link.resolve().name == "checkpoint" for link in Path("/proc/self/fd").iterdir()))
 
     monkeypatch.setattr(lives, "_beat", look)
-    assert urls(lives.next(NEVER).claim("me", 9)) == ["https://a/0", "https://a/1"]
+    assert urls(lives.next(NEVER).leases.claim("me", 9)) == ["https://a/0", "https://a/1"]
     assert (True in held, held[-1]) == (True, False)
     lives.close()
 
@@ -224,14 +224,14 @@ def test_numbers_go_on_beyond_those_of_a_crawl_that_is_not_open(
     lives: Lives, checkpoint_every: int, others: int
 ) -> None:
     frontier = lives.next(checkpoint_every)
-    frontier.admit(lives.crawl, [Found("https://a/1", 0)])
-    other = frontier.open_crawl("other", CrawlLimits())
-    frontier.admit(other, [Found(f"https://a/{number}", 0) for number in range(others)])
-    frontier.commit()
-    last = max((item.item for item in frontier.items(other)), default=1)
+    frontier.queue.admit(lives.crawl, [Found("https://a/1", 0)])
+    other = frontier.crawls.open_crawl("other", CrawlLimits())
+    frontier.queue.admit(other, [Found(f"https://a/{number}", 0) for number in range(others)])
+    frontier.durability.commit()
+    last = max((item.item for item in frontier.queue.items(other)), default=1)
     frontier = lives.next(checkpoint_every)
-    frontier.admit(lives.crawl, [Found("https://a/2", 0)])
-    assert [item.item for item in frontier.items(lives.crawl)] == [1, last + 1]
+    frontier.queue.admit(lives.crawl, [Found("https://a/2", 0)])
+    assert [item.item for item in frontier.queue.items(lives.crawl)] == [1, last + 1]
     lives.close()
 
 
@@ -241,23 +241,25 @@ def test_lines_of_the_journal_are_numbered_on_though_the_last_ones_were_forgotte
 ) -> None:
     """A checkpoint tells by their numbers which of them it has."""
     frontier = lives.next(checkpoint_every)
-    frontier.admit(lives.crawl, [Found("https://a/1", 0)])
-    frontier.commit()
-    other = frontier.open_crawl("other", CrawlLimits())
+    frontier.queue.admit(lives.crawl, [Found("https://a/1", 0)])
+    frontier.durability.commit()
+    other = frontier.crawls.open_crawl("other", CrawlLimits())
     for number in range(5):
-        frontier.admit(other, [Found(f"https://a/{number}", 0)])
-        frontier.commit()
-    frontier.close_crawl(other)
-    frontier.closed(other)
-    frontier.commit()
-    while not frontier.forget_crawl(other):
+        frontier.queue.admit(other, [Found(f"https://a/{number}", 0)])
+        frontier.durability.commit()
+    frontier.crawls.close_crawl(other)
+    frontier.crawls.closed(other)
+    frontier.durability.commit()
+    while not frontier.crawls.forget_crawls([other]):
         pass
     for number in (2, 3):
         frontier = lives.next(NEVER)
-        frontier.admit(lives.crawl, [Found(f"https://a/{number}", 0)])
-        frontier.commit()
+        frontier.queue.admit(lives.crawl, [Found(f"https://a/{number}", 0)])
+        frontier.durability.commit()
     frontier = lives.next(NEVER)
-    assert sorted(item.url for item in frontier.items(lives.crawl)) == [f"https://a/{number}" for number in (1, 2, 3)]
+    assert sorted(item.url for item in frontier.queue.items(lives.crawl)) == [
+        f"https://a/{number}" for number in (1, 2, 3)
+    ]
     lives.close()
 
 
@@ -266,11 +268,11 @@ def test_a_journal_that_does_not_have_a_stored_page_is_damaged(tmp_path: Path, a
     section = PolitenessSection(delay_s=0.0, places=1)
     for done in ((), (3 + ahead,)):
         frontier = EmbeddedFrontier(tmp_path, section)
-        crawl = frontier.open_crawl("test", CrawlLimits())
+        crawl = frontier.crawls.open_crawl("test", CrawlLimits())
         if ahead and done:
             with pytest.raises(Damaged, match="does not have what was fetched last"):
-                frontier.recover(done)
+                frontier.recovery.recover(done)
         else:
-            frontier.recover(done)
-            frontier.admit(crawl, [Found(f"https://a/{number}", 0) for number in range(3)])
+            frontier.recovery.recover(done)
+            frontier.queue.admit(crawl, [Found(f"https://a/{number}", 0) for number in range(3)])
         frontier.close()

@@ -64,8 +64,8 @@ class Model:
             self.folder, section, checkpoint_every=every, most_awake=self.chance.choice((1, 3, 10_000)),
             clock=lambda: self.time, wall=lambda: WALL + self.time,
         )  # fmt: skip
-        self.crawl = frontier.open_crawl("test", self.limits)
-        frontier.recover()
+        self.crawl = frontier.crawls.open_crawl("test", self.limits)
+        frontier.recovery.recover()
         self.frontier = frontier
         return frontier
 
@@ -77,7 +77,7 @@ class Model:
             for _ in range(3):
                 self.work()
                 self.time += self.chance.choice((0.0, 0.6, 5.0))
-            self.frontier.commit()
+            self.frontier.durability.commit()
 
     def kill(self) -> None:
         """The files as they are; what was leased, or ended and not acknowledged, comes back."""
@@ -97,14 +97,14 @@ class Model:
             entry = self.queued.get(self.item_of.get(known, 0))
             if self.limits.max_depth is not None and entry is not None and entry.attempt:
                 continue  # one that has been tried and then moves up begins its tries anew until the next restart
-            before = self.frontier.stats().admitted
-            admission = self.frontier.admit(self.crawl, [one])
+            before = self.frontier.status.stats().admitted
+            admission = self.frontier.queue.admit(self.crawl, [one])
             if known in self.item_of:
                 assert admission.new == 0, one
                 self.moved_up(self.item_of[known], one, admission.expand)
                 continue
             assert admission.new == 1, one
-            assert self.frontier.stats().admitted == before + 1
+            assert self.frontier.status.stats().admitted == before + 1
             item = len(self.item_of) + 1
             self.item_of[known] = item
             self.queued[item] = Entry(
@@ -135,35 +135,35 @@ class Model:
             self.queued[item] = entry._replace(depth=found.depth)
 
     def work(self) -> None:
-        for lease in self.frontier.claim("me", self.chance.randint(0, 12)):
+        for lease in self.frontier.leases.claim("me", self.chance.randint(0, 12)):
             if lease.purpose is Purpose.ROBOTS:
                 self.answer_robots(lease)
             elif self.chance.random() < 0.8:
                 self.end(lease)
         if self.chance.random() < 0.5:
             acknowledged = self.batch
-            self.frontier.acknowledge(acknowledged)
+            self.frontier.durability.acknowledge(acknowledged)
             for batch in [batch for batch in self.waits_for_batch if batch <= acknowledged]:
                 for item in self.waits_for_batch.pop(batch):
                     self.over(item)
 
     def answer_robots(self, lease: Lease) -> None:
-        self.frontier.cool([Ended(lease, self.time, ok=True)])
-        self.frontier.robots_known(lease.about, RobotsRecord("allow", b"", 9e12), None)
-        self.frontier.finish([Outcome(lease, End.OTHER)])
+        self.frontier.leases.cool([Ended(lease, self.time, ok=True)])
+        self.frontier.sites.robots_known(lease.about, RobotsRecord("allow", b"", 9e12), None)
+        self.frontier.leases.finish([Outcome(lease, End.OTHER)])
 
     def end(self, lease: Lease) -> None:
         if lease.item not in self.queued:
             raise AssertionError(f"claimed twice: {lease}")
         slow = self.chance.random() < 0.05
-        self.frontier.cool([Ended(lease, self.time, ok=True, slow_down=slow)])
+        self.frontier.leases.cool([Ended(lease, self.time, ok=True, slow_down=slow)])
         end = self.chance.choice((End.PAGE, End.OTHER, End.RETRY, End.RELEASE, End.PAGE))
         wait_s = self.chance.choice((0.0, 3.0, 400.0)) if end is End.RETRY else 0.0
         batch = 0
         if end in (End.PAGE, End.OTHER) and self.chance.random() < 0.6:
             self.batch += 1
             batch = self.batch
-        assert self.frontier.finish([Outcome(lease, end, wait_s)], batch) == [True]
+        assert self.frontier.leases.finish([Outcome(lease, end, wait_s)], batch) == [True]
         if end is End.RETRY:
             entry = self.queued[lease.item]
             self.queued[lease.item] = entry._replace(attempt=lease.attempt + 1, not_before=self.time + wait_s)
@@ -189,7 +189,7 @@ class Model:
         mine, self.folder = self.folder, copy
         before = self.time
         frontier = self.open(NEVER)
-        stats = frontier.stats()
+        stats = frontier.status.stats()
         assert (stats.admitted, stats.finished, stats.seen) == (
             len(self.item_of), len(self.ended), len(self.item_of),
         )  # fmt: skip
@@ -201,8 +201,8 @@ class Model:
             if came[item].not_before < entry.not_before - 0.001 and item not in self.tries_forgotten
         }
         assert early == {}
-        assert frontier.stats().finished == len(self.item_of)
-        assert frontier.stats().queued == 0
+        assert frontier.status.stats().finished == len(self.item_of)
+        assert frontier.status.stats().queued == 0
         frontier.close()
         self.time, self.folder = before, mine
 
@@ -218,9 +218,9 @@ class Model:
 
     def drained(self, frontier: EmbeddedFrontier) -> dict[int, Entry]:
         came: dict[int, Entry] = {}
-        while (due := frontier.next_due()) is not None:
+        while (due := frontier.leases.next_due()) is not None:
             self.time = max(self.time, due) + 0.01
-            for lease in frontier.claim("judge", 100):
+            for lease in frontier.leases.claim("judge", 100):
                 if lease.purpose is Purpose.ROBOTS:
                     self.answer_robots(lease)
                     continue
@@ -229,8 +229,8 @@ class Model:
                     lease.url, lease.depth, lease.parent, lease.hops, lease.purpose, lease.about, lease.offsite,
                     lease.attempt, self.time,
                 )  # fmt: skip
-                frontier.cool([Ended(lease, self.time, ok=True)])
-                assert frontier.finish([Outcome(lease, End.OTHER)]) == [True]
+                frontier.leases.cool([Ended(lease, self.time, ok=True)])
+                assert frontier.leases.finish([Outcome(lease, End.OTHER)]) == [True]
         return came
 
 

@@ -267,14 +267,14 @@ def test_a_site_is_not_asked_early_after_damage_to_the_log(tmp_path: Path, damag
 
     def opened() -> EmbeddedFrontier:
         frontier = EmbeddedFrontier(tmp_path, section, clock=lambda: clock[0], wall=lambda: 1e9 + clock[0])
-        frontier.open_crawl("crawl", CrawlLimits())
-        frontier.recover()
+        frontier.crawls.open_crawl("crawl", CrawlLimits())
+        frontier.recovery.recover()
         return frontier
 
     frontier = opened()
-    frontier.admit(1, [Found(f"http://a.test/{n}", 0) for n in range(3)])
-    (lease,) = frontier.claim("me", 5)
-    frontier.cool([Ended(lease, clock[0], ok=True)])
+    frontier.queue.admit(1, [Found(f"http://a.test/{n}", 0) for n in range(3)])
+    (lease,) = frontier.leases.claim("me", 5)
+    frontier.leases.cool([Ended(lease, clock[0], ok=True)])
     frontier.close()
     path = tmp_path / "requests" / "requests-00000.log"
     data = path.read_bytes()
@@ -288,6 +288,6 @@ def test_a_site_is_not_asked_early_after_damage_to_the_log(tmp_path: Path, damag
         path.unlink()
     clock[0] += 20.0
     frontier = opened()
-    due = frontier.next_due()
+    due = frontier.leases.next_due()
     frontier.close()
     assert due == pytest.approx(1030.0 if damage == "none" else 1050.0, abs=0.5)

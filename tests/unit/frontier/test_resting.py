@@ -193,24 +193,26 @@ class Bench:
         self.frontier = EmbeddedFrontier(
             folder, section, most_awake=1, clock=lambda: self.time, wall=lambda: WALL + self.time
         )
-        self.crawl = self.frontier.open_crawl("test", CrawlLimits())
-        self.frontier.recover()
-        self.queues = self.frontier._queues
+        self.crawl = self.frontier.crawls.open_crawl("test", CrawlLimits())
+        self.frontier.recovery.recover()
+        self.queues = self.frontier._base.queues
 
     def allow(self, *hosts: str) -> None:
         for host in hosts:
-            self.frontier.robots_known(f"https://{host}", RobotsRecord("allow", b"", WALL * 2), None)
+            self.frontier.sites.robots_known(f"https://{host}", RobotsRecord("allow", b"", WALL * 2), None)
 
     def admit(self, *urls: str) -> None:
-        self.frontier.admit(self.crawl, [Found(url, 0) for url in urls])
+        self.frontier.queue.admit(self.crawl, [Found(url, 0) for url in urls])
 
     def claim(self, limit: int = 9) -> list[Lease]:
-        return self.frontier.claim("me", limit)
+        return self.frontier.leases.claim("me", limit)
 
     def end(self, lease: Lease, end: End = End.PAGE, retry_after_s: float | None = None) -> None:
         slow = retry_after_s is not None
-        self.frontier.cool([Ended(lease, self.time, ok=end is End.PAGE, slow_down=slow, retry_after_s=retry_after_s)])
-        self.frontier.finish([Outcome(lease, end)])
+        self.frontier.leases.cool(
+            [Ended(lease, self.time, ok=end is End.PAGE, slow_down=slow, retry_after_s=retry_after_s)]
+        )
+        self.frontier.leases.finish([Outcome(lease, end)])
 
 
 @pytest.fixture
@@ -223,8 +225,10 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def test_new_sites_begin_at_rest_and_are_woken_by_the_claim_that_needs_them(bench: Bench) -> None:
     bench.admit(*(f"https://{host}/{number}" for host in "abcde" for number in range(2)))
     assert (len(bench.queues.sites), len(bench.queues.resting)) == (1, 4)
-    assert (bench.frontier.stats().sites, bench.frontier.stats().queued) == (5, 10)
-    assert sorted(item.url for item in bench.frontier.items(1)) == [f"https://{h}/{n}" for h in "abcde" for n in (0, 1)]
+    assert (bench.frontier.status.stats().sites, bench.frontier.status.stats().queued) == (5, 10)
+    assert sorted(item.url for item in bench.frontier.queue.items(1)) == [
+        f"https://{h}/{n}" for h in "abcde" for n in (0, 1)
+    ]
     assert [lease.url for lease in bench.claim(3)] == [
         "https://a/robots.txt",
         "https://b/robots.txt",
@@ -255,7 +259,7 @@ def test_a_site_comes_back_as_it_was_and_never_early(bench: Bench) -> None:
         told[0], *told[2:]
     ]  # fmt: skip
     assert clock.last_start == bench.time
-    assert [item.url for item in bench.frontier.items(1) if item.url.startswith("https://a")] == [
+    assert [item.url for item in bench.frontier.queue.items(1) if item.url.startswith("https://a")] == [
         "https://a/2", "https://a/3", "https://a/4",
     ]  # fmt: skip
 
@@ -263,7 +267,7 @@ def test_a_site_comes_back_as_it_was_and_never_early(bench: Bench) -> None:
 def test_what_is_urgent_wakes_a_site(bench: Bench) -> None:
     bench.admit("https://a/1", "https://b/1")
     assert bench.queues.resting.find("b") == (1, False)
-    bench.frontier.admit(1, [Found("https://b/2", 0, 7, 1, Purpose.PAGE, "https://x/")])
+    bench.frontier.queue.admit(1, [Found("https://b/2", 0, 7, 1, Purpose.PAGE, "https://x/")])
     assert [item.url for item in bench.queues.sites["b"].lanes[0].items()] == ["https://b/2", "https://b/1"]
 
 
@@ -271,8 +275,8 @@ def test_a_page_wakes_a_site_where_only_a_retry_waits(bench: Bench) -> None:
     bench.allow("a", "b")
     bench.admit("https://a/1", "https://b/1")
     lease = next(lease for lease in bench.claim() if lease.key == "a")
-    bench.frontier.cool([Ended(lease, bench.time, ok=False)])
-    bench.frontier.finish([Outcome(lease, End.RETRY, 500.0)])
+    bench.frontier.leases.cool([Ended(lease, bench.time, ok=False)])
+    bench.frontier.leases.finish([Outcome(lease, End.RETRY, 500.0)])
     bench.claim()
     assert bench.queues.resting.find("a") == (1, True)
     bench.admit("https://a/2")
@@ -287,7 +291,7 @@ def test_many_sites_have_turns_and_each_keeps_its_delay(bench: Bench) -> None:
     bench.admit(*(f"https://{host}/{number}" for number in range(5) for host in hosts))
     asked: dict[str, list[float]] = {}
     urls: list[str] = []
-    while bench.frontier.next_due() is not None:
+    while bench.frontier.leases.next_due() is not None:
         for lease in bench.claim(4):
             asked.setdefault(lease.key, []).append(bench.time)
             urls.append(lease.url)
@@ -295,28 +299,30 @@ def test_many_sites_have_turns_and_each_keeps_its_delay(bench: Bench) -> None:
         bench.time += 0.1
     assert sorted(urls) == sorted(f"https://{host}/{number}" for number in range(5) for host in hosts)
     assert all(later - earlier >= 1.0 for times in asked.values() for earlier, later in pairwise(times))
-    assert bench.frontier.stats().queued == 0
+    assert bench.frontier.status.stats().queued == 0
 
 
 def test_a_crawl_that_is_dropped_or_closed_takes_its_sites_at_rest_with_it(bench: Bench) -> None:
-    other = bench.frontier.open_crawl("other", CrawlLimits())
+    other = bench.frontier.crawls.open_crawl("other", CrawlLimits())
     bench.admit("https://a/1", "https://b/1", "https://c/1")
-    bench.frontier.admit(other, [Found("https://d/1", 0), Found("https://b/2", 0)])
+    bench.frontier.queue.admit(other, [Found("https://d/1", 0), Found("https://b/2", 0)])
     assert sorted(bench.queues.sites) == ["a", "b"], "two crawls have something there"
-    bench.frontier.drop(bench.crawl)
-    assert sorted(one.item.url for one in bench.frontier.rejections()) == [f"https://{host}/1" for host in "abc"]
-    assert bench.frontier.has_work(other) and not bench.frontier.has_work(bench.crawl)
-    bench.frontier.close_crawl(other)
-    assert (len(bench.queues.resting), bench.frontier.stats().queued) == (0, 0)
+    bench.frontier.queue.drop(bench.crawl)
+    assert sorted(one.item.url for one in bench.frontier.rejected.rejections()) == [
+        f"https://{host}/1" for host in "abc"
+    ]
+    assert bench.frontier.status.has_work(other) and not bench.frontier.status.has_work(bench.crawl)
+    bench.frontier.crawls.close_crawl(other)
+    assert (len(bench.queues.resting), bench.frontier.status.stats().queued) == (0, 0)
 
 
 def test_what_is_at_rest_of_a_paused_crawl_stays_there(bench: Bench) -> None:
     bench.admit("https://a/1", "https://b/1", "https://c/1")
-    bench.frontier.pause(bench.crawl)
+    bench.frontier.crawls.pause(bench.crawl)
     at_rest = len(bench.queues.resting)
-    assert bench.claim() == [] and bench.frontier.next_due() is None
+    assert bench.claim() == [] and bench.frontier.leases.next_due() is None
     assert len(bench.queues.resting) == at_rest > 0
-    bench.frontier.pause(bench.crawl, False)
+    bench.frontier.crawls.pause(bench.crawl, False)
     assert sorted(lease.key for lease in bench.claim()) == ["a", "b", "c"]
 
 
@@ -328,24 +334,24 @@ def test_many_hosts_on_one_address_wait_for_its_one_place(
     time = 1000.0
     section = PolitenessSection(delay_s=delay_s, places=1, key_scope="ip")
     frontier = EmbeddedFrontier(tmp_path, section, most_awake=10, clock=lambda: time, wall=lambda: WALL + time)
-    crawl = frontier.open_crawl("test", CrawlLimits())
-    frontier.recover()
+    crawl = frontier.crawls.open_crawl("test", CrawlLimits())
+    frontier.recovery.recover()
     pages = [f"https://h{number}.test/{path}" for path in range(paths) for number in range(count)]
     for page in pages[:count]:
-        frontier.robots_known(page.removesuffix("/0"), RobotsRecord("allow", b"", WALL * 2), None)
-    frontier.admit(crawl, [Found(page, 0) for page in pages])
+        frontier.sites.robots_known(page.removesuffix("/0"), RobotsRecord("allow", b"", WALL * 2), None)
+    frontier.queue.admit(crawl, [Found(page, 0) for page in pages])
     asked: dict[str, float] = {}
     while len(asked) < len(pages) and time < 2000.0:
-        while leases := frontier.claim("me", 20):
-            granted = frontier.take_places([Wanted(lease, "10.0.0.1", 0.0) for lease in leases])
+        while leases := frontier.leases.claim("me", 20):
+            granted = frontier.leases.take_places([Wanted(lease, "10.0.0.1", 0.0) for lease in leases])
             for lease, has_place in zip(leases, granted, strict=True):
                 if has_place:
                     assert lease.url not in asked
                     asked[lease.url] = time
-                    frontier.cool([Ended(lease, time, ok=True)])
-                    frontier.finish([Outcome(lease, End.PAGE)])
+                    frontier.leases.cool([Ended(lease, time, ok=True)])
+                    frontier.leases.finish([Outcome(lease, End.PAGE)])
         time += delay_s / 2
-    assert frontier.claim("me", 20) == [] and frontier.stats().queued == 0
+    assert frontier.leases.claim("me", 20) == [] and frontier.status.stats().queued == 0
     frontier.close()
     times = sorted(asked.values())
     assert sorted(asked) == sorted(pages)
@@ -371,11 +377,11 @@ def test_a_known_site_at_rest_has_its_turn_while_those_nobody_knows_wait_for_a_s
     bench.end(bench.claim()[0], retry_after_s=20.0)
     assert bench.claim() == [] and bench.queues.resting.find("known") == (1, False)
     bench.admit("https://held/1")
-    assert [lease.key for lease in bench.frontier.claim("me", 1, few)] == ["held"]
+    assert [lease.key for lease in bench.frontier.leases.claim("me", 1, few)] == ["held"]
     bench.allow("new")
     bench.admit("https://new/1")
     bench.time += 21.0
-    assert [lease.key for lease in bench.frontier.claim("me", 1, few)] == ["known"]
+    assert [lease.key for lease in bench.frontier.leases.claim("me", 1, few)] == ["known"]
 
 
 def test_a_robots_txt_of_a_site_at_rest_is_not_held_in_memory_and_still_known(bench: Bench) -> None:
@@ -383,10 +389,10 @@ def test_a_robots_txt_of_a_site_at_rest_is_not_held_in_memory_and_still_known(be
     bench.admit("https://a/1", "https://a/2", "https://b/1")
     first = next(lease for lease in bench.claim() if lease.key == "a")
     bench.end(first, retry_after_s=100.0)
-    assert "https://a" in bench.frontier._robots._expiry
+    assert "https://a" in bench.frontier.sites.robots_files._expiry
     bench.claim()
     assert bench.queues.resting.find("a") == (1, False)
-    assert "https://a" not in bench.frontier._robots._expiry
+    assert "https://a" not in bench.frontier.sites.robots_files._expiry
     bench.time += 101.0
     assert [lease.url for lease in bench.claim() if lease.key == "a"] == ["https://a/2"]
 
@@ -397,10 +403,10 @@ def test_a_robots_txt_of_a_site_that_was_forgotten_is_not_held_in_memory_and_sti
     bench.allow("a", "b")
     for lease in bench.claim():
         bench.end(lease)
-    assert sorted(bench.frontier._robots._expiry) == ["https://a", "https://b"]
+    assert sorted(bench.frontier.sites.robots_files._expiry) == ["https://a", "https://b"]
     bench.time += 2 * FORGET_AFTER_S
     assert bench.claim() == []
-    assert (bench.queues.sites, bench.frontier._robots._expiry) == ({}, {})
+    assert (bench.queues.sites, bench.frontier.sites.robots_files._expiry) == ({}, {})
     bench.admit("https://a/2", "https://b/2")
     assert sorted(lease.url for lease in bench.claim()) == ["https://a/2", "https://b/2"]
 
@@ -412,28 +418,28 @@ def test_a_site_that_was_emptied_at_rest_is_forgotten_when_its_wait_is_over(benc
         bench.end(lease, retry_after_s=300.0 if lease.key == "a" else None)
     bench.claim()
     assert bench.queues.resting.find("a") == (1, False)
-    bench.frontier.drop(bench.crawl)
+    bench.frontier.queue.drop(bench.crawl)
     assert "a" in bench.queues.sites, "whoever asks it next must wait"
     for _ in range(3):
         bench.time += 200.0
         bench.claim()
-    assert bench.frontier.stats().sites == 0
+    assert bench.frontier.status.stats().sites == 0
 
 
 def test_a_crawl_with_budgets_has_work_while_one_of_its_sites_is_at_rest(bench: Bench) -> None:
     bench.admit("https://a/1")
-    other = bench.frontier.open_crawl("other", CrawlLimits(max_pages_per_domain=5))
-    bench.frontier.admit(other, [Found("https://b/1", 0)])
-    assert (bench.queues.resting.count(other), bench.frontier.has_work(other)) == (1, True)
-    bench.frontier.drop(other)
-    assert (bench.queues.resting.count(other), bench.frontier.has_work(other)) == (0, False)
+    other = bench.frontier.crawls.open_crawl("other", CrawlLimits(max_pages_per_domain=5))
+    bench.frontier.queue.admit(other, [Found("https://b/1", 0)])
+    assert (bench.queues.resting.count(other), bench.frontier.status.has_work(other)) == (1, True)
+    bench.frontier.queue.drop(other)
+    assert (bench.queues.resting.count(other), bench.frontier.status.has_work(other)) == (0, False)
 
 
 def test_a_site_that_may_not_come_to_rest_is_claimed_from_when_it_is_due(bench: Bench) -> None:
-    other = bench.frontier.open_crawl("other", CrawlLimits())
+    other = bench.frontier.crawls.open_crawl("other", CrawlLimits())
     bench.allow("a", "b")
     bench.admit("https://a/1", "https://a/2", "https://b/1")
-    bench.frontier.admit(other, [Found("https://a/3", 0)])
+    bench.frontier.queue.admit(other, [Found("https://a/3", 0)])
     first = next(lease for lease in bench.claim() if lease.key == "a")
     bench.end(first, retry_after_s=100.0)
     assert not [lease for lease in bench.claim() if lease.key == "a"]
@@ -449,11 +455,11 @@ def test_sites_that_a_checkpoint_brings_back_are_at_rest_where_they_are_many(tmp
             tmp_path, PolitenessSection(delay_s=1.0, places=1), most_awake=2, checkpoint_every=-1_000_000,
             clock=lambda: 1000.0, wall=lambda: WALL,
         )  # fmt: skip
-        crawl = frontier.open_crawl("test", CrawlLimits())
-        frontier.recover()
+        crawl = frontier.crawls.open_crawl("test", CrawlLimits())
+        frontier.recovery.recover()
         if not opening:
-            frontier.admit(crawl, [Found(f"https://{host}/", 0) for host in hosts])
-        assert (len(frontier._queues.sites) <= 2, frontier.stats().sites) == (True, 9)
+            frontier.queue.admit(crawl, [Found(f"https://{host}/", 0) for host in hosts])
+        assert (len(frontier._base.queues.sites) <= 2, frontier.status.stats().sites) == (True, 9)
         frontier.close()
 
 
@@ -463,13 +469,13 @@ def test_a_checkpoint_brings_back_what_several_crawls_have_at_a_site_though_site
             tmp_path, PolitenessSection(delay_s=1.0, places=1), most_awake=1, checkpoint_every=-1_000_000,
             clock=lambda: 1000.0, wall=lambda: WALL,
         )  # fmt: skip
-        crawls = [frontier.open_crawl(name, CrawlLimits()) for name in ("one", "two")]
-        frontier.recover()
+        crawls = [frontier.crawls.open_crawl(name, CrawlLimits()) for name in ("one", "two")]
+        frontier.recovery.recover()
         wanted = {crawl: [f"https://{host}/{crawl}" for host in "abc"] for crawl in crawls}
         if not opening:
             for crawl in crawls:
-                frontier.admit(crawl, [Found(url, 0) for url in wanted[crawl]])
-        assert {crawl: sorted(item.url for item in frontier.items(crawl)) for crawl in crawls} == wanted
+                frontier.queue.admit(crawl, [Found(url, 0) for url in wanted[crawl]])
+        assert {crawl: sorted(item.url for item in frontier.queue.items(crawl)) for crawl in crawls} == wanted
         frontier.close()
 
 
@@ -479,33 +485,33 @@ def test_a_crawl_that_ends_leaves_nothing_queued_at_a_site_that_rests_with_its_w
     bench.end(next(lease for lease in bench.claim() if lease.key == "a"), End.RETRY, retry_after_s=100.0)
     bench.claim()
     assert bench.queues.resting.find("a") == (1, False)
-    bench.frontier.close_crawl(bench.crawl)
-    assert bench.frontier.stats().queued == 0
+    bench.frontier.crawls.close_crawl(bench.crawl)
+    assert bench.frontier.status.stats().queued == 0
     assert bench.queues.sites["a"].clock.due == bench.time + 100.0, "the next crawl waits as well"
 
 
 def test_a_crawl_that_ends_leaves_nothing_at_sites_that_nobody_has_asked(bench: Bench) -> None:
-    other = bench.frontier.open_crawl("other", CrawlLimits())
+    other = bench.frontier.crawls.open_crawl("other", CrawlLimits())
     bench.admit(*(f"https://{host}/1" for host in "abcd"))
     assert len(bench.queues.resting) == 3
-    bench.frontier.close_crawl(bench.crawl)
-    assert (len(bench.queues.resting), bench.frontier.stats().queued) == (0, 0)
-    bench.frontier.admit(other, [Found(f"https://{host}/2", 0) for host in "abcd"])
+    bench.frontier.crawls.close_crawl(bench.crawl)
+    assert (len(bench.queues.resting), bench.frontier.status.stats().queued) == (0, 0)
+    bench.frontier.queue.admit(other, [Found(f"https://{host}/2", 0) for host in "abcd"])
     assert {lease.key for lease in bench.claim()} == set("abcd")
 
 
 def test_nobody_waits_for_a_robots_txt_that_a_crawl_would_have_asked_for_at_a_site_at_rest(bench: Bench) -> None:
     bench.admit("https://a/1", "https://b/1")
     robots = next(lease for lease in bench.claim() if lease.key == "a")
-    bench.frontier.cool([Ended(robots, bench.time, ok=False)])
-    bench.frontier.finish([Outcome(robots, End.RETRY, 30.0)])
+    bench.frontier.leases.cool([Ended(robots, bench.time, ok=False)])
+    bench.frontier.leases.finish([Outcome(robots, End.RETRY, 30.0)])
     for _ in range(2):  # the first finds that its page must wait for the robots.txt
         bench.time += 2.0
         bench.claim()
     assert bench.queues.resting.find("a") is not None
-    other = bench.frontier.open_crawl("other", CrawlLimits())
-    bench.frontier.close_crawl(bench.crawl)
-    bench.frontier.admit(other, [Found("https://a/2", 0)])
+    other = bench.frontier.crawls.open_crawl("other", CrawlLimits())
+    bench.frontier.crawls.close_crawl(bench.crawl)
+    bench.frontier.queue.admit(other, [Found("https://a/2", 0)])
     bench.time += 31.0
     assert [lease.url for lease in bench.claim()] == ["https://a/robots.txt"]
 
@@ -607,10 +613,10 @@ def test_a_site_that_was_awake_in_between_is_told_once_and_hides_none_behind_it(
 
 @pytest.mark.parametrize("permits", [0, 1, 2])
 def test_when_sites_at_rest_are_due_is_told_of_a_crawl_that_has_a_permit(bench: Bench, permits: int) -> None:
-    bench.frontier.change_crawl(bench.crawl, CrawlLimits(max_pages=permits), bench.frontier._section, 1.0)
+    bench.frontier.crawls.change_crawl(bench.crawl, CrawlLimits(max_pages=permits), bench.frontier._base.section, 1.0)
     bench.queues.resting.add("a", bench.crawl, b"", bench.time + 300.0)
     told = pytest.approx(bench.time + 300.0, abs=1.0) if permits else None
-    assert bench.frontier.next_due() == told
+    assert bench.frontier.leases.next_due() == told
 
 
 @pytest.mark.parametrize(("room", "rest"), [(30, 0), (12, 0), (10, 9)])

@@ -20,10 +20,10 @@ from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.embedded import rows, spill
 from weft.frontier.embedded.checkpoint import Writer
+from weft.frontier.embedded.durability import MOST_REPLAYED
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.embedded.saving import Saving
 from weft.frontier.embedded.spill import SpillQueue
-from weft.frontier.embedded.state import MOST_REPLAYED
 from weft.records import Found
 from weft.supervise.process import has_ended
 
@@ -32,28 +32,28 @@ HOSTS = [f"h{number}" for number in range(20)]
 
 def opened(folder: Path, *, beside: bool = True) -> EmbeddedFrontier:
     frontier = EmbeddedFrontier(folder, PolitenessSection(delay_s=0.0, places=1), checkpoint_every=10**9, most_awake=3)
-    frontier.saved_beside_from = 0 if beside else 10**9
-    frontier.open_crawl("test", CrawlLimits())
-    frontier.recover()
+    frontier.durability.checkpoints.saved_beside_from = 0 if beside else 10**9
+    frontier.crawls.open_crawl("test", CrawlLimits())
+    frontier.recovery.recover()
     return frontier
 
 
 def fill(frontier: EmbeddedFrontier, start: int, count: int) -> None:
     urls = (f"https://{host}/{number:030d}" for number in range(start, start + count) for host in HOSTS)
-    frontier.admit(1, [Found(url, 0) for url in urls])
-    frontier.commit()
+    frontier.queue.admit(1, [Found(url, 0) for url in urls])
+    frontier.durability.commit()
 
 
 def queued(frontier: EmbeddedFrontier) -> list[str]:
-    return sorted(item.url for item in frontier.items(1))
+    return sorted(item.url for item in frontier.queue.items(1))
 
 
 def restored(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the checkpoint alone says is queued."""
     frontier = EmbeddedFrontier(folder, PolitenessSection(delay_s=0.0, places=1), checkpoint_every=10**9)
-    frontier.open_crawl("test", CrawlLimits())
-    monkeypatch.setattr(frontier._journal, "admitted_since", lambda *_: iter(()))
-    frontier.recover()
+    frontier.crawls.open_crawl("test", CrawlLimits())
+    monkeypatch.setattr(frontier._base.journal, "admitted_since", lambda *_: iter(()))
+    frontier.recovery.recover()
     found = queued(frontier)
     frontier.close()
     return found
@@ -92,19 +92,19 @@ def test_a_checkpoint_is_of_the_moment_of_its_fork_whatever_happens_then(
     frontier = opened(tmp_path)
     fill(frontier, 0, 30)
     wanted = queued(frontier)
-    frontier._checkpoint()
-    assert frontier._is_saving()
+    frontier.durability.checkpoints._write(0)
+    assert frontier.durability.checkpoints.is_saving()
     for host in HOSTS:
-        frontier.robots_known(f"https://{host}", RobotsRecord("allow", b"", 1e12), None)
-    taken = [lease for _ in range(40) for lease in frontier.claim("me", 20)]
-    frontier.drop(1)
+        frontier.sites.robots_known(f"https://{host}", RobotsRecord("allow", b"", 1e12), None)
+    taken = [lease for _ in range(40) for lease in frontier.leases.claim("me", 20)]
+    frontier.queue.drop(1)
     fill(frontier, 100, 30)
     assert not taken or SpillQueue.unused is not None
     go_on()
-    assert not frontier._is_saving(wait=True)
+    assert not frontier.durability.checkpoints.is_saving(wait=True)
     assert SpillQueue.unused is None
-    assert frontier._queues.resting.rows._kept is None, "from now on files are deleted at once"
-    frontier._since_checkpoint = 0
+    assert frontier._base.queues.resting.rows._kept is None, "from now on files are deleted at once"
+    frontier.durability.checkpoints._since = 0
     frontier.close()
     assert restored(tmp_path, monkeypatch) == wanted
 
@@ -116,12 +116,12 @@ def test_files_of_a_crawl_that_ends_while_a_checkpoint_is_written_go_after_that(
     frontier = opened(tmp_path)
     fill(frontier, 0, 30)
     files = list((tmp_path / "spill" / "1").rglob("*.queue"))
-    frontier._checkpoint()
-    frontier.drop(1) if end == "dropped" else frontier.close_crawl(1)
+    frontier.durability.checkpoints._write(0)
+    frontier.queue.drop(1) if end == "dropped" else frontier.crawls.close_crawl(1)
     assert files and all(file.exists() for file in files), "they are being read"
     go_on()
     with log_lines("weft.frontier") as lines:
-        assert not frontier._is_saving(wait=True)
+        assert not frontier.durability.checkpoints.is_saving(wait=True)
     assert lines == [] and (tmp_path / "checkpoint").exists()
     assert not any(file.exists() for file in files)
     assert (tmp_path / "spill" / "1").exists() == (end == "dropped")
@@ -134,9 +134,9 @@ def test_what_is_at_rest_is_read_from_its_files_by_the_process_that_writes(
     frontier = opened(tmp_path)
     fill(frontier, 0, 30)
     wanted = queued(frontier)
-    frontier._checkpoint()
-    assert not frontier._is_saving(wait=True)
-    frontier._since_checkpoint = 0
+    frontier.durability.checkpoints._write(0)
+    assert not frontier.durability.checkpoints.is_saving(wait=True)
+    frontier.durability.checkpoints._since = 0
     frontier.close()
     assert restored(tmp_path, monkeypatch) == wanted
 
@@ -144,11 +144,11 @@ def test_what_is_at_rest_is_read_from_its_files_by_the_process_that_writes(
 def test_one_that_has_been_written_is_noticed_with_the_next_commit(tmp_path: Path) -> None:
     frontier = opened(tmp_path)
     fill(frontier, 0, 5)
-    frontier._checkpoint()
-    saving = frontier._saving
+    frontier.durability.checkpoints._write(0)
+    saving = frontier.durability.checkpoints._saving
     assert saving is not None and saving.is_over(wait=True)
-    frontier.commit()
-    assert (frontier._saving, SpillQueue.unused) == (None, None), "files are deleted again"
+    frontier.durability.commit()
+    assert (frontier.durability.checkpoints._saving, SpillQueue.unused) == (None, None), "files are deleted again"
     frontier.close()
 
 
@@ -158,8 +158,10 @@ def test_the_last_one_is_written_by_the_process_itself_where_that_takes_a_moment
     """Another would die with it."""
     frontier = opened(tmp_path, beside=False)
     fill(frontier, 0, 5)
-    frontier._checkpoint_every = 0
-    monkeypatch.setattr(frontier._recovery, "save_beside", lambda *_: pytest.fail("it is written by another"))
+    frontier.durability.checkpoints._every = 0
+    monkeypatch.setattr(
+        frontier.durability.checkpoints._recovery, "save_beside", lambda *_: pytest.fail("it is written by another")
+    )
     frontier.close()
     assert (tmp_path / "checkpoint").exists()
 
@@ -169,8 +171,8 @@ def test_one_that_is_killed_in_the_middle_leaves_the_old_checkpoint(
 ) -> None:
     frontier = opened(tmp_path)
     fill(frontier, 0, 5)
-    frontier._checkpoint()
-    frontier._is_saving(wait=True)
+    frontier.durability.checkpoints._write(0)
+    frontier.durability.checkpoints.is_saving(wait=True)
     before = (tmp_path / "checkpoint").read_bytes()
     fill(frontier, 5, 5)
 
@@ -180,11 +182,11 @@ def test_one_that_is_killed_in_the_middle_leaves_the_old_checkpoint(
 
     with monkeypatch.context() as patched:
         patched.setattr(Writer, "_records", killed)
-        frontier._checkpoint()
-        assert not frontier._is_saving(wait=True)
+        frontier.durability.checkpoints._write(0)
+        assert not frontier.durability.checkpoints.is_saving(wait=True)
     assert (tmp_path / "checkpoint").read_bytes() == before
     wanted = queued(frontier)
-    frontier._since_checkpoint = 0
+    frontier.durability.checkpoints._since = 0
     frontier.close()
     frontier = opened(tmp_path)
     assert queued(frontier) == wanted
@@ -194,11 +196,11 @@ def test_one_that_is_killed_in_the_middle_leaves_the_old_checkpoint(
 def test_only_one_is_written_at_a_time(tmp_path: Path) -> None:
     frontier = opened(tmp_path)
     fill(frontier, 0, 5)
-    frontier._checkpoint()
-    first = frontier._saving
-    frontier._checkpoint()
-    assert frontier._saving in (first, None)
-    assert not frontier._is_saving(wait=True)
+    frontier.durability.checkpoints._write(0)
+    first = frontier.durability.checkpoints._saving
+    frontier.durability.checkpoints._write(0)
+    assert frontier.durability.checkpoints._saving in (first, None)
+    assert not frontier.durability.checkpoints.is_saving(wait=True)
     frontier.close()
     assert (tmp_path / "checkpoint").exists() and not (tmp_path / "checkpoint.tmp").exists()
 
@@ -210,7 +212,7 @@ def test_an_end_does_not_wait_for_a_large_one_and_loses_nothing(
     frontier = opened(tmp_path)
     fill(frontier, 0, 5)
     wanted = queued(frontier)
-    frontier._checkpoint()
+    frontier.durability.checkpoints._write(0)
     frontier.close()
     assert not (tmp_path / "checkpoint").exists() and not (tmp_path / "checkpoint.tmp").exists()
     again = opened(tmp_path)
@@ -231,11 +233,11 @@ def test_what_is_replayed_does_not_grow_with_every_short_life(tmp_path: Path) ->
         frontier = EmbeddedFrontier(
             tmp_path, PolitenessSection(delay_s=0.0, places=1), checkpoint_every=100, alive=beat
         )  # fmt: skip
-        frontier.saved_beside_from = 0
-        frontier.open_crawl("test", CrawlLimits())
-        frontier.recover()
-        replayed = max(replayed, frontier._recovery.replayed_lines)
-        frontier.admit(1, [Found(f"https://{host}/{life}/{number}", 0) for number in range(10) for host in HOSTS])
+        frontier.durability.checkpoints.saved_beside_from = 0
+        frontier.crawls.open_crawl("test", CrawlLimits())
+        frontier.recovery.recover()
+        replayed = max(replayed, frontier.durability.checkpoints._recovery.replayed_lines)
+        frontier.queue.admit(1, [Found(f"https://{host}/{life}/{number}", 0) for number in range(10) for host in HOSTS])
         closing -= beats
         frontier.close()
         closing += beats

@@ -15,10 +15,10 @@ from weft.records import Found
 
 def test_a_url_in_a_spilled_queue_is_found_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frontier = EmbeddedFrontier(tmp_path, PolitenessSection(delay_s=0.0, places=1))
-    crawl = frontier.open_crawl("crawl", CrawlLimits())
+    crawl = frontier.crawls.open_crawl("crawl", CrawlLimits())
     urls = [f"http://hot.com/a-page-with-a-name-that-is-not-short/{number}" for number in range(6000)]
-    frontier.admit(crawl, [Found(url, 1) for url in urls])
-    frontier.commit()
+    frontier.queue.admit(crawl, [Found(url, 1) for url in urls])
+    frontier.durability.commit()
     view = FrontierView([tmp_path])
     try:
         places = []
@@ -40,7 +40,7 @@ def test_a_url_in_a_spilled_queue_is_found_there(tmp_path: Path, monkeypatch: py
 
 def test_a_view_that_is_closed_has_no_file_open(tmp_path: Path) -> None:
     frontier = EmbeddedFrontier(tmp_path, PolitenessSection(delay_s=0.0, places=1))
-    frontier.open_crawl("crawl", CrawlLimits())
+    frontier.crawls.open_crawl("crawl", CrawlLimits())
     frontier.close()
 
     def held() -> int:
@@ -56,12 +56,12 @@ def test_a_view_that_is_closed_has_no_file_open(tmp_path: Path) -> None:
 def test_an_end_whose_number_begins_as_a_sealed_record_does_is_read(tmp_path: Path) -> None:
     """The journal's blobs are not sealed: one that begins with item 193 (0xc1, the seal) is no damage."""
     frontier = EmbeddedFrontier(tmp_path, PolitenessSection(delay_s=0.0, places=1))
-    crawl = frontier.open_crawl("crawl", CrawlLimits())
+    crawl = frontier.crawls.open_crawl("crawl", CrawlLimits())
     urls = [f"http://a{number}.com/" for number in range(200)]
-    frontier.admit(crawl, [Found(url, 0) for url in urls])
-    frontier.commit()
-    frontier._journal.done[crawl].append(0xC1)
-    frontier._journal.commit()
+    frontier.queue.admit(crawl, [Found(url, 0) for url in urls])
+    frontier.durability.commit()
+    frontier._base.journal.done[crawl].append(0xC1)
+    frontier._base.journal.commit()
     view = FrontierView([tmp_path])
     try:
         assert {view.entries(url)[0].ended for url in urls} == {False, True}
@@ -74,20 +74,20 @@ def test_what_slows_a_site_down_is_told(tmp_path: Path) -> None:
     time = [1000.0]
     section = PolitenessSection(delay_s=1.0, places=1)
     frontier = EmbeddedFrontier(tmp_path, section, clock=lambda: time[0], wall=lambda: 1e9 + time[0])
-    crawl = frontier.open_crawl("crawl", CrawlLimits())
-    frontier.recover()
-    frontier.robots_known("http://a.com", RobotsRecord("allow", b"", 9e12), 7.0)
-    frontier.admit(crawl, [Found(f"http://a.com/{number}", 0) for number in range(9)])
+    crawl = frontier.crawls.open_crawl("crawl", CrawlLimits())
+    frontier.recovery.recover()
+    frontier.sites.robots_known("http://a.com", RobotsRecord("allow", b"", 9e12), 7.0)
+    frontier.queue.admit(crawl, [Found(f"http://a.com/{number}", 0) for number in range(9)])
     for took_s in (0.2, 0.2, 9.0, 9.0, 9.0):
         time[0] += 100.0
-        (lease,) = frontier.claim("me", 1)
-        frontier.cool([Ended(lease, time[0], ok=True, took_s=took_s)])
-        frontier.finish([Outcome(lease, End.PAGE)])
-    frontier.admit(crawl, [Found("http://b.com/", 0)])
-    (robots,) = frontier.claim("me", 1)
-    frontier.cool([Ended(robots, time[0], ok=False, outcome="503", slow_down=True, in_trouble=True)])
-    frontier.finish([Outcome(robots, End.RETRY, 30.0)])
-    frontier.commit()
+        (lease,) = frontier.leases.claim("me", 1)
+        frontier.leases.cool([Ended(lease, time[0], ok=True, took_s=took_s)])
+        frontier.leases.finish([Outcome(lease, End.PAGE)])
+    frontier.queue.admit(crawl, [Found("http://b.com/", 0)])
+    (robots,) = frontier.leases.claim("me", 1)
+    frontier.leases.cool([Ended(robots, time[0], ok=False, outcome="503", slow_down=True, in_trouble=True)])
+    frontier.leases.finish([Outcome(robots, End.RETRY, 30.0)])
+    frontier.durability.commit()
     view = FrontierView([tmp_path])
     try:
         slowed = view.site("a.com")

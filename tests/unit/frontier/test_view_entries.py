@@ -30,13 +30,13 @@ class Pods:
             for pod, path in enumerate(self.folders)
         ]
         for pod in self.pods:
-            pod.open_crawl("test", CrawlLimits())
-            pod.recover()
+            pod.crawls.open_crawl("test", CrawlLimits())
+            pod.recovery.recover()
         self._views: list[FrontierView] = []
 
     def look(self) -> FrontierView:
         for pod in self.pods:
-            pod.commit()
+            pod.durability.commit()
         self._views.append(FrontierView(self.folders))
         return self._views[-1]
 
@@ -56,16 +56,16 @@ def pods(tmp_path: Path) -> Iterator[Pods]:
 
 def test_a_url_is_reported_as_it_was_found_and_how_it_stands(pods: Pods) -> None:
     frontier = pods.pods[1]
-    frontier.robots_known("https://a.test", ALLOW, None)
-    frontier.admit(1, [
+    frontier.sites.robots_known("https://a.test", ALLOW, None)
+    frontier.queue.admit(1, [
         Found("https://a.test/page", 2, 7), Found("https://a.test/hop", 3, 8, 2, about="https://a.test/x"),
         Found("https://a.test/map.xml", 0, purpose=Purpose.SITEMAP, about="https://a.test"),
         Found("https://a.test/page2", 2, 7), Found("https://a.test/done", 1),
     ])  # fmt: skip
-    leases = {lease.url: lease for lease in frontier.claim("me", 9)}
+    leases = {lease.url: lease for lease in frontier.leases.claim("me", 9)}
     for url, end in (("https://a.test/page", End.RETRY), ("https://a.test/done", End.OTHER)):
-        frontier.cool([Ended(leases[url], frontier.now(), ok=True)])
-        frontier.finish([Outcome(leases[url], end)])
+        frontier.leases.cool([Ended(leases[url], frontier.now(), ok=True)])
+        frontier.leases.finish([Outcome(leases[url], end)])
     view = pods.look()
     (page,) = view.entries("https://a.test/page")
     first = (1 << POD_SHIFT) + 1
@@ -83,18 +83,20 @@ def test_a_url_is_reported_as_it_was_found_and_how_it_stands(pods: Pods) -> None
 
 def test_a_url_that_was_visited_again_has_an_entry_for_each_visit(pods: Pods) -> None:
     frontier = pods.pods[0]
-    frontier.admit(1, [Found("http://a/1", 1)])
-    frontier.commit()
-    frontier.readmit(1, Found("http://a/1", 0))
+    frontier.queue.admit(1, [Found("http://a/1", 1)])
+    frontier.durability.commit()
+    frontier.revisits.readmit(1, Found("http://a/1", 0))
     assert [(entry.item, entry.depth) for entry in pods.look().entries("http://a/1")] == [(1, 1), (2, 0)]
 
 
 def test_before_an_entry_come_those_of_its_site_that_are_nearer_or_older_and_not_done(pods: Pods) -> None:
     frontier = pods.pods[0]
-    frontier.robots_known("http://a", ALLOW, None)
-    frontier.admit(1, [Found("http://a/0", 0), Found("http://a/1", 1), Found("http://b/1", 0), Found("http://a/2", 2)])
-    frontier.admit(1, [Found("http://a/3", 1), Found("http://a/4", 0)])
-    frontier.admit(1, [Found("http://b/hop", 0, 1, 1, about="http://a/x http://a/y")])
+    frontier.sites.robots_known("http://a", ALLOW, None)
+    frontier.queue.admit(
+        1, [Found("http://a/0", 0), Found("http://a/1", 1), Found("http://b/1", 0), Found("http://a/2", 2)]
+    )
+    frontier.queue.admit(1, [Found("http://a/3", 1), Found("http://a/4", 0)])
+    frontier.queue.admit(1, [Found("http://b/hop", 0, 1, 1, about="http://a/x http://a/y")])
     view = pods.look()
 
     def ahead(url: str) -> int:
@@ -102,22 +104,22 @@ def test_before_an_entry_come_those_of_its_site_that_are_nearer_or_older_and_not
         return view.ahead_of(entry, "a", lambda other: other.split("/")[2])
 
     assert [ahead(f"http://a/{number}") for number in range(5)] == [0, 2, 4, 3, 1]
-    (lease,) = frontier.claim("me", 1)
-    frontier.cool([Ended(lease, frontier.now(), ok=True)])
-    frontier.finish([Outcome(lease, End.PAGE)])
+    (lease,) = frontier.leases.claim("me", 1)
+    frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.leases.finish([Outcome(lease, End.PAGE)])
     view = pods.look()
     assert [ahead(f"http://a/{number}") for number in (1, 2, 3, 4)] == [1, 3, 2, 0]
 
 
 def test_what_each_pod_remembers_is_reported_together(pods: Pods) -> None:
     one, two = pods.pods
-    one.refused(1, Reason.BUDGET, "http://a/refused", 1)
-    two.refused(1, Reason.SCOPE, "http://b/refused", 1)
+    one.rejected.refused(1, Reason.BUDGET, "http://a/refused", 1)
+    two.rejected.refused(1, Reason.SCOPE, "http://b/refused", 1)
     for pod, url in ((one, "http://c/"), (two, "http://d/"), (two, "http://c/")):
-        pod.scope_extended(1, url)
-    two.robots_known("http://b", RobotsRecord("ok", b"old", 9e12), None)
+        pod.notes.scope_extended(1, url)
+    two.sites.robots_known("http://b", RobotsRecord("ok", b"old", 9e12), None)
     pods.time += 50
-    two.robots_known("http://b", RobotsRecord("ok", b"new", 9e12), None)
+    two.sites.robots_known("http://b", RobotsRecord("ok", b"new", 9e12), None)
     view = pods.look()
     assert [view.refusal(f"http://{host}/refused") for host in "abc"] == [Reason.BUDGET, Reason.SCOPE, None]
     assert view.scope_extensions() == ["http://c/", "http://d/"]
@@ -133,9 +135,9 @@ def test_what_each_pod_remembers_is_reported_together(pods: Pods) -> None:
 
 def test_requests_are_reported_with_their_pods(pods: Pods) -> None:
     for number, pod in enumerate(pods.pods):
-        pod.robots_known(f"http://h{number}", ALLOW, None)
-        pod.admit(1, [Found(f"http://h{number}/", 0)])
-        pod.claim("me", 9)
+        pod.sites.robots_known(f"http://h{number}", ALLOW, None)
+        pod.queue.admit(1, [Found(f"http://h{number}/", 0)])
+        pod.leases.claim("me", 9)
     starts = [(pod, event.url) for pod, event in pods.look().requests(Gaps()) if isinstance(event, Start)]
     assert starts == [(0, "http://h0/"), (1, "http://h1/")]
 

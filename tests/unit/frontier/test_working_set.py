@@ -29,9 +29,9 @@ class Bench:
         self.opened: list[EmbeddedFrontier] = []
         self.open()
         for host in "abcdef":
-            self.frontier.robots_known(f"https://{host}", ALLOW, None)
+            self.frontier.sites.robots_known(f"https://{host}", ALLOW, None)
         self.time += FORGET_AFTER_S
-        self.frontier.claim("me", 0)
+        self.frontier.leases.claim("me", 0)
         assert not self.queues.sites
 
     def open(self, *weights: float, **more: Any) -> list[int]:
@@ -41,10 +41,10 @@ class Bench:
         clocks: dict[str, Any] = {"clock": lambda: self.time, "wall": lambda: WALL + self.time}
         self.frontier = EmbeddedFrontier(self.folder, section, **clocks, **more)
         self.opened.append(self.frontier)
-        self.crawl = self.frontier.open_crawl("test", CrawlLimits())
-        others = [self.frontier.open_crawl(f"of weight {one}", CrawlLimits(), weight=one) for one in weights]
-        self.frontier.recover()
-        self.queues = self.frontier._queues
+        self.crawl = self.frontier.crawls.open_crawl("test", CrawlLimits())
+        others = [self.frontier.crawls.open_crawl(f"of weight {one}", CrawlLimits(), weight=one) for one in weights]
+        self.frontier.recovery.recover()
+        self.queues = self.frontier._base.queues
         return others
 
     def close(self) -> None:
@@ -52,14 +52,14 @@ class Bench:
             self.opened.pop().close()
 
     def admit(self, *urls: str, crawl: int | None = None) -> None:
-        self.frontier.admit(crawl or self.crawl, [Found(url, 0) for url in urls])
+        self.frontier.queue.admit(crawl or self.crawl, [Found(url, 0) for url in urls])
 
     def fetch(self, lease: Lease, **facts: Any) -> None:
-        self.frontier.cool([Ended(lease, self.time, **({"ok": True} | facts))])
-        assert self.frontier.finish([Outcome(lease, End.PAGE)]) == [True]
+        self.frontier.leases.cool([Ended(lease, self.time, **({"ok": True} | facts))])
+        assert self.frontier.leases.finish([Outcome(lease, End.PAGE)]) == [True]
 
     def claim_one(self) -> Lease:
-        (lease,) = self.frontier.claim("me", 9)
+        (lease,) = self.frontier.leases.claim("me", 9)
         return lease
 
     def rest(self) -> list[str]:
@@ -78,7 +78,9 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def test_a_site_that_is_idle_again_and_again_is_noted_once(bench: Bench) -> None:
     """In a crawl with a budget for each site none is forgotten: notes that were not needed would stay for ever."""
-    bench.frontier.change_crawl(bench.crawl, CrawlLimits(max_pages_per_domain=9), bench.frontier._section, 1.0)
+    bench.frontier.crawls.change_crawl(
+        bench.crawl, CrawlLimits(max_pages_per_domain=9), bench.frontier._base.section, 1.0
+    )
     for number in range(5):
         bench.admit(f"https://a/{number}")
         bench.fetch(bench.claim_one())
@@ -96,10 +98,10 @@ def test_sites_that_are_gone_already_hold_up_none_that_is_to_be_forgotten(bench:
 
 def test_nothing_is_kept_of_a_site_that_is_forgotten(bench: Bench) -> None:
     bench.admit("https://a/1", "https://b/1")
-    for lease in bench.frontier.claim("me", 9):
+    for lease in bench.frontier.leases.claim("me", 9):
         bench.fetch(lease)
     bench.time += FORGET_AFTER_S + 1
-    assert bench.frontier.claim("me", 9) == []
+    assert bench.frontier.leases.claim("me", 9) == []
     assert (bench.queues.sites, bench.queues._by_origin, bench.queues.crawls[bench.crawl].sites) == ({}, {}, {})
 
 
@@ -132,7 +134,7 @@ def test_a_site_that_waits_for_an_event_by_then_does_not_come_to_rest(bench: Ben
 
 def test_a_site_that_has_nothing_left_by_then_does_not_come_to_rest(bench: Bench) -> None:
     drowsy(bench, "a")
-    bench.frontier.drop(bench.crawl)
+    bench.frontier.queue.drop(bench.crawl)
     assert (bench.rest(), list(bench.queues.sites)) == ([], ["a"])
 
 
@@ -141,9 +143,9 @@ def test_a_site_where_another_crawl_or_a_place_is_waited_for_does_not_come_to_re
     bench.admit("https://a/1")
     site = bench.queues.sites["a"]
     if why == "paused":
-        other = bench.frontier.open_crawl("other", CrawlLimits())
+        other = bench.frontier.crawls.open_crawl("other", CrawlLimits())
         bench.admit("https://a/2", crawl=other)
-        bench.frontier.pause(other)
+        bench.frontier.crawls.pause(other)
     else:
         site.clock = clock = bench.queues.address_clock("192.0.2.1")
         clock.active = 1
@@ -154,11 +156,11 @@ def test_a_site_where_another_crawl_or_a_place_is_waited_for_does_not_come_to_re
 
 
 def test_sites_that_are_ready_for_a_turn_are_enough_and_no_others_are_woken(bench: Bench) -> None:
-    bench.frontier.open_crawl("other", CrawlLimits())  # with several crawls, sites that are due wait for a turn
+    bench.frontier.crawls.open_crawl("other", CrawlLimits())  # with several crawls, sites that are due wait for a turn
     bench.queues.most_awake = 3
     bench.admit(*(f"https://{host}/{number}" for host in "abcdef" for number in range(2)))
     assert (len(bench.queues.sites), len(bench.queues.resting)) == (3, 3)
-    assert [len(bench.frontier.claim("me", limit)) for limit in (1, 2)] == [1, 2]
+    assert [len(bench.frontier.leases.claim("me", limit)) for limit in (1, 2)] == [1, 2]
     assert len(bench.queues.resting) == 3
 
 
@@ -166,34 +168,34 @@ def test_sites_that_are_ready_for_a_turn_are_enough_and_no_others_are_woken(benc
 def test_where_enough_are_due_another_is_woken_only_if_there_is_room(bench: Bench, room: int, woken: int) -> None:
     bench.queues.most_awake = 3
     bench.admit(*(f"https://{host}/{number}" for host in "abcdef" for number in range(2)))
-    for lease in bench.frontier.claim("me", 3):
+    for lease in bench.frontier.leases.claim("me", 3):
         bench.fetch(lease)
     bench.time += 5.0
     bench.queues.most_awake = room
-    assert len(bench.frontier.claim("me", 1)) == 1
+    assert len(bench.frontier.leases.claim("me", 1)) == 1
     assert (len(bench.queues.sites), len(bench.queues.resting)) == (3 + woken, 3 - woken)
 
 
 def test_a_look_at_sites_at_rest_makes_none_of_them_due_early_after_a_restart(bench: Bench) -> None:
     """As a checkpoint takes one: when they were asked before is told to nobody but who asks them next."""
     bench.admit(*(f"https://{host}/{number}" for host in "abc" for number in range(2)))
-    for lease in bench.frontier.claim("me", 9):
+    for lease in bench.frontier.leases.claim("me", 9):
         bench.fetch(lease)
     bench.open(most_awake=1)
-    assert len(bench.queues.resting) == 2 and len(list(bench.frontier.items(bench.crawl))) == 3
+    assert len(bench.queues.resting) == 2 and len(list(bench.frontier.queue.items(bench.crawl))) == 3
     bench.time += 0.9
-    assert bench.frontier.claim("me", 9) == []
+    assert bench.frontier.leases.claim("me", 9) == []
     bench.time += 0.2
-    assert len(bench.frontier.claim("me", 9)) == 3
+    assert len(bench.frontier.leases.claim("me", 9)) == 3
 
 
 def test_a_page_that_was_found_nearer_is_one_of_those_that_are_given_up_with_their_site(bench: Bench) -> None:
-    bench.frontier.change_crawl(bench.crawl, CrawlLimits(max_depth=5), bench.frontier._section, 1.0)
+    bench.frontier.crawls.change_crawl(bench.crawl, CrawlLimits(max_depth=5), bench.frontier._base.section, 1.0)
     with log_lines("weft.frontier.politeness") as lines:
         for host in "ab":
             bench.admit(f"https://{host}/0")
             for depth in (4, 3, 2):
-                bench.frontier.admit(bench.crawl, [Found(f"https://{host}/1", depth)])
+                bench.frontier.queue.admit(bench.crawl, [Found(f"https://{host}/1", depth)])
             bench.fetch(bench.claim_one(), slow_down=True, retry_after_s=1e6)
     assert [fields["urls"] for message, fields in lines if message == "site given up"] == [1, 1]
 
@@ -205,24 +207,24 @@ def test_a_site_that_rested_for_a_crawl_that_has_ended_is_gone_when_nobody_must_
     bench.queues.most_awake = 1
     bench.admit("https://a/1", "https://a/2")
     bench.fetch(bench.claim_one(), slow_down=True, retry_after_s=20.0)
-    assert bench.frontier.claim("me", 9) == [] and bench.queues.resting.find("a") is not None
+    assert bench.frontier.leases.claim("me", 9) == [] and bench.queues.resting.find("a") is not None
     bench.time += 200.0
-    bench.frontier.close_crawl(bench.crawl)
-    assert (bench.frontier.stats().sites, bench.frontier.stats().queued) == (0, 0)
+    bench.frontier.crawls.close_crawl(bench.crawl)
+    assert (bench.frontier.status.stats().sites, bench.frontier.status.stats().queued) == (0, 0)
     bench.time += 2 * FORGET_AFTER_S
-    assert bench.frontier.claim("me", 9) == []
+    assert bench.frontier.leases.claim("me", 9) == []
 
 
 def test_nothing_is_kept_of_a_crawl_that_has_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spill, "PIECE", 100)
     bench.admit(*(f"https://a/{number}" for number in range(60)))
-    bench.frontier.refused(bench.crawl, Reason.SCOPE, "https://x/", 1)
-    bench.frontier.set_aside([bench.claim_one()])
+    bench.frontier.rejected.refused(bench.crawl, Reason.SCOPE, "https://x/", 1)
+    bench.frontier.leases.set_aside([bench.claim_one()])
     folder = bench.folder / "spill" / str(bench.crawl)
     assert folder.exists()
-    bench.frontier.close_crawl(bench.crawl)
+    bench.frontier.crawls.close_crawl(bench.crawl)
     assert not folder.exists()
-    assert (bench.frontier._refusals_kept, bench.frontier._aside) == ({}, {})
+    assert bench.frontier.rejected._refusals_kept == {}
 
 
 # ── several crawls at a site ───────────────────────────────────────────────────────────────────────────────────────
@@ -239,7 +241,7 @@ def test_the_time_in_which_a_crawl_had_nothing_queued_is_not_one_in_which_it_wai
         bench.time += 1.1
         bench.fetch(bench.claim_one())
     if by == "links":
-        bench.frontier.admit_links(light, [PageLinks("https://a", ["https://a/again"], 1, 0)])
+        bench.frontier.queue.admit_links(light, [PageLinks("https://a", ["https://a/again"], 1, 0)])
     else:
         bench.admit("https://a/again", crawl=light)
     bench.time += 1.1
@@ -255,7 +257,7 @@ def test_a_light_crawl_has_no_more_turns_after_a_restart_than_before(bench: Benc
     bench.open(0.01, checkpoint_every=checkpoint_every)
     served = []
     for _ in range(5):
-        for lease in bench.frontier.claim("me", 9):
+        for lease in bench.frontier.leases.claim("me", 9):
             served.append(lease.crawl)
             bench.fetch(lease)
         bench.time += 1.1
@@ -270,37 +272,37 @@ def lead_on(bench: Bench) -> None:
     bench.admit("https://x/1")
     robots = bench.claim_one()
     hop = Found("https://a/robots.txt", 0, robots.parent, 1, Purpose.ROBOTS, robots.about)
-    bench.frontier.admit(bench.crawl, [hop])
-    bench.frontier.cool([Ended(robots, bench.time, ok=True)])
-    bench.frontier.finish([Outcome(robots, End.OTHER)])
+    bench.frontier.queue.admit(bench.crawl, [hop])
+    bench.frontier.leases.cool([Ended(robots, bench.time, ok=True)])
+    bench.frontier.leases.finish([Outcome(robots, End.OTHER)])
 
 
 def test_a_robots_txt_that_another_site_waits_for_does_not_come_to_rest(bench: Bench) -> None:
-    bench.frontier.robots_known("https://a", ALLOW, 3 * SOON_S)
+    bench.frontier.sites.robots_known("https://a", ALLOW, 3 * SOON_S)
     lead_on(bench)
     bench.queues.most_awake = 1
     bench.queues.schedule(bench.queues.sites["a"])
-    assert bench.frontier.claim("me", 9) == []
+    assert bench.frontier.leases.claim("me", 9) == []
     bench.time += 3 * SOON_S + 1
     robots = bench.claim_one()
     assert (robots.url, robots.about) == ("https://a/robots.txt", "https://x")
-    bench.frontier.robots_known("https://x", ALLOW, None)
-    bench.frontier.finish([Outcome(robots, End.OTHER)])
+    bench.frontier.sites.robots_known("https://x", ALLOW, None)
+    bench.frontier.leases.finish([Outcome(robots, End.OTHER)])
     assert bench.claim_one().url == "https://x/1"
 
 
 def test_a_robots_txt_cannot_be_had_whose_redirect_has_led_to_a_site_that_is_given_up(bench: Bench) -> None:
     section = PolitenessSection(delay_s=1.0, places=1, breaker_failures=1, breaker_reset_s=10.0, breaker_max_probes=1)
-    bench.frontier.change_crawl(bench.crawl, CrawlLimits(), section, 1.0)
+    bench.frontier.crawls.change_crawl(bench.crawl, CrawlLimits(), section, 1.0)
     lead_on(bench)
     for _ in range(2):
         robots = bench.claim_one()
         assert robots.url == "https://a/robots.txt"
-        bench.frontier.cool([Ended(robots, bench.time, ok=False)])
-        bench.frontier.finish([Outcome(robots, End.RETRY)])
+        bench.frontier.leases.cool([Ended(robots, bench.time, ok=False)])
+        bench.frontier.leases.finish([Outcome(robots, End.RETRY)])
         bench.time += 11.0
     assert bench.claim_one().url == "https://x/1", "nobody waits for it any more"
-    record = bench.frontier.robots("https://x")
+    record = bench.frontier.sites.robots("https://x")
     assert record is not None and (record.status, record.expires) == ("unreachable", WALL + bench.time - 11.0 + 600.0)
 
 
@@ -309,11 +311,11 @@ def test_a_robots_txt_that_an_ended_crawl_has_at_another_site_is_asked_for_by_wh
     lead_on(bench)
     robots = bench.claim_one()
     bench.admit("https://x/2", crawl=other)
-    bench.frontier.close_crawl(bench.crawl)
+    bench.frontier.crawls.close_crawl(bench.crawl)
     bench.time += 2.0
-    assert bench.frontier.claim("me", 9) == []
-    bench.frontier.cool([Ended(robots, bench.time, ok=True)])
-    bench.frontier.finish([Outcome(robots, End.OTHER)])
+    assert bench.frontier.leases.claim("me", 9) == []
+    bench.frontier.leases.cool([Ended(robots, bench.time, ok=True)])
+    bench.frontier.leases.finish([Outcome(robots, End.OTHER)])
     again = bench.claim_one()
     assert (again.url, again.crawl) == ("https://x/robots.txt", other)
 
@@ -324,20 +326,20 @@ def test_a_robots_txt_that_is_dropped_at_another_site_is_asked_for_by_who_waits_
     bench.admit("https://x/2", crawl=other)
     bench.time += 2.0
     bench.queues.sites["a"].clock.due = bench.time + 60.0
-    assert bench.frontier.claim("me", 9) == []
-    bench.frontier.drop(bench.crawl)
+    assert bench.frontier.leases.claim("me", 9) == []
+    bench.frontier.queue.drop(bench.crawl)
     again = bench.claim_one()
-    assert (again.url, again.crawl, bench.frontier.robots("https://x")) == ("https://x/robots.txt", other, None)
+    assert (again.url, again.crawl, bench.frontier.sites.robots("https://x")) == ("https://x/robots.txt", other, None)
 
 
 def test_a_robots_txt_that_is_given_up_with_its_own_site_is_not_known(bench: Bench) -> None:
     bench.admit("https://x/1")
     robots = bench.claim_one()
-    bench.frontier.cool([Ended(robots, bench.time, ok=False)])
-    bench.frontier.finish([Outcome(robots, End.RETRY, 60.0)])
+    bench.frontier.leases.cool([Ended(robots, bench.time, ok=False)])
+    bench.frontier.leases.finish([Outcome(robots, End.RETRY, 60.0)])
     site = bench.queues.sites["x"]
-    bench.frontier._reject(site.lanes[0], Reason.BREAKER)
-    assert bench.frontier.robots("https://x") is None
+    bench.frontier.rejected.empty(site.lanes[0], Reason.BREAKER)
+    assert bench.frontier.sites.robots("https://x") is None
 
 
 def test_a_robots_txt_that_leads_on_for_a_paused_crawl_is_asked_for_by_who_waits_for_it(bench: Bench) -> None:
@@ -345,11 +347,11 @@ def test_a_robots_txt_that_leads_on_for_a_paused_crawl_is_asked_for_by_who_waits
     bench.admit("https://x/1")
     robots = bench.claim_one()
     bench.admit("https://x/2", crawl=other)
-    bench.frontier.pause(bench.crawl)
+    bench.frontier.crawls.pause(bench.crawl)
     hop = Found("https://a/robots.txt", 0, robots.parent, 1, Purpose.ROBOTS, robots.about)
-    bench.frontier.admit(bench.crawl, [hop])
-    bench.frontier.cool([Ended(robots, bench.time, ok=True)])
-    bench.frontier.finish([Outcome(robots, End.OTHER)])
+    bench.frontier.queue.admit(bench.crawl, [hop])
+    bench.frontier.leases.cool([Ended(robots, bench.time, ok=True)])
+    bench.frontier.leases.finish([Outcome(robots, End.OTHER)])
     bench.time += 2.0
     again = bench.claim_one()
     assert (again.url, again.crawl) == ("https://x/robots.txt", other)
@@ -357,6 +359,6 @@ def test_a_robots_txt_that_leads_on_for_a_paused_crawl_is_asked_for_by_who_waits
 
 def test_what_was_looked_up_and_refused_is_not_kept(bench: Bench) -> None:
     found = [f"https://a/{number}" for number in range(10)]
-    assert bench.frontier.unseen(bench.crawl, found) == found
-    bench.frontier.admit_links(bench.crawl, [PageLinks("https://a", found[:1], 0, 0)])
+    assert bench.frontier.queue.unseen(bench.crawl, found) == found
+    bench.frontier.queue.admit_links(bench.crawl, [PageLinks("https://a", found[:1], 0, 0)])
     assert bench.queues.crawls[bench.crawl].seen._missed == {}

@@ -12,29 +12,15 @@ from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.handoff import Outlet
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.recovery import Recovering
-from weft.frontier.contract import Stored
-from weft.records import Found
+from weft.frontier.contract import Frontier
 from weft.telemetry import Peer
-
-
-class CrawlFrontier(Recovering, Protocol):
-    """What opening a crawl asks of a frontier beyond its recovery."""
-
-    def recrawl(self, crawl: int, run: str, known: Stored, begin: Callable[[int], None]) -> None: ...
-
-    def is_recrawled(self, crawl: int) -> bool: ...
-
-    def is_recrawl_cut_off(self, crawl: int) -> bool: ...
-
-    def left_sitemaps(self, crawl: int) -> list[Found]: ...
 
 
 class Backend(Protocol):
     """One kind of frontier, opened for a fetcher."""
 
     @property
-    def frontier(self) -> CrawlFrontier: ...
+    def frontier(self) -> Frontier: ...
 
     owner: str  # of its leases
     gather_s: float  # how long ended transfers are batched before they are reported

@@ -16,7 +16,7 @@ from weft.engine.loop.long_work import LongWork
 from weft.engine.machine import open_clock
 from weft.engine.recovery import read_links_again
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.routing import Received, RoutedFrontier
+from weft.frontier.embedded.routing import Received
 from weft.telemetry import Peer
 
 
@@ -34,26 +34,19 @@ class EmbeddedBackend:
         self.owner = order.slot.name
         home, section = folder.of_pod(order.pod), order.config.politeness
         machine = open_clock(section)
-        pod, revision = {"pod": order.pod, "pods": order.pods}, folder.settings_record().revision
-        self._routed = (
-            when_free(partial(RoutedFrontier, home, section, machine=machine, revision=revision, alive=work, **pod))
-            if order.pods > 1
-            else None
-        )
-        self.frontier: EmbeddedFrontier = self._routed or when_free(
-            partial(EmbeddedFrontier, home, section, machine=machine, revision=revision, alive=work)
-        )
+        opened = partial(EmbeddedFrontier, home, section, pod=order.pod, pods=order.pods, machine=machine, alive=work)
+        self.frontier = when_free(partial(opened, revision=folder.settings_record().revision))
 
     def owns(self, url: str) -> bool:
         """All of them, if it is alone."""
-        return self._routed is None or self._routed.owns(url)
+        return self.frontier.pods.owns(url)
 
     def restore_links(self, parts: Fetching, crawl: RunningCrawl) -> None:
         """After a power cut, or for a frontier that was made anew; also notes what the request log has lost."""
         frontier, progress = self.frontier, parts.progress
-        progress.repaired("request_log_lines", frontier.unreadable_requests)
-        progress.repaired("request_log_bytes", frontier.missing_log_bytes)
-        if frontier.unsure_of_links:
+        progress.repaired("request_log_lines", frontier.recovery.unreadable_requests)
+        progress.repaired("request_log_bytes", frontier.recovery.missing_log_bytes)
+        if frontier.recovery.unsure_of_links:
             read, again = read_links_again(frontier, parts.store, lambda _: crawl, self._order.pod, parts.work)
             progress.repaired("links_read_again", read)
             progress.repaired("visited_again", again)
@@ -69,11 +62,11 @@ class EmbeddedBackend:
 
     def chores(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[Chore]:
         """Of a pod: messages from and to the others, and permits for pages."""
-        self.frontier.forbids = lambda _number, record, origin, urls: crawl.book.forbids(record, origin, urls)
-        order, frontier, folder = self._order, self._routed, self._folder
-        if frontier is None:
+        self.frontier.queue.forbids = lambda _number, record, origin, urls: crawl.book.forbids(record, origin, urls)
+        order, frontier, folder = self._order, self.frontier, self._folder
+        if order.pods == 1:
             return []
-        metrics, outbox = parts.metrics, frontier.outbox
+        metrics, outbox = parts.metrics, frontier.pods.outbox
 
         def take(received: Received) -> None:
             for _, url in received.scopes:

@@ -26,7 +26,8 @@ import msgspec
 
 from weft.errors import Damaged
 from weft.frames import TooLong, framed, frames
-from weft.frontier.embedded.routing import Received, RoutedFrontier
+from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.routing import Received
 from weft.frontier.journal import REMEDY
 from weft.telemetry import Log
 
@@ -90,7 +91,7 @@ class Exchange:
     def __init__(
         self,
         folder: Callable[[int], Path],
-        frontier: RoutedFrontier,
+        frontier: EmbeddedFrontier,
         pod: int,
         pods: int,
         crawl_id: str,
@@ -149,10 +150,10 @@ class Exchange:
             if line.pod < 0:
                 self._greet(line, frame)
             elif (
-                received := self._frontier.receive(line.pod, int.from_bytes(frame[:8], "big"), frame[8:])
+                received := self._frontier.inbox.receive(line.pod, int.from_bytes(frame[:8], "big"), frame[8:])
             ) is not None:
                 self._take(received)
-        safe = self._frontier.durable.get(line.pod, 0)
+        safe = self._frontier.pods.durable.get(line.pod, 0)
         line.send(safe.to_bytes(8, "big") if safe > line.number else b"")
         line.number = max(line.number, safe)
 
@@ -161,7 +162,7 @@ class Exchange:
         if crawl_id != self._crawl_id or pod not in self._connect_at:
             raise ConnectionAbortedError(errno.ECONNABORTED, "another crawl")
         line.pod = pod
-        line.send(self._frontier.last_received(pod).to_bytes(8, "big"))
+        line.send(self._frontier.pods.last_received(pod).to_bytes(8, "big"))
 
     def _deliver(self, pod: int, now: float) -> None:
         line = self._out.get(pod) or self._connected(pod, now)
@@ -170,9 +171,9 @@ class Exchange:
         for frame in line.frames():
             number = int.from_bytes(frame, "big")
             if pod in self._greeted:
-                self._frontier.outbox.acknowledged(pod, number)
+                self._frontier.pods.outbox.acknowledged(pod, number)
                 self._report_delivered(pod, number, now)
-            elif self._frontier.outbox.has_lost(pod, number):
+            elif self._frontier.pods.outbox.has_lost(pod, number):
                 journal = self._folder(pod) / "frontier.db"
                 raise Damaged(journal, f"does not have URLs of pod {self._pod} that it had acknowledged", REMEDY)
             else:
@@ -182,12 +183,12 @@ class Exchange:
         if pod not in self._greeted:
             return
         while len(line.unsent) < MOST_UNSENT_BYTES:
-            message = self._frontier.outbox.next(pod, line.number)
+            message = self._frontier.pods.outbox.next(pod, line.number)
             if message is None:
                 return
             line.number, body = message
             line.send(line.number.to_bytes(8, "big") + body)
-            self._under_way[pod].append((line.number, self._frontier.outbox.links_in(pod, line.number), now))
+            self._under_way[pod].append((line.number, self._frontier.pods.outbox.links_in(pod, line.number), now))
 
     def _report_delivered(self, pod: int, number: int, now: float) -> None:
         under_way = self._under_way[pod]

@@ -9,7 +9,6 @@ import gc
 import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
 
 if __name__ == "__main__":
     gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
@@ -21,21 +20,18 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.frontier_settings import CRAWL
 from weft.crawl.order import Control, ProcessOrder
 from weft.crawl.pods.redis_process import measure, open_frontier, shared_chores
-from weft.engine.assembly import Chore, ParsersFrontier, Reading
+from weft.engine.assembly import Chore, Reading
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.suspects import Pulse, take_suspect
-from weft.engine.recovery import Losing, Recovering, read_lost, take_up
+from weft.engine.recovery import read_lost, take_up
 from weft.frontier.admission import Rules
+from weft.frontier.contract import SharedFrontier
 from weft.frontier.redis.connection import peers
 from weft.telemetry import Log, Peer, Slot
 
 log = Log("weft.crawl.pods.parser")
-
-
-class LosingParsersFrontier(Recovering, Losing, ParsersFrontier, Protocol):
-    """What a parser needs of its pod's frontier, or of a router before it."""
 
 
 class Parser:
@@ -47,7 +43,7 @@ class Parser:
         folder: CrawlFolder,
         crawl_id: str,
         slot: Slot,
-        frontier: LosingParsersFrontier,
+        frontier: SharedFrontier,
         progress: CrawlProgress,
         work: LongWork,
         *,
@@ -57,7 +53,7 @@ class Parser:
     ) -> None:
         self.progress = progress
         if suspect := take_suspect(work.pulse.folder):
-            log.error("a page killed its parser", item=suspect, deaths=frontier.died_on(suspect))
+            log.error("a page killed its parser", item=suspect, deaths=frontier.parse_queue.died_on(suspect))
         self._parts = parts = Reading(
             frontier, config, slot, progress, corpus_id=crawl_id, data_dirs=folder.data_dirs, work=work,
             metrics=folder.metrics, peers=redis, spool=folder.spool_of(slot.pod),

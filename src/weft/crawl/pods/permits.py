@@ -97,7 +97,7 @@ class PermitChore:
         self._pod = pod
         self._pods = pods
         self._next = 0.0
-        frontier.allow(crawl, permits.given(pod))
+        frontier.permits.allow(crawl, permits.given(pod))
 
     def __call__(self, now: float) -> None:
         """Asks for more where something waits for it, gives back what nothing here can use."""
@@ -110,12 +110,12 @@ class PermitChore:
             pass  # nothing was changed; the crawl waits for room anyway
 
     def _balance(self, now: float) -> None:
-        stats, left = self._frontier.stats(), self._frontier.permits(self._crawl)
+        stats, left = self._frontier.status.stats(), self._frontier.permits.left(self._crawl)
         if stats.queued and left <= 0:
-            self._frontier.allow(self._crawl, self._permits.take(self._pod, self._pods))
-            if self._frontier.permits(self._crawl) > 0:
+            self._frontier.permits.allow(self._crawl, self._permits.take(self._pod, self._pods))
+            if self._frontier.permits.left(self._crawl) > 0:
                 self._next = now
         elif left > 0 and not stats.queued and not stats.leased:
             used = stats.pages
-            self._frontier.allow(self._crawl, used)
+            self._frontier.permits.allow(self._crawl, used)
             self._permits.give_back(self._pod, used)

@@ -204,12 +204,12 @@ class RedisPods:
 
     def _open(self, pod: int) -> None:
         frontier = self._frontiers[pod]
-        frontier.open_crawl(CRAWL, limits_of(self._config))
+        frontier.crawls.open_crawl(CRAWL, limits_of(self._config))
         for name in (
             "begun",
             "seeded",
         ):  # until this run's first fetcher has brought in seeds, and what is visited again
-            frontier.note(name, "")
+            frontier.notes.note(name, "")
         frontier.crew.assign(self._slots(pod))
         for slot in self._slots(pod):
             frontier.crew.release_owner(slot + "#")
@@ -230,7 +230,7 @@ class RedisPods:
         if most is None or len(self.urls) == 1:
             return
         for frontier in self._frontiers.values():
-            crawl = frontier.open_crawl(CRAWL, limits_of(self._config))
+            crawl = frontier.crawls.open_crawl(CRAWL, limits_of(self._config))
             pages, flight, _ = frontier.permits.given(crawl)
             frontier.permits.allow(crawl, pages + flight)
         try:
@@ -389,7 +389,7 @@ class RedisPods:
         for pod, frontier in self._frontiers.items():
             try:
                 with self._asking(pod):
-                    found[pod] = frontier.stats()
+                    found[pod] = frontier.status.stats()
             except ABSENT:
                 continue
         return found

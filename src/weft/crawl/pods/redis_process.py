@@ -59,7 +59,7 @@ class RedisBackend:
         self.outlet: Outlet | None = None
         if (pods := order.config.pods).parsers_per_pod:
             spool = folder.spool_of(order.pod)
-            self.outlet = Outlet(frontier, frontier, spool, order.slot, pods.parse_soft, pods.parse_hard, crash_point())
+            self.outlet = Outlet(frontier, spool, order.slot, pods.parse_soft, pods.parse_hard, crash_point())
 
     def owns(self, url: str) -> bool:
         """By its domain."""
@@ -71,16 +71,16 @@ class RedisBackend:
 
     def begun(self) -> None:
         """What has to be admitted first is: the pod's other fetchers may begin."""
-        self.frontier.note("begun", "1")
+        self.frontier.notes.note("begun", "1")
 
     def seeded(self) -> None:
         """All seeds are admitted; until then an empty queue does not end the crawl."""
-        self.frontier.note("seeded", "1")
+        self.frontier.notes.note("seeded", "1")
 
     def await_seeds(self, beat: Callable[[], None]) -> None:
         """The pod's first fetcher admits them. A seed that was fetched before that as some page's link would be a step
         too deep, and what it leads to with it."""
-        while self._order.index and not self.frontier.note("begun"):
+        while self._order.index and not self.frontier.notes.note("begun"):
             beat()
             time.sleep(SEEDS_EVERY_S)
 
@@ -179,7 +179,7 @@ def shared_chores(
     known: set[str] = set()
 
     def hear_scopes() -> None:
-        for url in frontier.scope_extensions(crawl.number):
+        for url in frontier.notes.scope_extensions(crawl.number):
             if url not in known:
                 known.add(url)
                 crawl.extend(url)
@@ -222,7 +222,7 @@ class RedisPermits:
 
     def __call__(self) -> None:
         """Asks for more where something waits for it, gives back what nothing here can use."""
-        stats = self._frontier.stats()
+        stats = self._frontier.status.stats()
         pages, flight, given = self._frontier.permits.given(self._crawl)
         if stats.queued and given - pages - flight <= 0:
             run = self._ask_first(lambda client, _: client.intake.arrived("")).run

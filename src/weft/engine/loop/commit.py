@@ -35,7 +35,7 @@ class Committer:
         step: Callable[[str], None],
         also_sync: Callable[[], None] = lambda: None,
     ) -> None:
-        self._frontier = frontier
+        self._durability, self._rejected = frontier.durability, frontier.rejected
         self._store = store
         self._step = step
         self._also_sync = also_sync
@@ -58,17 +58,17 @@ class Committer:
         self._step("before-write")
         self._store.write()
         self._step("after-write")
-        self._frontier.commit()
+        self._durability.commit()
         self._step("after-links")
         batch = self._store.commit()
         self._step("after-rows")
         if self._ended:
-            self._frontier.ended(self._ended, batch)
+            self._rejected.ended(self._ended, batch)
             self._ended = []
         if self._synced > self._acknowledged:
             self._step("after-sync")
             self._acknowledged = self._synced
-            self._frontier.acknowledge(self._acknowledged)
+            self._durability.acknowledge(self._acknowledged)
             self._step("after-acknowledge")
 
     def sync_soon(self) -> int:
@@ -87,10 +87,10 @@ class Committer:
         self._wanted.set()
         self._thread.join()
         self.commit()
-        self._frontier.sync()
+        self._durability.sync()
         self._synced = self._store.sync()
-        self._frontier.acknowledge(self._synced)
-        self._frontier.commit()
+        self._durability.acknowledge(self._synced)
+        self._durability.commit()
 
     def _keep_syncing(self) -> None:
         while self._wanted.wait(SYNC_EVERY_S) is not None and not self._stop.is_set():
@@ -99,14 +99,14 @@ class Committer:
                 self._wanted.clear()
                 if requested > self._completed and time.monotonic() < self._next_sync:
                     # Journal and rows alone: WARC bytes that a power cut destroys are detected at the next start.
-                    self._frontier.sync()
+                    self._durability.sync()
                     self._store.sync_rows()
                     self._completed = requested
                     self.after_sync()
                     continue
                 batch = self._store.batch
                 self._also_sync()
-                self._frontier.sync()
+                self._durability.sync()
                 # The loop commits meanwhile. A later batch may have its rows on the disk now, but its links were
                 # written after the journal was synced: it counts the next time.
                 self._synced = min(batch, self._store.sync())

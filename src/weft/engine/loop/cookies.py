@@ -7,42 +7,28 @@ A copy is only changed when names or values are: a site that sets the same cooki
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 from weft import urls
 from weft.fetch.cookies import CookieJar
+from weft.frontier.contract import SitesPart
 from weft.records import Lease
 
 MAX_SHARED_BYTES = 64 * 1024  # of one site's cookies: more than this stays in this process
 _KEPT = 50_000
 
 
-@runtime_checkable
-class SharedCookies(Protocol):
-    """A frontier of several processes."""
-
-    def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
-        """The version of the newest copy of a lease's site, and the copy; None if there is none."""
-
-    def keep_cookies(self, crawl: int, key: str, data: bytes) -> int:
-        """Keeps a newer copy; returns its version."""
-
-    def key_of(self, url: str) -> str:
-        """The site of a URL."""
-
-
 class CookieShare:
     """Keeps one crawl's jar together with those of the other processes."""
 
-    def __init__(self, crawl: int, jar: CookieJar, frontier: SharedCookies) -> None:
+    def __init__(self, crawl: int, jar: CookieJar, sites: SitesPart) -> None:
         self._crawl = crawl
         self._jar = jar
-        self._frontier = frontier
+        self._sites = sites
         self._loaded: dict[str, int] = {}  # by site: the version of the copy in the jar
 
     def catch_up(self, lease: Lease) -> None:
         """Loads the cookies that other processes got from the lease's site."""
-        copy = self._frontier.cookies_of(lease)
+        copy = self._sites.cookies_of(lease)
         if copy is not None and self._loaded.get(lease.key) != copy[0]:
             self._jar.load(copy[1])
             self._remember(lease.key, copy[0])
@@ -57,8 +43,8 @@ class CookieShare:
             return
         data = self._jar.dump(base)
         if len(data) <= MAX_SHARED_BYTES:
-            key = self._frontier.key_of(url)
-            self._remember(key, self._frontier.keep_cookies(self._crawl, key, data))
+            key = self._sites.key_of(url)
+            self._remember(key, self._sites.keep_cookies(self._crawl, key, data))
 
     def _remember(self, key: str, copy: int) -> None:
         if len(self._loaded) >= _KEPT:

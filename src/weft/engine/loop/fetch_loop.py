@@ -237,7 +237,7 @@ class Loop:
     def record_rejections(self) -> None:
         """Stores a row for each URL that the frontier refused, or removed from its queues."""
         try:
-            rejected = self._frontier.rejections()
+            rejected = self._frontier.rejected.rejections()
         except BLOCKING as why:
             self._pause(why)
             return
@@ -258,7 +258,7 @@ class Loop:
         """Starts as many transfers as there is room for; refusals cost no request, so others take their place."""
         while room := self._room():
             try:
-                leases = self._frontier.claim(self._owner, room, self._flight.slots)
+                leases = self._frontier.leases.claim(self._owner, room, self._flight.slots)
             except BLOCKING as why:
                 self._pause(why)
                 return
@@ -350,7 +350,7 @@ class Loop:
             return
         wanted, self._wanted = self._wanted, []
         try:
-            granted = self._frontier.take_places(wanted)
+            granted = self._frontier.leases.take_places(wanted)
         except BLOCKING as why:
             for one in wanted:
                 del self._leases[one.lease.item]
@@ -397,7 +397,7 @@ class Loop:
         if self._pressure is not None and self._pressure.level is Level.HARD:
             return min(max(0.0, wake - now), LOOK_EVERY_S)
         if self._reason is None and self._flight.room(len(self._leases)) and self._blocked is None:
-            due = self._frontier.next_due()
+            due = self._frontier.leases.next_due()
             if due is not None:
                 wake = min(wake, due)
         return max(0.0, wake - now)
@@ -416,12 +416,12 @@ class Loop:
             return None
 
     def _nothing_left(self) -> Stop | None:
-        if self._frontier.exhausted():
+        if self._frontier.permits.exhausted():
             return Stop.MAX_PAGES
         if self._is_fed:
             return None
-        if self._frontier.next_due() is None:
-            return Stop.DONE if self._frontier.stats().queued == 0 else Stop.BUDGET
+        if self._frontier.leases.next_due() is None:
+            return Stop.DONE if self._frontier.status.stats().queued == 0 else Stop.BUDGET
         return None
 
     def _report_idle(self, why: Stop) -> None:
@@ -429,7 +429,7 @@ class Loop:
         now = self._clock()
         if now >= self._next_idle and self._committed():
             self._next_idle = now + REPORT_IDLE_EVERY_S
-            idle = Stop.DONE if why is Stop.MAX_PAGES and not self._frontier.stats().queued else why
+            idle = Stop.DONE if why is Stop.MAX_PAGES and not self._frontier.status.stats().queued else why
             self._report("running", idle=idle)
 
     @property
@@ -466,7 +466,7 @@ class Loop:
         if self._blocked is not None or self._leases or not stats.queued or len(self._crawls) != 1 or self._serves:
             return "", None
         try:
-            waiting = self._frontier.waits_for(next(iter(self._crawls)))
+            waiting = self._frontier.status.waits_for(next(iter(self._crawls)))
         except BLOCKING:
             return "", None  # the next call notices it
         if waiting is None:
@@ -483,7 +483,7 @@ class Loop:
     def _report(self, state: str, note: str = "", idle: Stop | None = None) -> None:
         status = self._progress.status
         try:
-            self._stats = stats = self._frontier.stats()
+            self._stats = stats = self._frontier.status.stats()
         except BLOCKING as away:
             self._blocked, stats = self._blocked or away, self._stats
         self._flight.look(self._clock(), stats.due, len(self._leases))

@@ -13,7 +13,7 @@ from weft.bodies import FileBody
 from weft.engine.loop.answer import Answer
 from weft.engine.loop.pressure import Pressure
 from weft.engine.loop.spool import SpoolWriter, spooled
-from weft.frontier.contract import Frontier, Handed, ParseQueue
+from weft.frontier.contract import Handed, ParseQueuePart, SharedFrontier
 from weft.telemetry import Log, Slot
 
 GATHER_S = (
@@ -26,7 +26,11 @@ class Handoff:
     """Takes answers that must be read; `flush` gives them away, all in one call."""
 
     def __init__(
-        self, queue: ParseQueue, spool: SpoolWriter, pressure: Pressure, step: Callable[[str], None] = lambda _: None
+        self,
+        queue: ParseQueuePart,
+        spool: SpoolWriter,
+        pressure: Pressure,
+        step: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._queue = queue
         self._spool = spool
@@ -63,8 +67,7 @@ class Outlet:
 
     def __init__(
         self,
-        frontier: Frontier,
-        queue: ParseQueue,
+        frontier: SharedFrontier,
         spool: Path,
         slot: Slot,
         soft: int,
@@ -72,5 +75,5 @@ class Outlet:
         step: Callable[[str], None],
     ) -> None:
         self.spool = SpoolWriter(spool, slot.process)
-        self.pressure = Pressure(lambda: frontier.stats().to_parse, soft, hard)
-        self.handoff = Handoff(queue, self.spool, self.pressure, step)
+        self.pressure = Pressure(lambda: frontier.status.stats().to_parse, soft, hard)
+        self.handoff = Handoff(frontier.parse_queue, self.spool, self.pressure, step)

@@ -55,7 +55,7 @@ class Leads:
     def near(self, lease: Lease, links: list[str], redirect: str = "") -> Lease:
         """Keeps what an answer leads to; gives the lease as near as its URL is known to be by now."""
         try:
-            depth = self._frontier.depth_of(lease)
+            depth = self._frontier.leases.depth_of(lease)
         except ServerAway:
             depth = lease.depth  # it is asked again when the item has ended
         self._leads[lease.item] = _Lead(links, redirect, depth)
@@ -77,7 +77,7 @@ class Leads:
         """Expands those of the ended items that turned out to be nearer while they were being read."""
         for lease in leases:
             lead = self._leads.get(lease.item)
-            if lead is not None and (depth := self._frontier.depth_of(lease)) < lead.depth:
+            if lead is not None and (depth := self._frontier.leases.depth_of(lease)) < lead.depth:
                 self.expand_readable(crawls[lease.crawl], [(lease.item, lease.url, depth)])
 
     def expand_readable(
@@ -127,12 +127,12 @@ class Leads:
             target = crawl.redirect(near, lead.redirect)
             if isinstance(target, Reason):
                 return ()
-            count, again = 1, self._frontier.admit(crawl.number, [target])
+            count, again = 1, self._frontier.queue.admit(crawl.number, [target])
         elif crawl.scope.seeded_urls_only:
             return ()
         else:
             links = crawl.links(crawl.rules.rewritten_all(lead.links), near)
-            count, again = sum(len(some.urls) for some in links), self._frontier.admit_links(crawl.number, links)
+            count, again = sum(len(some.urls) for some in links), self._frontier.queue.admit_links(crawl.number, links)
         crawl.count(count, again)
         return again.expand
 

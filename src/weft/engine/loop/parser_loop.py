@@ -22,7 +22,7 @@ from weft.engine.loop.spool import SpoolReader, Unreadable
 from weft.engine.loop.stop import BLOCKING
 from weft.engine.loop.suspects import Suspects
 from weft.errors import WeftError
-from weft.frontier.contract import End, Frontier, FrontierStats, ParseQueue, Taken
+from weft.frontier.contract import End, FrontierStats, SharedFrontier, Taken
 from weft.telemetry import Log
 
 TAKE_EVERY_S = 0.02  # while fewer than a batch wait: a round trip for each page would cost more than its parsing
@@ -35,8 +35,7 @@ class ParserLoop:
 
     def __init__(
         self,
-        queue: ParseQueue,
-        frontier: Frontier,
+        frontier: SharedFrontier,
         spool: SpoolReader,
         round_: Round,
         parsing: Parsing,
@@ -52,8 +51,7 @@ class ParserLoop:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._queue = queue
-        self._frontier = frontier
+        self._queue, self._status = frontier.parse_queue, frontier.status
         self._spool = spool
         self._round = round_
         self._parsing = parsing
@@ -175,7 +173,7 @@ class ParserLoop:
 
     def _report(self, state: str) -> None:
         try:
-            self._stats = self._frontier.stats()
+            self._stats = self._status.stats()
             self._progress.status.told_at = time.monotonic()
         except BLOCKING as away:
             self._blocked = self._blocked or away

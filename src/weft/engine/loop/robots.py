@@ -16,7 +16,7 @@ from weft.engine.loop.verdict import LONGEST_BACKOFF_S
 from weft.fetch.decode import decode
 from weft.fetch.headers import Head
 from weft.fetch.robots import MAX_BODY_BYTES, Robots, product_token
-from weft.frontier.contract import Frontier, RobotsRecord
+from weft.frontier.contract import RobotsRecord, SitesPart
 from weft.records import FetchResult, Reason
 
 ROBOTS_BYTES = MAX_BODY_BYTES + 1  # one more than `Robots.parse` uses: by it that sees that the file was cut
@@ -31,9 +31,9 @@ _KEPT = 10_000
 class RobotsBook:
     """Parsed robots.txt by origin."""
 
-    def __init__(self, frontier: Frontier, user_agent: str, trust: str = "") -> None:
+    def __init__(self, sites: SitesPart, user_agent: str, trust: str = "") -> None:
         """`trust`: crawls of another one do not share robots.txt files with these."""
-        self._frontier = frontier
+        self._sites = sites
         self._trust = f"{trust} " if trust else ""
         self.agent = product_token(user_agent)
         self._parsed: OrderedDict[str, tuple[RobotsRecord, Robots]] = OrderedDict()
@@ -41,7 +41,7 @@ class RobotsBook:
     def of(self, origin: str) -> tuple[RobotsRecord, Robots]:
         """The origin's record and its rules; the frontier has it, or would not have given out a page."""
         entry = self._parsed.get(origin)
-        record = self._frontier.robots(self._trust + origin)
+        record = self._sites.robots(self._trust + origin)
         if record is None:
             return UNREACHABLE, Robots.DISALLOW_ALL
         if entry is None or entry[0] is not record:
@@ -52,12 +52,12 @@ class RobotsBook:
 
     def was_known(self, about: str) -> bool:
         """Whether an origin's robots.txt was read before; `about` with its trust prefix, as in the lease."""
-        record = self._frontier.robots(about)
+        record = self._sites.robots(about)
         return record is not None and record.status in ("ok", "allow")
 
     def may_be_well_again(self, origin: str, wall: float) -> bool:
         """Whether an origin's robots.txt could not be had, and long enough ago to ask for it once more for a seed."""
-        record = self._frontier.robots(self._trust + origin)
+        record = self._sites.robots(self._trust + origin)
         return record is not None and record.status in REFUSALS and wall >= record.expires - ASK_AGAIN_S + SEED_AGAIN_S
 
     def rule_against(self, url: str, robots: Robots) -> str:
@@ -78,7 +78,7 @@ class RobotsBook:
     def learn(self, origin: str, record: RobotsRecord) -> Robots:
         """Reports the record and its Crawl-delay to the frontier; `origin` with its trust prefix, as in the lease."""
         rules = rules_of(record)
-        self._frontier.robots_known(origin, record, rules.crawl_delay(self.agent))
+        self._sites.robots_known(origin, record, rules.crawl_delay(self.agent))
         return rules
 
 

@@ -45,7 +45,7 @@ class Round:
         leads: Leads | None = None,
         handoff: Handoff | None = None,
     ) -> None:
-        self._frontier = frontier
+        self._queue, self._leases = frontier.queue, frontier.leases
         self._store = store
         self._crawls = crawls
         self._leads = leads
@@ -107,7 +107,7 @@ class Round:
             self._admit(self._crawls[number], self._admitting[number])
             del self._admitting[number]
         if self._ends:
-            self._frontier.finish(self._ends)
+            self._leases.finish(self._ends)
             self._ends = []
         if self._rows:
             self._finish(self._rows)
@@ -115,7 +115,7 @@ class Round:
 
     def _cool(self) -> None:
         if self._cooled:
-            self._frontier.cool(self._cooled)
+            self._leases.cool(self._cooled)
             self._cooled = []
 
     def expand(self, crawl: RunningCrawl, known: Iterable[tuple[int, str, int]]) -> None:
@@ -138,7 +138,7 @@ class Round:
         if waiting.found:
             found = waiting.found
             crawl.admitted(one.url for one in found)
-            admission = self._frontier.admit(crawl.number, found)
+            admission = self._queue.admit(crawl.number, found)
             waiting.found = []
             self._count(crawl, len(found), admission)
         if waiting.pages:
@@ -147,12 +147,12 @@ class Round:
         if waiting.links:
             links = waiting.links
             crawl.admitted(url for some in links for url in some.urls)
-            admission = self._frontier.admit_links(crawl.number, links)
+            admission = self._queue.admit_links(crawl.number, links)
             waiting.links = []
             self._count(crawl, sum(len(some.urls) for some in links), admission)
         if waiting.asides:
             sitemaps = sum(one.purpose is Purpose.SITEMAP for one in waiting.asides)
-            admission = self._frontier.admit(crawl.number, waiting.asides)
+            admission = self._queue.admit(crawl.number, waiting.asides)
             crawl.progress.refused[Reason.BUDGET] += max(0, sitemaps - admission.new - admission.duplicates)
 
     def _count(self, crawl: RunningCrawl, found: int, admission: Admission) -> None:
@@ -164,7 +164,7 @@ class Round:
         """What is not known yet; the first page of several that link to it is its parent."""
         let_in, taken, duplicates = list[PageLinks](), set[str](), 0
         for page, links in pages:
-            new = self._frontier.unseen(crawl.number, links)
+            new = self._queue.unseen(crawl.number, links)
             if taken:
                 new = [url for url in new if url not in taken]
             if len(pages) > 1:
@@ -181,13 +181,13 @@ class Round:
         for page, links in pages:
             let_in = crawl.links(links, page, are_new=False)
             if sameness.counts(page.url):
-                new = set(self._frontier.unseen(crawl.number, links))
+                new = set(self._queue.unseen(crawl.number, links))
                 sameness.leads(page.url, [url for some in let_in for url in some.urls if url in new])
             near += let_in
         return near
 
     def _finish(self, rows: list[Outcome]) -> None:
-        accepted = self._frontier.finish(rows, self._store.batch + 1)
+        accepted = self._leases.finish(rows, self._store.batch + 1)
         if not all(accepted):
             # An item that was leased again meanwhile may be here twice; the store has one row for it, which stays.
             kept = {outcome.lease.item for outcome, valid in zip(rows, accepted, strict=True) if valid}

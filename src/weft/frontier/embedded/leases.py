@@ -11,33 +11,18 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from weft.errors import DiskFull
-from weft.frontier.contract import (
-    End,
-    Ended,
-    Item,
-    Outcome,
-    Rejection,
-    RobotsRecord,
-    Slots,
-    Wanted,
-)
+from weft.frontier.contract import End, Ended, Item, Outcome, Slots, Wanted
 from weft.frontier.embedded.checkpoint import OpenItem
-from weft.frontier.embedded.sites import PASSED_OVER, Crawl, IsBlocked, Lane, Site, origin_of
-from weft.frontier.embedded.state import State
-from weft.frontier.politeness import (
-    LONG_WAIT,
-    LONGEST_BACKOFF_S,
-    UNREACHABLE_S,
-    AddressClock,
-    PolitenessClock,
-    Shown,
-    authority_of,
-    breaker_name,
-    log_change,
-)
+from weft.frontier.embedded.choosing import Choice, machine_key
+from weft.frontier.embedded.durability import EmbeddedDurability
+from weft.frontier.embedded.excluded import Excluded
+from weft.frontier.embedded.known_sites import EmbeddedSites
+from weft.frontier.embedded.rejected import EmbeddedRejected
+from weft.frontier.embedded.resources import Resources
+from weft.frontier.embedded.sites import Lane, Site, origin_of
+from weft.frontier.embedded.turns import Turns
+from weft.frontier.politeness import LONGEST_BACKOFF_S, AddressClock, PolitenessClock, Shown, breaker_name
 from weft.records import Lease, Purpose, Reason
-
-LOOK_FURTHER_S = 1.0  # until a lane is looked at again whose queue begins with more than are passed over at once
 
 
 class LiveLease:
@@ -57,40 +42,61 @@ class LiveLease:
         self.rank = site.clock.shown  # whose slot it has
 
 
-class Leases(State):
-    """Claiming and ending."""
+class EmbeddedLeases:
+    """See the contract. Owns the leases that are out, in the order of their deadlines."""
+
+    def __init__(
+        self,
+        base: Resources,
+        sites: EmbeddedSites,
+        rejected: EmbeddedRejected,
+        durability: EmbeddedDurability,
+        excluded: Excluded,
+    ) -> None:
+        self.epoch = base.epoch
+        self._base, self._now = base, base.now
+        self._queues, self._requests, self._machine = base.queues, base.requests, base.machine
+        self._sites = sites
+        self._rejected = rejected
+        self._durability = durability
+        self._excluded = excluded
+        self._live: dict[int, LiveLease] = {}
+        self._turns = Turns()
+        self._choice = Choice(base, sites.robots_files, self._turns, self._live)
+
+    def __len__(self) -> int:
+        return len(self._live)
 
     def claim(self, owner: str, limit: int, slots: Slots | None = None) -> list[Lease]:
         """Leases for what is due, in the request log before it returns."""
-        now = self.now()
+        now = self._now()
         self._turns.limit(slots)
         self._expire(now)
-        self._forget_idle(now)
-        self._rest(now)
+        self._tidy(now)
         self._queues.wake_due(limit, now, is_stuck=not self._turns.has_room(Shown.UNKNOWN))
         with self._machine.locked() as may_claim:
             leases = self._claim(owner, limit, now) if may_claim else []
         if leases:
             try:
-                self._journal.save_history()
+                self._base.journal.save_history()
                 self._requests.flush()
             except DiskFull:
                 self.finish(Outcome(lease, End.RELEASE) for lease in leases)
                 raise
         return leases
 
-    def _claim(self, owner: str, limit: int, now: float) -> list[Lease]:
-        leases: list[Lease] = []
-        while len(leases) < limit:
-            lane = self._next_lane(now)
-            if lane is None:
-                if self._queues.unblock_waiting():
-                    continue
-                break
-            lease = self._claim_at(lane, owner, now)
-            if lease is not None:
-                leases.append(lease)
-        return leases
+    def next_due(self) -> float | None:
+        """When claiming may give something next."""
+        return 0.0 if self._queues.fairness else self._queues.next_due(self._turns.with_room())
+
+    def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
+        """Moves each site to the clock of its address, which it shares with all other sites there."""
+        with self._machine.locked() as may_ask:
+            granted = [self._take_place(one, may_ask) for one in wanted]
+        if not all(granted):
+            self._requests.try_flush()
+        self._sites.commit_saved()
+        return granted
 
     def depth_of(self, lease: Lease) -> int:
         """From the known depths, which are kept where there is a `max_depth`; else the lease's own."""
@@ -111,7 +117,7 @@ class Leases(State):
             self._schedule(state)
             over.append((state.noted, one.at, state.clock.due))
         self._machine.ended(over)
-        self._commit_sites()
+        self._sites.commit_saved()
 
     def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
         """Ends leases. `batch`: the store's batch that `acknowledge` names once it is durable."""
@@ -122,58 +128,76 @@ class Leases(State):
             accepted.append(state is not None)
             if state is None:
                 continue
-            self._take_home(state)
-            if not state.cooled:
-                self._free_place(state)
-                self._machine.ended([(state.noted, self.now(), 0.0)])
-                self._requests.end(outcome.lease.item, self.now(), "unasked")
-                unasked = True
+            unasked = self._release(state, "unasked", self._now()) or unasked
             self._end_lease(state, outcome, batch)
             self._schedule(state)
         if unasked:
             self._requests.try_flush()
         return accepted
 
-    def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
-        """Remembers an origin's robots.txt; its Crawl-delay raises the site's delay."""
-        self._robots.learn(origin, record)
-        self._requests.robots(self.now(), origin, record)
-        site = self._queues.site(self._queues.key_about(origin))
-        if crawl_delay_s and crawl_delay_s > site.clock.crawl_delay_s:
-            site.clock.crawl_delay_s = crawl_delay_s
-            site.clock.forced_single = True
-            # The request for robots.txt has already ended, and set `due` with the shorter delay.
-            site.clock.due = max(site.clock.due, self.now() + crawl_delay_s)
-            self._save_site(site)
-            self._commit_sites()
-        self._queues.schedule(site)
+    def set_aside(self, leases: Iterable[Lease]) -> None:
+        """Takes items out that an edit has excluded, until they are taken back; nothing was asked for them."""
+        for lease in leases:
+            state = self._valid(lease)
+            if state is None:
+                continue
+            self._release(state, "unasked", self._now())
+            self._excluded.add(lease.crawl, self._returned(state.lane, state.item))
+            self._schedule(state)
+        self._requests.try_flush()
 
-    def next_due(self) -> float | None:
-        """When claiming may give something next."""
-        return 0.0 if self._queues.fairness else self._queues.next_due(self._turns.with_room())
+    def open_items(self) -> list[OpenItem]:
+        """What is out."""
+        return [OpenItem(state.lane.crawl.number, state.item) for state in self._live.values() if state.item.item > 0]
 
-    def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
-        """What an earlier process has kept of a lease's site."""
-        return self._cookies.of(lease)
+    # ── claiming ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def keep_cookies(self, crawl: int, key: str, data: bytes) -> int:
-        """Durable with the next commit, like the links of the answer that set them."""
-        return self._cookies.keep(crawl, key, data)
+    def _claim(self, owner: str, limit: int, now: float) -> list[Lease]:
+        leases: list[Lease] = []
+        next_lane, item_at = self._choice.next_lane, self._choice.item_at
+        while len(leases) < limit:
+            lane = next_lane(now)
+            if lane is None:
+                if self._queues.unblock_waiting():
+                    continue
+                break
+            chosen = item_at(lane, now)
+            if chosen is not None:
+                leases.append(self._lease(*chosen, owner, now))
+                self._queues.schedule(lane.site)
+        return leases
 
-    def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
-        """Moves each site to the clock of its address, which it shares with all other sites there."""
-        with self._machine.locked() as may_ask:
-            granted = [self._take_place(one, may_ask) for one in wanted]
-        if not all(granted):
-            self._requests.try_flush()
-        self._commit_sites()
-        return granted
+    def _lease(self, lane: Lane, item: Item, owner: str, now: float) -> Lease:
+        site, section = lane.site, lane.crawl.section
+        delay_s = site.clock.delay_s(section)
+        lease = Lease(
+            item.item, lane.crawl.number, item.url, site.key, item.depth, item.parent, item.hops, item.purpose,
+            item.about, item.offsite, item.attempt, owner, self.epoch, now + section.lease_s, delay_s,
+        )  # fmt: skip
+        live = self._live[item.item] = LiveLease(lease, site, lane, item)
+        self._turns.out[live.rank] += 1
+        site.clock.started(now)
+        if site.clock.breakers is not None:
+            _note_probe(site.clock, breaker_name(lane.crawl.trust, item.url), item.item)
+        site.out += 1
+        site.served += 1
+        self._note_start(live, now)
+        lane.served_at = now
+        if len(self._queues.crawls) > 1:  # one that is alone must not pay for it when another comes
+            self._queues.fairness.served(lane.crawl)
+        lane.crawl.leased += 1
+        if item.purpose is Purpose.PAGE:
+            lane.flight += 1
+            lane.crawl.flight += 1
+            lane.crawl.mark_leased(item, True)
+        self._requests.start(item.item, now, site.key, delay_s, site.clock.places(section), item.url)
+        return lease
 
     def _take_place(self, wanted: Wanted, may_ask: bool) -> bool:
         state = self._valid(wanted.lease)
         if state is None:
             return False
-        clock, before, site, now = self._queues.address_clock(wanted.address), state.clock, state.site, self.now()
+        clock, before, site, now = self._queues.address_clock(wanted.address), state.clock, state.site, self._now()
         was = clock.crawl_delay_s
         clock.wants(wanted.crawl_delay_s)
         raised = clock.crawl_delay_s > was
@@ -187,228 +211,76 @@ class Leases(State):
             may_ask
             and max(clock.due_for(section), clock.long_until) <= now
             and clock.has_room(section)
-            and not self._is_held(clock, name, now, state.lease.item)
-            and self._machine_due(clock, clock.address, state.lane.crawl, now) <= now
+            and not self._choice.is_held(clock, name, now, state.lease.item)
+            and self._choice.machine_due(clock, clock.address, state.lane.crawl, now) <= now
         )
         if not isinstance(site.clock, AddressClock):
             clock.joined(site.clock)
         site.clock = state.clock = clock
         if raised:
-            self._save_site(site)
+            self._sites.save(site)
         if may_go:
             clock.started(now)
-            self._note_probe(clock, name, state.lease.item)
+            _note_probe(clock, name, state.lease.item)
             self._note_start(state, now)
         else:
-            self._take_home(state)
+            self._remove(state)
             self._turns.out[state.rank] -= 1
             self._requests.end(wanted.lease.item, now, "unasked")
             self._give_back(state, state.item.attempt, 0.0, first=True)
         if clock.long_until > now:
             for lane in site.all_lanes():
-                self._reject(lane, Reason.RETRY_AFTER)
+                self._rejected.empty(lane, Reason.RETRY_AFTER)
         if before is not clock:
             self._queues.wake(before)
         if not may_go or clock.has_room(section):
             self._queues.schedule(site)
         return may_go
 
-    # ── claiming ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _next_lane(self, now: float) -> Lane | None:
-        """What to try next: of one crawl the site that has been due longest, of several by turns."""
-        queues = self._queues
-        if len(queues.crawls) == 1 and not queues.fairness:
-            while (site := self._turns.pop(queues.wheel, now)) is not None:
-                if site.lanes:
-                    return site.lanes[0]
-            return None
-        for rank in self._turns.with_room():
-            while (site := queues.wheel.pop(now, rank)) is not None:
-                if not queues.fairness.offer(site, now):
-                    queues.put_off(site, now)  # what it was put there for is gone, or its clock has moved on
-        while (lane := queues.fairness.next()) is not None and not self._turns.has_room(lane.site.rank):
-            queues.wheel.put(lane.site, now, now)
-        return lane
-
-    def _claim_at(self, lane: Lane, owner: str, now: float) -> Lease | None:
-        site = lane.site
-        if len(site.lanes) > 1 and (longest := self._longest_waiting(site, lane, now)) is not lane:
-            due = site.clock.due_for(longest.crawl.section)
-            if due > now:  # its own delay is longer than the others': they wait, or it never has a turn
-                self._queues.wheel.put(site, due, now)
-                return None
-            lane = longest
-        clock, section = site.clock, lane.crawl.section
-        if clock.active >= clock.places(section) and clock.parked is None:
-            return None  # others came first; the end of one of theirs schedules the site
-        if clock.active >= clock.places(section) or clock.due_for(section) > now:
-            self._queues.schedule(site)
-            return None
-        due = self._machine_due(clock, _machine_key(site, clock), lane.crawl, now)
-        if due > now:  # another process of this user has asked this site, or is about to
-            site.held = (now if site.held is None else site.held[0], due)
-            self._queues.wheel.put(site, due, now)
-            return None
-        site.held = None
-        item = self._take(site, lane, now)
-        if item is None:
-            self._queues.schedule(site, asked=lane, at=now)
-            return None
-        lease = self._lease(site, lane, item, owner, now)
-        self._queues.schedule(site)
-        return lease
-
-    def _machine_due(self, clock: PolitenessClock, key: str, crawl: Crawl, now: float) -> float:
-        alone = clock.places(crawl.section) == 1
-        return self._machine.due(key, now, clock.delay_s(crawl.section), alone=alone)
-
     def _note_start(self, state: LiveLease, now: float) -> None:
-        state.noted = _machine_key(state.site, state.clock)
+        state.noted = machine_key(state.site, state.clock)
         self._machine.started(state.noted, now, state.lane.crawl.section.lease_s)
 
-    def _longest_waiting(self, site: Site, lane: Lane, now: float) -> Lane:
-        """The lane whose turn it is, or one of another crawl that has waited ten of its own delays."""
-        for other in site.lanes:
-            if other.served_at < lane.served_at and other.may_run(now) and other.has_budget():
-                delay_s = other.crawl.section.delay_s
-                if delay_s and now - other.served_at > LONG_WAIT * delay_s and other.crawl.permits() > 0:
-                    lane = other
-        return lane
+    def _tidy(self, now: float) -> None:
+        """Forgets idle sites and brings others to rest; a robots.txt that one waits for is asked for again when it is
+        woken."""
+        for site in self._queues.forget_idle(now):
+            for lane in site.all_lanes():
+                self._sites.forget(lane)
+        for lane in self._queues.rest(now, self._sites.release_robots):
+            self._sites.forget(lane)
 
-    def _take(self, site: Site, lane: Lane, now: float) -> Item | None:
-        """The lane's next item; robots.txt first where it is not known."""
-        if not lane.queued:
-            return None
-        if lane.crawl.permits() <= 0:
-            self._queues.block(lane.crawl, site)
-            return None
-        if not lane.has_budget():
-            return None
-        is_blocked = self._blocked_origins(site.clock, lane.crawl.trust, now)
-        item = self._queues.pop(lane, now, is_blocked)
-        if item is None and is_blocked is not None:
-            lane.look_at = _look_again_at(lane, site.clock, now)
-        if item is None or item.purpose is Purpose.ROBOTS:
-            return item
-        origin = origin_of(item.url)
-        about = lane.crawl.trust + origin
-        if self._robots.is_in_force(about):
-            return item
-        self._queues.push_urgent(lane, item, first=True)
-        if about in self._robots.pending:
-            return None
-        self._robots.pending.add(about)
-        attempt, wall = self._robots.tried(about)
-        robots = Item(
-            self._transient(), origin + "/robots.txt", item.depth, item.item, 0, Purpose.ROBOTS, about, attempt
-        )
-        if wall <= self._wall():
-            return robots
-        # An earlier process has failed to get it, and its wait is not over.
-        self._queues.push_urgent(lane, robots, now + self._queues.wait_s(wall))
-        return None
+    # ── ending ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _blocked_origins(self, clock: PolitenessClock, trust: str, now: float) -> IsBlocked | None:
-        """What tells whether an origin's breaker is open, for crawls of one trust; None where none of the site's is."""
-        if clock.breakers is None or not any(breaker.open_until for breaker in clock.breakers.values()):
-            return None
-        return lambda origin: self._is_held(clock, trust + origin, now)
+    def _valid(self, lease: Lease) -> LiveLease | None:
+        state = self._live.get(lease.item)
+        return state if state is not None and state.lease == lease else None
 
-    def _is_held(self, clock: PolitenessClock, name: str, now: float, item: int = 0) -> bool:
-        """Whether nothing may be asked behind a breaker now: it is open, and its time has not come, or its probe (but
-        for `item` itself) is out."""
-        breaker = clock.breaker(name)
-        if breaker is None or not breaker.open_until:
-            return False
-        if breaker.open_until > now:
-            return True
-        probe = self._leases.get(breaker.probe) if breaker.probe != item else None
-        return probe is not None and not probe.cooled
-
-    def _note_probe(self, clock: PolitenessClock, name: str, item: int) -> None:
-        """A request goes out: behind an open breaker it is the probe."""
-        breaker = clock.breaker(name)
-        if breaker is not None and breaker.open_until:
-            breaker.probe = item
-
-    def _release_robots(self, lane: Lane) -> None:
-        """Other crawls must not wait for a robots.txt that this one will not ask for."""
-        released, lane.robots = lane.robots or (), None
-        self._queues.queued -= len(released)
-        lane.crawl.queued -= len(released)
-        lane.queued -= len(released)
-        for _, _, item in released:
-            self._let_go(item.about, lane.site)
-
-    def _let_go(self, about: str, here: Site | None = None) -> None:
-        """A robots.txt does not come from who was to ask for it: whoever waits for it may ask. A redirect may have led
-        from their site to another; `here`: the one that is scheduled in any case."""
-        self._robots.pending.discard(about)
-        site = self._queues.sites.get(self._queues.key_about(about))
-        if site is not None and site is not here:
-            self._queues.schedule(site)
-
-    def _mark(self, item: Item, crawl: Crawl, *, leased: bool) -> None:
-        if (known := crawl.known(item)) is not None:
-            known.leased = leased
-
-    def _mark_ended(self, item: Item, crawl: Crawl) -> None:
-        if (known := crawl.known(item)) is not None:
-            known.ended = True
-
-    def _lease(self, site: Site, lane: Lane, item: Item, owner: str, now: float) -> Lease:
-        section = lane.crawl.section
-        delay_s = site.clock.delay_s(section)
-        lease = Lease(
-            item.item, lane.crawl.number, item.url, site.key, item.depth, item.parent, item.hops, item.purpose,
-            item.about, item.offsite, item.attempt, owner, self.epoch, now + section.lease_s, delay_s,
-        )  # fmt: skip
-        live = self._leases[item.item] = LiveLease(lease, site, lane, item)
-        self._turns.out[live.rank] += 1
-        site.clock.started(now)
-        if site.clock.breakers is not None:
-            self._note_probe(site.clock, breaker_name(lane.crawl.trust, item.url), item.item)
-        site.out += 1
-        site.served += 1
-        self._note_start(live, now)
-        lane.served_at = now
-        if len(self._queues.crawls) > 1:  # one that is alone must not pay for it when another comes
-            self._queues.fairness.served(lane.crawl)
-        lane.crawl.leased += 1
-        if item.purpose is Purpose.PAGE:
-            lane.flight += 1
-            lane.crawl.flight += 1
-            self._mark(item, lane.crawl, leased=True)
-        self._requests.start(item.item, now, site.key, delay_s, site.clock.places(section), item.url)
-        return lease
-
-    def _expire(self, now: float) -> None:
-        """Queues the items of expired leases again; leases are in the order of their deadlines."""
-        while self._leases:
-            state = next(iter(self._leases.values()))
-            if state.lease.deadline > now:
-                return
-            self._take_home(state)
-            if not state.cooled:
-                self._free_place(state)
-                self._requests.end(state.lease.item, now, "expired")
-                state.clock.ended(now)
-                self._machine.ended([(state.noted, now, 0.0)])
-            self._give_back(state, state.item.attempt, 0.0, first=True)
-            self._schedule(state)
-
-    def _take_home(self, state: LiveLease) -> None:
-        """A lease is over."""
-        del self._leases[state.lease.item]
+    def _remove(self, state: LiveLease) -> None:
+        del self._live[state.lease.item]
         state.lane.crawl.leased -= 1
         state.site.out -= 1
 
-    def _valid(self, lease: Lease) -> LiveLease | None:
-        state = self._leases.get(lease.item)
-        return state if state is not None and state.lease == lease else None
+    def _release(self, state: LiveLease, outcome: str, now: float) -> bool:
+        """A lease is over; whether its request had not ended: then it ends here, with this outcome."""
+        self._remove(state)
+        if state.cooled:
+            return False
+        self._free_place(state)
+        self._machine.ended([(state.noted, now, 0.0)])
+        self._requests.end(state.lease.item, now, outcome)
+        return True
 
-    # ── ending ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    def _expire(self, now: float) -> None:
+        """Queues the items of expired leases again."""
+        while self._live:
+            state = next(iter(self._live.values()))
+            if state.lease.deadline > now:
+                return
+            if self._release(state, "expired", now):
+                state.clock.ended(now)
+            self._give_back(state, state.item.attempt, 0.0, first=True)
+            self._schedule(state)
 
     def _schedule(self, state: LiveLease) -> None:
         self._queues.schedule(state.site)
@@ -418,6 +290,11 @@ class Leases(State):
     def _free_place(self, state: LiveLease) -> None:
         state.clock.active -= 1
         self._turns.out[state.rank] -= 1
+
+    def _free_permit(self, lane: Lane) -> None:
+        lane.flight -= 1
+        lane.crawl.flight -= 1
+        self._queues.unblock(lane.crawl)
 
     def _end_request(self, state: LiveLease, ended: Ended) -> None:
         clock, section, trust = state.clock, state.lane.crawl.section, state.lane.crawl.trust
@@ -431,14 +308,14 @@ class Leases(State):
             clock.slow_down(ended.at, ended.retry_after_s, section, in_trouble=ended.in_trouble)
             if (ended.retry_after_s or 0.0) > section.max_retry_after_s:
                 for lane in state.site.all_lanes():
-                    self._reject(lane, Reason.RETRY_AFTER)
+                    self._rejected.empty(lane, Reason.RETRY_AFTER)
         if ended.ok is False:
             state.site.failure = f"HTTP {ended.outcome}" if ended.outcome.isdecimal() else ended.outcome
         if ended.ok is not None:
             clock.answered(ended.lease.item, ended.ok, ended.at, section, name)
         after = clock.logged_state(name)
         if before != after or ended.slow_down:
-            self._save_site(state.site)
+            self._sites.save(state.site)
             clock.log_changes(before, state.site.key, section, name)
         if after[2] > before[2] and clock.is_given_up(section, name):
             state.gave_up = True
@@ -449,127 +326,65 @@ class Leases(State):
         What is queued from now on waits for the next probe."""
         for lane in site.all_lanes():
             if lane.crawl.trust == trust:
-                self._reject(lane, Reason.BREAKER, origin, site.failure)
+                self._rejected.empty(lane, Reason.BREAKER, origin, site.failure)
 
     def _end_lease(self, state: LiveLease, outcome: Outcome, batch: int) -> None:
         lane, item = state.lane, state.item
         if lane.crawl.is_closed:
             if item.purpose is Purpose.ROBOTS:
-                self._let_go(item.about, state.site)
+                self._sites.let_go(item.about, state.site)
             return
         if outcome.end is End.RETRY and state.gave_up:
-            if item.purpose is Purpose.PAGE:
-                self._free_permit(lane)
-                self._mark(item, lane.crawl, leased=False)
-                item = lane.crawl.at_known_depth(item)
-            self._reject_items([item], lane, Reason.BREAKER, origin_of(item.url), state.site.failure)
+            item = self._returned(lane, item)
+            self._rejected.add_all([item], lane, Reason.BREAKER, origin_of(item.url), state.site.failure)
             return
         if outcome.end in (End.RETRY, End.RELEASE):
             again = outcome.end is End.RETRY
             # A site may name any time in Retry-After; nothing waits longer than the settings allow.
             wait_s = min(outcome.wait_s, lane.crawl.section.max_retry_after_s + LONGEST_BACKOFF_S)
-            self._give_back(state, item.attempt + again, self.now() + wait_s if again else 0.0, first=not again)
+            self._give_back(state, item.attempt + again, self._now() + wait_s if again else 0.0, first=not again)
             return
         if item.purpose is Purpose.PAGE:
             self._free_permit(lane)
-            self._mark_ended(item, lane.crawl)
+            lane.crawl.mark_ended(item)
             if outcome.end is End.PAGE:
                 lane.pages += 1
                 lane.crawl.pages += 1
-        self._end_item(OpenItem(lane.crawl.number, item), batch)
+        self._durability.end(OpenItem(lane.crawl.number, item), batch)
+
+    def _returned(self, lane: Lane, item: Item) -> Item:
+        """An item as it goes back: without its permit, at the smallest depth that is known by now."""
+        if item.purpose is not Purpose.PAGE:
+            return item
+        self._free_permit(lane)
+        lane.crawl.mark_leased(item, False)
+        return lane.crawl.at_known_depth(item)
 
     def _give_back(self, state: LiveLease, attempt: int, not_before: float, *, first: bool) -> None:
-        item = state.item
-        wall = self._wall() + max(0.0, not_before - self.now())
-        if state.lane.crawl.is_closed or (item.purpose is Purpose.ROBOTS and state.lane.crawl.paused):
+        item, crawl, robots = state.item, state.lane.crawl, self._sites.robots_files
+        wall = self._base.wall() + max(0.0, not_before - self._now())
+        if crawl.is_closed or (item.purpose is Purpose.ROBOTS and crawl.paused):
             if item.purpose is not Purpose.ROBOTS:
                 return
             if attempt != item.attempt:
-                self._robots.failed(item.about, attempt, wall)
-            self._let_go(item.about, state.site)  # whoever needs it next asks for it again, when its wait is over
+                robots.failed(item.about, attempt, wall)
+            self._sites.let_go(item.about, state.site)  # whoever needs it next asks again, when its wait is over
             return
-        if item.purpose is Purpose.PAGE:
-            self._free_permit(state.lane)
-            self._mark(item, state.lane.crawl, leased=False)
-            item = state.lane.crawl.at_known_depth(item)
+        item = self._returned(state.lane, item)
         if attempt != item.attempt:
             item = msgspec.structs.replace(item, attempt=attempt)
             if item.purpose is Purpose.ROBOTS:
-                self._robots.failed(item.about, attempt, wall)
+                robots.failed(item.about, attempt, wall)
             else:
-                self._journal.put("retries", item.item, attempt, wall, state.lane.crawl.number)
+                self._base.journal.put("retries", item.item, attempt, wall, crawl.number)
         # The site may have been forgotten while this was out.
-        lane = self._queues.lane_at(state.site.key, state.lane.crawl)
+        lane = self._queues.lane_at(state.site.key, crawl)
         self._queues.push_urgent(lane, item, not_before, first=first)
         self._queues.schedule(lane.site)
 
-    def _free_permit(self, lane: Lane) -> None:
-        lane.flight -= 1
-        lane.crawl.flight -= 1
-        self._queues.unblock(lane.crawl)
 
-    def _reject(self, lane: Lane, reason: Reason, origin: str = "", detail: str = "") -> None:
-        """Empties a lane, or removes what it has of one origin; `rejections` returns its items."""
-        queued = lane.queued
-        if origin:
-            waiting = lane.remove(origin)
-        else:
-            waiting = list(lane.items())
-            lane.clear()
-        self._queues.queued -= queued - lane.queued
-        lane.crawl.queued -= queued - lane.queued
-        self._reject_items(waiting, lane, reason, origin, detail)
-
-    def _reject_items(
-        self, waiting: list[Item], lane: Lane, reason: Reason, origin: str = "", detail: str = ""
-    ) -> None:
-        before = len(self._rejected)
-        for item in waiting:
-            if item.purpose is Purpose.ROBOTS:
-                self._reject_robots(item, lane, reason, origin)
-            elif not self._queues.is_void(lane.crawl, item):
-                self._mark_ended(item, lane.crawl)
-                self._rejected.append(Rejection(item, lane.crawl.number, reason, detail))
-                self._rejected_out[item.item] = OpenItem(lane.crawl.number, item)
-        if count := len(self._rejected) - before:
-            log_change(reason, authority_of(origin) if origin else lane.key, count)
-
-    def _reject_robots(self, item: Item, lane: Lane, reason: Reason, origin: str) -> None:
-        """A robots.txt is not asked for. Where a redirect has led to what is given up, it cannot be had: whoever asked
-        again would be led there again."""
-        about = item.about.rpartition(" ")[2]
-        is_given_up_too = about == origin if origin else self._queues.key_about(item.about) == lane.key
-        if reason is Reason.DROPPED or is_given_up_too:
-            self._let_go(item.about)
-        else:
-            self._give_up_robots(item, reason)
-
-    def _give_up_robots(self, item: Item, reason: Reason) -> None:
-        until = self._wall() + UNREACHABLE_S
-        self.robots_known(item.about, RobotsRecord("unreachable", b"", until, f"{reason} at {item.url}"), None)
-
-    def _forget_idle(self, now: float) -> None:
-        for site in self._queues.forget_idle(now):
-            for lane in site.all_lanes():
-                for origin in lane.origins:
-                    self._robots.forget(lane.crawl.trust + origin)
-
-    def _rest(self, now: float) -> None:
-        """Brings sites to rest; a robots.txt that one waits for is asked for again when it is woken."""
-        for lane in self._queues.rest(now, self._release_robots):
-            for origin in lane.origins:
-                self._robots.forget(lane.crawl.trust + origin)
-
-
-def _look_again_at(lane: Lane, clock: PolitenessClock, now: float) -> float:
-    """When a lane whose next URLs are behind open breakers is tried again: when a probe is due, or something that has
-    to wait by itself; in a moment where not all of it was looked at. 0: an event will come."""
-    times = [one.open_until for one in (clock.breakers or {}).values() if one.open_until > now]
-    times += [entry[0] for entry in lane.urgents() if entry[0] > now][:1]
-    if len(lane.origins) > 1 and any(len(queue) > PASSED_OVER for queue in lane.queues):
-        times.append(now + LOOK_FURTHER_S)
-    return min(times, default=0.0)
-
-
-def _machine_key(site: Site, clock: PolitenessClock) -> str:
-    return clock.address if isinstance(clock, AddressClock) else site.key
+def _note_probe(clock: PolitenessClock, name: str, item: int) -> None:
+    """A request goes out: behind an open breaker it is the probe."""
+    breaker = clock.breaker(name)
+    if breaker is not None and breaker.open_until:
+        breaker.probe = item

@@ -35,6 +35,12 @@ class Counts(Struct):
     next_item: int
     admitted: int = 0
     finished: int = 0
+    last_transient: int = -1
+
+    def transient(self) -> int:
+        """A negative number, for an item that is not in the journal: a robots.txt request."""
+        self.last_transient -= 1
+        return self.last_transient
 
 
 class Recovery:
@@ -44,6 +50,7 @@ class Recovery:
         self._path = folder / "checkpoint"
         self._trash = trash
         self._alive = alive
+        self.is_restored = False  # what is opened from now on is restored by itself
         self.replayed_lines = 0  # by `restore`: what the checkpoint did not have
         self._journal = journal
         self._queues = queues

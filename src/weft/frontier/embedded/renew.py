@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 
 from weft.errors import Damaged
-from weft.frontier.embedded.state import FROM_STORE
-from weft.frontier.journal import Journal, mark_of, unsealed_row
+from weft.frontier.journal import FROM_STORE, Journal, mark_of, unsealed_row
 
 _KEPT = {"robots_history": 3, "sites": 2, "refusals": 4}  # tables, and their columns
 

@@ -108,6 +108,16 @@ class Crawl:
         known = self.depths.get(self.seen.fingerprint(item.url))
         return known if known is not None and known.item == item.item else None
 
+    def mark_leased(self, item: Item, leased: bool) -> None:
+        """With a `max_depth`: notes whether an item is out."""
+        if (known := self.known(item)) is not None:
+            known.leased = leased
+
+    def mark_ended(self, item: Item) -> None:
+        """With a `max_depth`: notes that an item has ended."""
+        if (known := self.known(item)) is not None:
+            known.ended = True
+
     def at_known_depth(self, item: Item) -> Item:
         """The item at its smallest known depth, which may have been found while it was leased: `Queues.pop` skips an
         entry that is deeper."""

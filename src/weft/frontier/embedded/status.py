@@ -1,14 +1,18 @@
-"""What a crawl of an embedded frontier waits for: the cause and the end of it, of the site that is due first.
+"""The numbers of an embedded frontier, and what a crawl waits for: the cause and the end of it, of the site that is due
+first.
 
-A bounded number of sites is looked at, because displays ask twice a second and a crawl may have millions of them.
+For that a bounded number of sites is looked at: displays ask twice a second, and a crawl may have millions of them.
 """
 
 from __future__ import annotations
 
 from itertools import islice
 
-from weft.frontier.contract import CAUSES, Waiting
+from weft.frontier.contract import CAUSES, CrawlStanding, FrontierStats, Waiting
+from weft.frontier.embedded.excluded import Excluded
+from weft.frontier.embedded.leases import EmbeddedLeases
 from weft.frontier.embedded.queues import Queues
+from weft.frontier.embedded.resources import Resources
 from weft.frontier.embedded.sites import Crawl, Lane, Site
 from weft.frontier.politeness import PolitenessClock, authority_of
 
@@ -17,7 +21,54 @@ _SCANNED = 2000  # sites of the crawl, most of which may have nothing queued
 _COMPARED = 64
 
 
-def waiting_of(queues: Queues, crawl: Crawl, now: float) -> Waiting | None:
+class EmbeddedStatus:
+    """See the contract."""
+
+    def __init__(self, base: Resources, leases: EmbeddedLeases, excluded: Excluded) -> None:
+        self._base = base
+        self._queues = base.queues
+        self._leases = leases
+        self._excluded = excluded
+
+    def stats(self) -> FrontierStats:
+        """The current numbers."""
+        queues, pods, crawls = self._queues, self._base.pods, self._queues.crawls.values()
+        return FrontierStats(
+            queued=queues.queued,
+            leased=len(self._leases),
+            seen=sum(len(crawl.seen) for crawl in crawls),
+            sites=len(queues.sites) + len(queues.resting),
+            admitted=self._base.counts.admitted,
+            finished=self._base.counts.finished,
+            pages=sum(crawl.pages for crawl in crawls),
+            sent=pods.outbox.sent,
+            received=pods.received,
+            due=queues.wheel.due(self._base.now()),
+        )
+
+    def crawl_standing(self, crawl: int) -> CrawlStanding:
+        """The numbers of one crawl, from what is counted."""
+        owner = self._queues.crawls[crawl]
+        return CrawlStanding(owner.queued, owner.leased, owner.pages, len(owner.seen), self._excluded.count(crawl))
+
+    def waits_for(self, crawl: int) -> Waiting | None:
+        """What a crawl waits for that has URLs queued; None while it does not."""
+        return _waiting_of(self._queues, self._queues.crawls[crawl], self._base.now())
+
+    def has_work(self, crawl: int) -> bool:
+        """Whether something that is queued of a crawl may still be claimed; a look at all its sites."""
+        owner = self._queues.crawls[crawl]
+        if owner.limits.max_pages_per_domain is None:
+            return owner.queued > 0
+        at_rest = self._queues.resting.count(crawl)
+        return at_rest > 0 or any(lane.queued and lane.has_budget() for lane in owner.sites.values())
+
+    def url_bytes(self, crawl: int) -> int:
+        """What a crawl's URLs take of memory."""
+        return self._queues.crawls[crawl].url_bytes
+
+
+def _waiting_of(queues: Queues, crawl: Crawl, now: float) -> Waiting | None:
     """What a crawl waits for that has something queued; None where it does not, or for a moment only."""
     if crawl.leased or not crawl.queued:
         return None

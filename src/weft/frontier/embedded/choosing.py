@@ -1,0 +1,154 @@
+"""What a claim gives out next: of the sites that are due one, of its lanes one, of that the first item that may run.
+
+A robots.txt that is not known is asked for before the page that needs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.frontier.contract import Item
+from weft.frontier.embedded.resources import Resources
+from weft.frontier.embedded.robots_files import RobotsFiles
+from weft.frontier.embedded.sites import PASSED_OVER, Crawl, IsBlocked, Lane, Site, origin_of
+from weft.frontier.embedded.turns import Turns
+from weft.frontier.politeness import LONG_WAIT, AddressClock, PolitenessClock
+from weft.records import Purpose
+
+if TYPE_CHECKING:
+    from weft.frontier.embedded.leases import LiveLease
+
+LOOK_FURTHER_S = 1.0  # until a lane is looked at again whose queue begins with more than are passed over at once
+
+
+class Choice:
+    """Reads what is `live`, and changes queues alone: a lease is made of what it gives out."""
+
+    def __init__(self, base: Resources, robots: RobotsFiles, turns: Turns, live: dict[int, LiveLease]) -> None:
+        self._base = base
+        self._queues = base.queues
+        self._machine = base.machine
+        self._robots = robots
+        self._turns = turns
+        self._live = live
+
+    def next_lane(self, now: float) -> Lane | None:
+        """What to try next: of one crawl the site that has been due longest, of several by turns."""
+        queues = self._queues
+        if len(queues.crawls) == 1 and not queues.fairness:
+            while (site := self._turns.pop(queues.wheel, now)) is not None:
+                if site.lanes:
+                    return site.lanes[0]
+            return None
+        for rank in self._turns.with_room():
+            while (site := queues.wheel.pop(now, rank)) is not None:
+                if not queues.fairness.offer(site, now):
+                    queues.put_off(site, now)  # what it was put there for is gone, or its clock has moved on
+        while (lane := queues.fairness.next()) is not None and not self._turns.has_room(lane.site.rank):
+            queues.wheel.put(lane.site, now, now)
+        return lane
+
+    def item_at(self, lane: Lane, now: float) -> tuple[Lane, Item] | None:
+        """An item of this lane, or of another one at its site that has waited too long; None: the site waits."""
+        site = lane.site
+        if len(site.lanes) > 1 and (longest := self._longest_waiting(site, lane, now)) is not lane:
+            due = site.clock.due_for(longest.crawl.section)
+            if due > now:  # its own delay is longer than the others': they wait, or it never has a turn
+                self._queues.wheel.put(site, due, now)
+                return None
+            lane = longest
+        clock, section = site.clock, lane.crawl.section
+        if clock.active >= clock.places(section) and clock.parked is None:
+            return None  # others came first; the end of one of theirs schedules the site
+        if clock.active >= clock.places(section) or clock.due_for(section) > now:
+            self._queues.schedule(site)
+            return None
+        due = self.machine_due(clock, machine_key(site, clock), lane.crawl, now)
+        if due > now:  # another process of this user has asked this site, or is about to
+            site.held = (now if site.held is None else site.held[0], due)
+            self._queues.wheel.put(site, due, now)
+            return None
+        site.held = None
+        item = self._take(site, lane, now)
+        if item is None:
+            self._queues.schedule(site, asked=lane, at=now)
+            return None
+        return lane, item
+
+    def machine_due(self, clock: PolitenessClock, key: str, crawl: Crawl, now: float) -> float:
+        """When the other processes of this machine leave room for a request."""
+        alone = clock.places(crawl.section) == 1
+        return self._machine.due(key, now, clock.delay_s(crawl.section), alone=alone)
+
+    def is_held(self, clock: PolitenessClock, name: str, now: float, item: int = 0) -> bool:
+        """Whether nothing may be asked behind a breaker now: it is open, and its time has not come, or its probe (but
+        for `item` itself) is out."""
+        breaker = clock.breaker(name)
+        if breaker is None or not breaker.open_until:
+            return False
+        if breaker.open_until > now:
+            return True
+        probe = self._live.get(breaker.probe) if breaker.probe != item else None
+        return probe is not None and not probe.cooled
+
+    def _longest_waiting(self, site: Site, lane: Lane, now: float) -> Lane:
+        """The lane whose turn it is, or one of another crawl that has waited ten of its own delays."""
+        for other in site.lanes:
+            if other.served_at < lane.served_at and other.may_run(now) and other.has_budget():
+                delay_s = other.crawl.section.delay_s
+                if delay_s and now - other.served_at > LONG_WAIT * delay_s and other.crawl.permits() > 0:
+                    lane = other
+        return lane
+
+    def _take(self, site: Site, lane: Lane, now: float) -> Item | None:
+        """The lane's next item; robots.txt first where it is not known."""
+        if not lane.queued:
+            return None
+        if lane.crawl.permits() <= 0:
+            self._queues.block(lane.crawl, site)
+            return None
+        if not lane.has_budget():
+            return None
+        is_blocked = self._blocked_origins(site.clock, lane.crawl.trust, now)
+        item = self._queues.pop(lane, now, is_blocked)
+        if item is None and is_blocked is not None:
+            lane.look_at = _look_again_at(lane, site.clock, now)
+        if item is None or item.purpose is Purpose.ROBOTS:
+            return item
+        origin = origin_of(item.url)
+        about = lane.crawl.trust + origin
+        if self._robots.is_in_force(about):
+            return item
+        self._queues.push_urgent(lane, item, first=True)
+        if about in self._robots.pending:
+            return None
+        self._robots.pending.add(about)
+        attempt, wall = self._robots.tried(about)
+        number, url = self._base.counts.transient(), origin + "/robots.txt"
+        robots = Item(number, url, item.depth, item.item, 0, Purpose.ROBOTS, about, attempt)
+        if wall <= self._base.wall():
+            return robots
+        # An earlier process has failed to get it, and its wait is not over.
+        self._queues.push_urgent(lane, robots, now + self._queues.wait_s(wall))
+        return None
+
+    def _blocked_origins(self, clock: PolitenessClock, trust: str, now: float) -> IsBlocked | None:
+        """What tells whether an origin's breaker is open, for crawls of one trust; None where none of the site's is."""
+        if clock.breakers is None or not any(breaker.open_until for breaker in clock.breakers.values()):
+            return None
+        return lambda origin: self.is_held(clock, trust + origin, now)
+
+
+def machine_key(site: Site, clock: PolitenessClock) -> str:
+    """The key under which the machine's clock counts a request."""
+    return clock.address if isinstance(clock, AddressClock) else site.key
+
+
+def _look_again_at(lane: Lane, clock: PolitenessClock, now: float) -> float:
+    """When a lane whose next URLs are behind open breakers is tried again: when a probe is due, or something that has
+    to wait by itself; in a moment where not all of it was looked at. 0: an event will come."""
+    times = [one.open_until for one in (clock.breakers or {}).values() if one.open_until > now]
+    times += [entry[0] for entry in lane.urgents() if entry[0] > now][:1]
+    if len(lane.origins) > 1 and any(len(queue) > PASSED_OVER for queue in lane.queues):
+        times.append(now + LOOK_FURTHER_S)
+    return min(times, default=0.0)

@@ -1,0 +1,129 @@
+"""What an embedded frontier knows of sites: robots.txt files, cookies, and what sites asked for.
+
+What a site asked for (a Crawl-delay, a slow-down, an open breaker) is in the journal before the call ends in which it
+was learnt: a kill must not make a crawl impolite. Each site's cookies of a crawl are committed together with the links
+of the answer that set them. A cookie wall sends a crawler back to where it came from; one that lost the cookie at every
+kill would pass it by in the end, when the redirects have become too many.
+"""
+
+from __future__ import annotations
+
+from weft.frontier.contract import Item, RobotsRecord
+from weft.frontier.embedded.resources import Resources
+from weft.frontier.embedded.robots_files import RobotsFiles
+from weft.frontier.embedded.sites import Lane, Site
+from weft.frontier.politeness import UNREACHABLE_S
+from weft.records import Lease, Reason
+
+
+class EmbeddedSites:
+    """See the contract."""
+
+    def __init__(self, base: Resources) -> None:
+        self._base = base
+        self._journal, self._queues, self._pods = base.journal, base.queues, base.pods
+        self.robots_files = RobotsFiles(base.journal, base.wall)
+        self.robots = self.robots_files.get
+        self.key_of = base.queues.key_of
+        self._unread_cookies = set(base.journal.keys("cookies"))  # each is given out once, with the site's first lease
+        self._has_saved = False  # in the journal, to be committed
+        self._longest_saved_s = 0.0  # the journal's longest delay is this one at least
+
+    def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
+        """Kept here, or sent to the pod that owns the origin."""
+        if self._pods.owns(origin + "/"):
+            self.learn_robots(origin, record, crawl_delay_s)
+        else:
+            self._pods.send_robots(origin, record, crawl_delay_s)
+
+    def learn_robots(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
+        """The robots.txt of an origin of this pod."""
+        now = self._base.now()
+        self.robots_files.learn(origin, record)
+        self._base.requests.robots(now, origin, record)
+        site = self._queues.site(self._queues.key_about(origin))
+        if crawl_delay_s and crawl_delay_s > site.clock.crawl_delay_s:
+            site.clock.crawl_delay_s = crawl_delay_s
+            site.clock.forced_single = True
+            # The request for robots.txt has already ended, and set `due` with the shorter delay.
+            site.clock.due = max(site.clock.due, now + crawl_delay_s)
+            self.save(site)
+            self.commit_saved()
+        self._queues.schedule(site)
+
+    def ask_robots_again(self, crawl: int, origin: str) -> None:
+        """A robots.txt that could not be fetched is fetched once more, before the next page of its origin."""
+        self.robots_files.expire_failed(self._queues.crawls[crawl].trust + origin)
+
+    def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
+        """The copy of an earlier process, if nobody has read it yet."""
+        if not self._unread_cookies or (key := f"{lease.crawl} {lease.key}") not in self._unread_cookies:
+            return None
+        self._unread_cookies.discard(key)
+        row = self._journal.row("cookies", key)
+        return None if row is None else (1, row[2])
+
+    def keep_cookies(self, crawl: int, key: str, data: bytes) -> int:
+        """Durable with the next commit, like the links of the answer that set them."""
+        self._unread_cookies.discard(f"{crawl} {key}")
+        self._journal.put("cookies", f"{crawl} {key}", crawl, data)
+        return 1
+
+    def open_breakers(self) -> list[tuple[str, float]]:
+        """Sites of which nothing is asked now because they failed, with the end of that on the wall clock."""
+        return sorted(self._queues.open_breakers().items())
+
+    # ── for the other parts ────────────────────────────────────────────────────────────────────────────────────────
+
+    def save(self, site: Site) -> None:
+        """Has the journal remember what a site asked for; `commit_saved` ends the call in which this happened."""
+        self._queues.save(site)
+        delay_s = site.clock.delay_s(self._base.section)
+        if delay_s > self._longest_saved_s:
+            self._longest_saved_s = max(delay_s, self._journal.latest_meta("longest_delay") or 0.0)
+            self._journal.put_meta("longest_delay", self._longest_saved_s)
+        self._has_saved = True
+
+    def commit_saved(self) -> None:
+        """What sites have asked for survives a kill from here on."""
+        if self._has_saved:
+            self._has_saved = False
+            self._journal.try_commit()
+
+    def release_robots(self, lane: Lane) -> None:
+        """Other crawls must not wait for a robots.txt that this one will not ask for."""
+        released, lane.robots = lane.robots or (), None
+        self._queues.queued -= len(released)
+        lane.crawl.queued -= len(released)
+        lane.queued -= len(released)
+        for _, _, item in released:
+            self.let_go(item.about, lane.site)
+
+    def let_go(self, about: str, here: Site | None = None) -> None:
+        """A robots.txt does not come from who was to ask for it: whoever waits for it may ask. A redirect may have led
+        from their site to another; `here`: the one that is scheduled in any case. Another pod that waits is notified by
+        a record that is out of date."""
+        if not self._pods.owns(about + "/"):
+            self.robots_known(about, RobotsRecord("unreachable", b"", 0.0, "let go"), None)
+            return
+        self.robots_files.pending.discard(about)
+        site = self._queues.sites.get(self._queues.key_about(about))
+        if site is not None and site is not here:
+            self._queues.schedule(site)
+
+    def reject_robots(self, item: Item, lane: Lane, reason: Reason, origin: str) -> None:
+        """A robots.txt is not asked for. Where a redirect has led to what is given up, it cannot be had: whoever asked
+        again would be led there again. Another pod that waits for one is notified in any case."""
+        about = item.about.rpartition(" ")[2]
+        is_given_up_too = about == origin if origin else self._queues.key_about(item.about) == lane.key
+        if (reason is Reason.DROPPED or is_given_up_too) and self._pods.owns(item.about + "/"):
+            self.let_go(item.about)
+        else:
+            until = self._base.wall() + UNREACHABLE_S
+            record = RobotsRecord("unreachable", b"", until, f"{reason} at {item.url}")
+            self.robots_known(item.about, record, None)
+
+    def forget(self, lane: Lane) -> None:
+        """Frees the memory for a lane that is idle or at rest."""
+        for origin in lane.origins:
+            self.robots_files.forget(lane.crawl.trust + origin)

@@ -1,0 +1,118 @@
+"""Which URLs are this pod's, and the messages from and to the others. A frontier that is alone owns every URL.
+
+`pod = md5(domain) % pods`, so a site, its clock and its budget are in one pod alone.
+
+Must stay true: what `commit` has made safe holds the links of every page that is committed after it, those for other
+pods too; a received message is counted and admitted in one transaction, and acknowledged to its sender only once that
+transaction is on the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from weft import urls
+from weft.config import checks_pod_assignment
+from weft.frontier.contract import RobotsRecord
+from weft.frontier.embedded.sites import Crawl
+from weft.frontier.journal import Journal
+from weft.frontier.outbox import Outbox, Recent, RobotsNotice
+from weft.records import Found, Purpose
+from weft.telemetry import Log
+
+# Keys of the journal's meta: robots.txt fetches of this pod for an origin of another, which was redirected here.
+_FOREIGN_ROBOTS = "errand:"
+_MOST_ORIGINS = 200_000  # whose pods are cached
+log = Log("weft.frontier.embedded.routing")
+
+
+class Pods:
+    """This pod's share, its outbox, and the numbers of the messages that it has received."""
+
+    def __init__(self, journal: Journal, crawls: Mapping[int, Crawl], pod: int, pods: int) -> None:
+        self._journal = journal
+        self.pod = pod
+        self._pods = pods
+        others = [other for other in range(pods) if other != pod] if pods > 1 else []
+        self.outbox = Outbox(journal, others, lambda crawl: crawls[crawl].name)
+        self._recent: dict[int, Recent] = {}
+        self.by_origin: dict[str, int] = {}
+        # The last message number by sender.
+        self._received: dict[int, int] = {int(sender): n for sender, n in (journal.meta("heard") or {}).items()}
+        self.last_committed: dict[int, int] = dict(self._received)  # in the journal: a sync makes them durable
+        self.durable: dict[int, int] = dict(self._received)  # those on the disk, which may be acknowledged
+        self._checks = checks_pod_assignment() and pods > 1
+
+    def pod_of(self, url: str) -> int:
+        """The pod that a URL belongs to."""
+        origin = url[: url.index("/", 8)]
+        pod = self.by_origin.get(origin)
+        if pod is None:
+            if len(self.by_origin) > _MOST_ORIGINS:
+                self.by_origin.clear()
+            pod = self.by_origin[origin] = urls.pod_of(urls.domain_of(url), self._pods)
+        return pod
+
+    def owns(self, url: str) -> bool:
+        """Whether a URL belongs to this pod."""
+        return self._pods == 1 or self.pod_of(url) == self.pod
+
+    def check(self, own: Iterable[str]) -> None:
+        """For debugging: URLs that are admitted here belong here."""
+        for url in own if self._checks else ():
+            right = urls.pod_of(urls.domain_of(url), self._pods)
+            if right != self.pod:
+                log.error("a URL went to the wrong pod", url=url, pod=self.pod, right=right)
+
+    # ── messages ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def received(self) -> int:
+        """How many messages came from all pods."""
+        return sum(self._received.values())
+
+    def last_received(self, sender: int) -> int:
+        """The number of the last message received from another pod."""
+        return self._received.get(sender, 0)
+
+    def has_received(self, sender: int, number: int) -> None:
+        """A message was applied; the next commit makes both safe."""
+        self._received[sender] = number
+        self._journal.put_meta("heard", self._received)
+
+    def committed(self) -> None:
+        """The journal has everything up to here: messages in the outbox may be sent."""
+        self.outbox.committed()
+        if self.last_committed != self._received:
+            self.last_committed = dict(self._received)
+
+    def sent_lately(self, crawl: int) -> Recent:
+        """Which of a crawl's URLs were sent recently."""
+        if crawl not in self._recent:
+            self._recent[crawl] = Recent()
+        return self._recent[crawl]
+
+    # ── robots.txt that is redirected to another pod's host ────────────────────────────────────────────────────────
+
+    def send_robots(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
+        """To the pod that owns the origin."""
+        self.outbox.add_robots(self.pod_of(origin + "/"), RobotsNotice(origin, record, crawl_delay_s))
+        self._journal.delete("meta", _FOREIGN_ROBOTS + origin)
+
+    def note_robots(self, crawl: int, one: Found, *, here: bool) -> None:
+        """Makes a robots.txt fetch that another pod waits for survive a crash, in the pod that fetches it (`here`)."""
+        if self.owns(one.about + "/"):
+            return
+        if here:
+            self._journal.put_meta(_FOREIGN_ROBOTS + one.about, [crawl, one.url, one.depth, one.parent, one.hops])
+        else:
+            self._journal.delete("meta", _FOREIGN_ROBOTS + one.about)
+
+    def awaited_robots(self) -> Iterator[tuple[int, Found]]:
+        """The robots.txt fetches that other pods wait for, each with its crawl."""
+        for name, value in list(self._journal.rows("meta")):
+            if name.startswith(_FOREIGN_ROBOTS):
+                crawl, url, depth, parent, hops = msgspec.msgpack.decode(value)
+                yield crawl, Found(url, depth, parent, hops, Purpose.ROBOTS, name.removeprefix(_FOREIGN_ROBOTS))

@@ -1,0 +1,224 @@
+"""What an embedded frontier admits: each URL once in each crawl, numbered, written down, and queued under its site.
+
+What is admitted is in memory until the next commit; its line in the journal is written with the links of its page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from weft.frontier.contract import Admission, Item, PageLinks, RobotsRecord
+from weft.frontier.embedded.excluded import Excluded
+from weft.frontier.embedded.known_sites import EmbeddedSites
+from weft.frontier.embedded.recovery import LETTER
+from weft.frontier.embedded.rejected import EmbeddedRejected
+from weft.frontier.embedded.resources import Resources
+from weft.frontier.embedded.sites import Crawl, KnownDepth, Lane
+from weft.frontier.link_lists import numbered
+from weft.frontier.seen import seen_key
+from weft.records import Found, Purpose, Reason
+
+_OVERFLOW = 20  # a domain with a budget of N pages queues at most this many times N
+Expand = list[tuple[int, str, int]]
+
+
+class EmbeddedQueue:
+    """See the contract."""
+
+    def __init__(self, base: Resources, sites: EmbeddedSites, rejected: EmbeddedRejected, excluded: Excluded) -> None:
+        self._base = base
+        self._queues, self._journal, self._counts, self._pods = base.queues, base.journal, base.counts, base.pods
+        self._sites = sites
+        self._rejected = rejected
+        self._excluded = excluded
+        # Set by the engine, which can read robots.txt: of an origin's URLs those that it forbids, with the rules.
+        self.forbids: Callable[[int, RobotsRecord, str, Sequence[str]], Mapping[str, str]] = lambda *_: {}
+
+    def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
+        """Looked up in the seen set."""
+        return self._queues.crawls[crawl].seen.unknown(candidates)
+
+    def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
+        """Queues what is new; redirect targets, robots.txt and sitemaps before the rest."""
+        owner = self._queues.crawls[crawl]
+        new = duplicates = 0
+        expand: Expand = []
+        for one in found:
+            if one.purpose is Purpose.ROBOTS:
+                if owner.paused:
+                    self._sites.let_go(one.about)  # other crawls may wait for it
+                else:
+                    self._queues.enqueue(owner, one, self._counts.transient())
+                continue
+            known = seen_key(one)
+            if not owner.seen.add(known):
+                duplicates += 1
+                if owner.depths is not None and (moved := self._move_up(owner, one)) is not None:
+                    expand.append(moved)
+                continue
+            if self._over_budget(owner, one):
+                owner.seen.discard(known)
+                self._rejected.over_budget(crawl, one)
+                continue
+            new += 1
+            item = self.numbered(owner, one)
+            if one.purpose is Purpose.PAGE and (rule := self._forbidden(owner, one.url)):
+                self._turn_away(owner, one, item, rule)
+            else:
+                self._queues.enqueue(owner, one, item)
+        return Admission(new, duplicates, tuple(expand))
+
+    def admit_links(self, crawl: int, links: Sequence[PageLinks]) -> Admission:
+        """The same for what pages link to: there is no object for a link, and what depends on its origin alone (site,
+        room, robots.txt) is looked up once for all of a page's links to it."""
+        owner = self._queues.crawls[crawl]
+        new = duplicates = 0
+        expand: tuple[tuple[int, str, int], ...] = ()
+        for some in links:
+            if owner.depths is not None or not self._has_room(owner, some):
+                admission = EmbeddedQueue.admit(self, crawl, some.found())
+                new, duplicates = new + admission.new, duplicates + admission.duplicates
+                expand += admission.expand
+                continue
+            fresh = owner.seen.add_new(some.urls)
+            new, duplicates = new + len(fresh), duplicates + len(some.urls) - len(fresh)
+            if fresh:
+                self._take_in(owner, some, fresh)
+        owner.seen.forget_missed()
+        return Admission(new, duplicates, expand)
+
+    def take_back(self, crawl: int, wanted: Callable[[Item], bool]) -> int:
+        """Queues excluded items again that are `wanted` now; how many that are."""
+        owner = self._queues.crawls[crawl]
+        back = self._excluded.remove(crawl, wanted)
+        for item in back:
+            lane = self._queues.lane_at(self._queues.key_of(item.url), owner)
+            self._queues.push_urgent(lane, owner.at_known_depth(item))
+            self._queues.schedule(lane.site)
+        return len(back)
+
+    def items(self, crawl: int) -> Iterator[Item]:
+        """Everything that is queued for a crawl, site by site."""
+        owner = self._queues.crawls[crawl]
+        for lane in owner.sites.values():
+            yield from lane.items()
+        for lane in self._queues.lanes_at_rest(owner):
+            yield from lane.items()
+
+    def drop(self, crawl: int) -> None:
+        """Rejects everything that is queued for a crawl."""
+        owner = self._queues.crawls[crawl]
+        for lane in self._queues.take_out(owner):
+            self._rejected.empty(lane, Reason.DROPPED)
+            self._base.alive()
+        for lane in owner.sites.values():
+            self._rejected.empty(lane, Reason.DROPPED)
+            self._base.alive()
+
+    # ── for the other parts ────────────────────────────────────────────────────────────────────────────────────────
+
+    def numbered(self, crawl: Crawl, found: Found) -> int:
+        """Numbers a new item; the next commit writes it."""
+        item = self._counts.next_item
+        self._counts.next_item += 1
+        self._counts.admitted += 1
+        if crawl.depths is not None:
+            crawl.depths[crawl.seen.fingerprint(found.url)] = KnownDepth(found.depth, item)
+        self.write_line(crawl, found, item)
+        return item
+
+    def write_line(self, crawl: Crawl, found: Found, item: int) -> None:
+        """The line of an item, with the next commit; a later line of the same item replaces it."""
+        about = " " + found.about if found.about else ""
+        line = (
+            f"{item} {found.depth} {found.parent} {found.hops} {found.offsite} {crawl.number} "
+            f"{LETTER[found.purpose]} {found.url}{about}\n"
+        )
+        self._journal.admit(crawl.number, line.encode(), 1)
+
+    # ── admitting ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_in(self, crawl: Crawl, links: PageLinks, fresh: list[str]) -> None:
+        """Numbers, writes down and queues new URLs; those that robots.txt forbids are rejected at once."""
+        first = self._counts.next_item
+        self._counts.next_item += len(fresh)
+        self._counts.admitted += len(fresh)
+        middle = f" {links.depth} {links.parent} 0 {links.offsite} {crawl.number} {LETTER[Purpose.PAGE]} "
+        self._journal.admit(crawl.number, numbered(first, middle, fresh, 0), len(fresh))
+        record = self._sites.robots_files.in_memory(crawl.trust + links.origin)
+        forbidden = self.forbids(crawl.number, record, links.origin, fresh) if record is not None else {}
+        if not forbidden:
+            self._queues.enqueue_links(crawl, links, fresh, first)
+            return
+        for item, url in enumerate(fresh, first):
+            found = Found(url, links.depth, links.parent, offsite=links.offsite)
+            if url in forbidden:
+                self._turn_away(crawl, found, item, forbidden[url])
+            else:
+                self._queues.enqueue(crawl, found, item)
+
+    def _has_room(self, crawl: Crawl, links: PageLinks) -> bool:
+        """Whether all of these fit into the queue of their site; False where they must be admitted one by one."""
+        cap = crawl.limits.max_pages_per_domain
+        if cap is None:
+            return True
+        site = self._queues.site_at(links.origin)
+        lane = crawl.sites.get(site) if site is not None else None
+        return lane is not None and len(links.urls) <= _room(lane, cap)
+
+    def _forbidden(self, crawl: Crawl, url: str) -> str:
+        """The rule that forbids a page, as far as the robots.txt is in memory; it is checked again after the claim."""
+        origin = url[: url.index("/", 8)]
+        record = self._sites.robots_files.in_memory(crawl.trust + origin)
+        return self.forbids(crawl.number, record, origin, [url]).get(url, "") if record is not None else ""
+
+    def _turn_away(self, crawl: Crawl, found: Found, number: int, rule: str) -> None:
+        """Rejects a new item at once that would be claimed only to be refused."""
+        item = Item(
+            number, found.url, found.depth, found.parent, found.hops, found.purpose, found.about, 0, found.offsite
+        )
+        self._rejected.add(item, crawl, Reason.ROBOTS, rule)
+
+    def _move_up(self, crawl: Crawl, found: Found) -> tuple[int, str, int] | None:
+        """A seen URL found at a smaller depth: moved up if it is queued, returned for expansion if it was fetched."""
+        assert crawl.depths is not None
+        known = crawl.depths.get(crawl.seen.fingerprint(found.url))
+        if known is None or known.depth <= found.depth:
+            return None
+        known.depth = found.depth
+        self.write_line(crawl, found, known.item)
+        if known.ended:
+            return known.item, found.url, found.depth
+        if not known.leased:
+            # Its old entry stays in its queue; `Queues.pop` skips it.
+            self._queues.enqueue(crawl, found, known.item)
+        return None
+
+    def _over_budget(self, crawl: Crawl, found: Found) -> bool:
+        if found.purpose is Purpose.SITEMAP and crawl.limits.max_sitemaps is not None:
+            return self._has_sitemaps(crawl, found.url, crawl.limits.max_sitemaps)
+        cap = crawl.limits.max_pages_per_domain
+        if cap is None:
+            return False
+        key = self._queues.key_of(found.url)
+        site = self._queues.sites.get(key) or self._queues.woken(key)
+        lane = crawl.sites.get(site) if site is not None else None
+        return lane is not None and _room(lane, cap) <= 0
+
+    def _has_sitemaps(self, crawl: Crawl, url: str, most: int) -> bool:
+        """Whether a site has reached its limit of sitemaps; if not, counts this one. Saved with its item."""
+        key = self._queues.key_of(url)
+        lane, name = self._queues.site(key).lane(crawl), f"{crawl.number} {key}"
+        if lane.sitemaps_found is None:
+            row = self._journal.latest("sitemaps", name)
+            lane.sitemaps_found = row[1] if row is not None else 0
+        if lane.sitemaps_found >= most:
+            return True
+        lane.sitemaps_found += 1
+        self._journal.put("sitemaps", name, lane.sitemaps_found)
+        return False
+
+
+def _room(lane: Lane, cap: int) -> int:
+    """How many more URLs the queue of a site takes."""
+    return _OVERFLOW * cap + 1000 - lane.queued - lane.pages

@@ -1,0 +1,105 @@
+"""URLs of an embedded frontier that end without a request: refused at the door, or removed from a queue.
+
+A rejected item has ended for the crawl, but is open until its row is stored: a crash before queues it again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from weft.frontier.contract import Item, Rejection
+from weft.frontier.embedded.checkpoint import OpenItem
+from weft.frontier.embedded.durability import EmbeddedDurability
+from weft.frontier.embedded.known_sites import EmbeddedSites
+from weft.frontier.embedded.resources import Resources
+from weft.frontier.embedded.sites import Crawl, Lane
+from weft.frontier.politeness import authority_of, log_change
+from weft.records import Found, Purpose, Reason
+
+REMEMBERED_REFUSALS = 100_000
+
+
+class EmbeddedRejected:
+    """See the contract."""
+
+    def __init__(self, base: Resources, sites: EmbeddedSites, durability: EmbeddedDurability) -> None:
+        self._journal, self._queues = base.journal, base.queues
+        self._sites = sites
+        self._durability = durability
+        self._rejected: list[Rejection] = []
+        self._open: dict[int, OpenItem] = {}  # rejected items whose rows are not stored yet
+        self._refusals_kept: Counter[int] = Counter()  # by crawl
+
+    def refused(self, crawl: int, reason: Reason, url: str, parent: int) -> None:
+        """In the journal, for `weft explain`."""
+        if self._refusals_kept[crawl] < REMEMBERED_REFUSALS:
+            self._refusals_kept[crawl] += 1
+            self._journal.refuse(crawl, reason, url, parent)
+
+    def left_sitemaps(self, crawl: int) -> list[Found]:
+        """The sitemaps for which there was no room, up to a bound: for a crawl that may have more of them now."""
+        return [
+            Found(url, depth, 0, hops, Purpose.SITEMAP, about)
+            for url, number, depth, hops, about in self._journal.rows("left_sitemaps")
+            if number == crawl
+        ]
+
+    def rejections(self) -> list[Rejection]:
+        """Items removed from the queues, or not admitted, since the last call: store them, then call `ended`."""
+        rejected, self._rejected = self._rejected, []
+        return rejected
+
+    def ended(self, items: Iterable[int], batch: int = 0) -> None:
+        """Ends rejected items whose rows are stored."""
+        for item in items:
+            self._durability.end(self._open.pop(item), batch)
+
+    # ── for the other parts ────────────────────────────────────────────────────────────────────────────────────────
+
+    def over_budget(self, crawl: int, found: Found) -> None:
+        """There is no room for a URL; a sitemap may be wanted later."""
+        if found.purpose is Purpose.SITEMAP and self._refusals_kept[crawl] < REMEMBERED_REFUSALS:
+            self._journal.put("left_sitemaps", found.url, crawl, found.depth, found.hops, found.about)
+        self.refused(crawl, Reason.BUDGET, found.url, found.parent)
+
+    def add(self, item: Item, crawl: Crawl, reason: Reason, detail: str) -> None:
+        """An item that is in no queue."""
+        crawl.mark_ended(item)
+        self._rejected.append(Rejection(item, crawl.number, reason, detail))
+        self._open[item.item] = OpenItem(crawl.number, item)
+
+    def empty(self, lane: Lane, reason: Reason, origin: str = "", detail: str = "") -> None:
+        """Rejects everything in a lane, or what it has of one origin."""
+        queued = lane.queued
+        if origin:
+            waiting = lane.remove(origin)
+        else:
+            waiting = list(lane.items())
+            lane.clear()
+        self._queues.queued -= queued - lane.queued
+        lane.crawl.queued -= queued - lane.queued
+        self.add_all(waiting, lane, reason, origin, detail)
+
+    def add_all(self, waiting: list[Item], lane: Lane, reason: Reason, origin: str = "", detail: str = "") -> None:
+        """Items that were taken out of a lane."""
+        before = len(self._rejected)
+        for item in waiting:
+            if item.purpose is Purpose.ROBOTS:
+                self._sites.reject_robots(item, lane, reason, origin)
+            elif not self._queues.is_void(lane.crawl, item):
+                self.add(item, lane.crawl, reason, detail)
+        if count := len(self._rejected) - before:
+            log_change(reason, authority_of(origin) if origin else lane.key, count)
+
+    def close_crawl(self, crawl: int) -> None:
+        """A crawl has ended: what nobody has asked for yet leaves no trace."""
+        self._refusals_kept.pop(crawl, None)
+        for rejection in self._rejected:
+            if rejection.crawl == crawl:
+                del self._open[rejection.item.item]
+        self._rejected = [rejection for rejection in self._rejected if rejection.crawl != crawl]
+
+    def open_items(self) -> Iterable[OpenItem]:
+        """Those whose rows are not stored yet."""
+        return self._open.values()

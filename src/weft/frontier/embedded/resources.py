@@ -1,0 +1,64 @@
+"""What the parts of an embedded frontier stand on: its files, its clocks, the working set and the counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from weft.alive import Alive
+from weft.config import PolitenessSection
+from weft.frontier.clock import MachineClock, NoMachineClock
+from weft.frontier.embedded.pods import Pods
+from weft.frontier.embedded.queues import Queues
+from weft.frontier.embedded.recovery import Counts
+from weft.frontier.journal import Journal
+from weft.frontier.requests import RequestLog
+from weft.records import POD_SHIFT
+
+
+class Resources:
+    """Opened and closed together; nothing here decides anything."""
+
+    def __init__(
+        self,
+        folder: Path,
+        section: PolitenessSection,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        machine: MachineClock | None,
+        alive: Alive,
+        pod: int,
+        pods: int,
+        revision: int,
+    ) -> None:
+        self.folder = folder
+        self.section = section
+        self.wall = wall
+        self.now = never_backwards(clock)
+        self.alive = alive
+        self.machine = machine or NoMachineClock()
+        self.journal = Journal(folder / "frontier.db", alive)
+        self.epoch: int = (self.journal.meta("epoch") or 0) + 1
+        self.queues = Queues(section, self.journal, folder / "spill", self.now, wall)
+        self.counts = Counts(next_item=(pod << POD_SHIFT) + 1)
+        self.pods = Pods(self.journal, self.queues.crawls, pod, pods)
+        self.requests = RequestLog(folder / "requests", self.now(), revision)
+
+    def close(self) -> None:
+        """In this order: the journal refers to the request log."""
+        self.queues.resting.close()
+        self.requests.close()
+        self.journal.close()
+        self.machine.close()
+
+
+def never_backwards(clock: Callable[[], float]) -> Callable[[], float]:
+    """A clock that stands still where the other one goes back."""
+    latest = 0.0
+
+    def now() -> float:
+        nonlocal latest
+        latest = max(latest, clock())
+        return latest
+
+    return now

@@ -1,0 +1,169 @@
+"""What an embedded frontier restores when it is opened: the queues, the clocks of sites, and what the journal lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from weft.errors import Damaged
+from weft.frontier.embedded.durability import EmbeddedDurability
+from weft.frontier.embedded.excluded import Excluded
+from weft.frontier.embedded.known_sites import EmbeddedSites
+from weft.frontier.embedded.queue import EmbeddedQueue
+from weft.frontier.embedded.recovery import Recovery
+from weft.frontier.embedded.resources import Resources
+from weft.frontier.embedded.sites import KnownDepth
+from weft.frontier.journal import ANY_CRAWL, FROM_STORE, LOST_TAIL, REMEDY, undamaged
+from weft.frontier.requests import boot_id, last_requests, missing_bytes
+from weft.frontier.seen import seen_key
+from weft.records import Found
+from weft.telemetry import Log
+
+_LONGEST_REQUEST_S = 600.0
+log = Log("weft.frontier.embedded.frontier")
+
+
+class EmbeddedRecovery:
+    """See the contract. `restore_stored` and `links_are_known` are for one that may lack links of stored pages."""
+
+    def __init__(
+        self,
+        base: Resources,
+        queue: EmbeddedQueue,
+        sites: EmbeddedSites,
+        durability: EmbeddedDurability,
+        excluded: Excluded,
+        recovery: Recovery,
+    ) -> None:
+        self._base = base
+        self._journal, self._queues, self._counts = base.journal, base.queues, base.counts
+        self._queue = queue
+        self._sites = sites
+        self._durability = durability
+        self._excluded = excluded
+        self._recovery = recovery
+        # Links of stored pages may be missing here: those of the last pages after a power cut, all of them in a rebuilt
+        # frontier (`weft rebuild --frontier`).
+        self.is_new = base.journal.meta(FROM_STORE) is not None
+        self.unsure_of_links = self.is_new or base.journal.lost_tail
+        self.unreadable_requests = 0  # lines of the request log; known after `recover`
+        self.missing_log_bytes = missing_bytes(base.folder / "requests", base.journal.meta("request_log"))
+
+    def recover(
+        self,
+        done: Iterable[int] = (),
+        pages: Mapping[int, int] | None = None,
+        by_key: Mapping[str, int] | None = None,
+        by_crawl: Mapping[int, Mapping[str, int]] | None = None,
+        *,
+        batch: int = 0,  # noqa: ARG002
+    ) -> int:
+        """From the journal. `batch` is for frontiers that are shared; this one acknowledges nothing here."""
+        now, started_before = self._base.now(), self._journal.meta("boot")
+        is_rebooted = started_before not in (None, boot_id())
+        if self.is_new or is_rebooted:
+            # The message numbers used last are unknown, and a receiver drops reused ones.
+            self._base.pods.outbox.jump()
+        self._recovery.is_restored = True
+        self._excluded.read()
+        if is_rebooted or (started_before and self._base.section.key_scope == "ip"):
+            # The clock began anew, or addresses are not known yet: nobody knows how long ago a site was asked.
+            self._queues.not_before = now + self._queues.longest_delay_s
+        self._recall_requests(now)
+        self._sites.robots_files.restore()
+        for item in self._settle(list(done), now):
+            self._journal.done[ANY_CRAWL].append(item)
+            if item in self._queues.retries:
+                self._journal.delete("retries", item)
+        self._restore_counts(pages or {}, by_key or {}, by_crawl or {})
+        self._journal.put_meta("epoch", self._base.epoch)
+        self._journal.put_meta("boot", boot_id())
+        self._journal.commit()
+        queued = self._queues.queued
+        for crawl, found in self._base.pods.awaited_robots():
+            if crawl in self._queues.crawls:
+                self._queue.admit(crawl, [found])
+        return queued
+
+    def restore_stored(self, crawl: int, rows: Iterable[tuple[Found, int]]) -> None:
+        """Marks stored pages as seen and ended, which the journal may have lost, so that they are not fetched again.
+
+        The caller admits their links after this, then calls `links_are_known`.
+        """
+        owner = self._queues.crawls[crawl]
+        for found, item in rows:
+            self._base.alive()
+            owner.seen.add(found.url)
+            if found.hops:
+                # Its redirect may have led back into its own chain, which has a key of its own (`seen_key`): mark both.
+                owner.seen.add(seen_key(msgspec.structs.replace(found, about=found.url)))
+            if self._recovery.knows(item):
+                continue
+            self._counts.admitted += 1
+            if owner.depths is not None:
+                owner.depths[owner.seen.fingerprint(found.url)] = KnownDepth(found.depth, item, ended=True)
+            self._queue.write_line(owner, found, item)
+
+    def links_are_known(self) -> None:
+        """The links of all stored pages are admitted: records that, and commits."""
+        self._journal.delete("meta", FROM_STORE)
+        self._journal.delete("meta", LOST_TAIL)
+        self._durability.commit()
+        self.is_new = self.unsure_of_links = False
+
+    def _recall_requests(self, now: float) -> None:
+        """When sites were last asked, from the request log; where lines of it are lost, all wait a full delay."""
+        longest = max(self._queues.longest_delay_s, self._journal.meta("longest_delay") or 0.0)
+        not_before = now - longest - _LONGEST_REQUEST_S
+        recent = last_requests(self._base.folder / "requests", not_before, now, self._base.alive)
+        self._queues.asked = recent.ended
+        missing = self.missing_log_bytes
+        self.unreadable_requests = recent.unreadable
+        if recent.unreadable or missing:
+            log.warning(
+                "the request log is damaged: sites that may be in the lost lines wait a full delay",
+                unreadable_lines=recent.unreadable, missing_bytes=missing,
+            )  # fmt: skip
+        if missing or self.is_new:
+            recent.unsure_at = now
+        if recent.unsure_at is not None:
+            self._queues.not_before = max(self._queues.not_before, recent.unsure_at + self._queues.longest_delay_s)
+
+    def _settle(self, done: list[int], now: float) -> list[int]:
+        """Fills the queues; gives those of `done` that the journal did not know to have ended."""
+        self._counts.next_item = max(self._counts.next_item, self._journal.meta("next_item") or 0)
+        excluded = list(self._excluded)
+        with undamaged(self._journal.path):
+            # A checkpoint may have items in its queues that were excluded since: then the journal alone is read.
+            unrecorded = self._recovery.restore(
+                self._counts, done, now, remember=self.unsure_of_links, aside={one.item.item for one in excluded},
+                by_checkpoint=not any(one.crawl in self._queues.crawls for one in excluded),
+            )  # fmt: skip
+        self._durability.checkpoints.replayed(self._recovery.replayed_lines)
+        last_stored = max(unrecorded, default=0)
+        if last_stored >= self._counts.next_item:
+            if not self.unsure_of_links:
+                # An item is in the journal before its page is stored, so a crash cannot cause this.
+                raise Damaged(
+                    self._journal.path,
+                    f"does not have what was fetched last (item {last_stored:,} of the stored pages)",
+                    REMEDY,
+                )
+            self._counts.next_item = last_stored + 1
+        return unrecorded
+
+    def _restore_counts(
+        self, pages: Mapping[int, int], by_key: Mapping[str, int], by_crawl: Mapping[int, Mapping[str, int]]
+    ) -> None:
+        for number, count in pages.items():
+            if number in self._queues.crawls:
+                self._queues.crawls[number].pages = count
+        for key, count in by_key.items():
+            self._base.alive()
+            for crawl in self._queues.crawls.values():
+                self._queues.site(key).lane(crawl).pages = count
+        for number, counts in by_crawl.items():
+            for key, count in counts.items():
+                self._base.alive()
+                self._queues.site(key).lane(self._queues.crawls[number]).pages = count
