@@ -16,7 +16,7 @@ from weft.testing.judge import judge
 from weft.testing.web import synthetic_web
 
 DELAY_S = 0.02
-WORLD: dict[str, Any] = {"hosts": 6, "pages": 20, "seed": 5, "stocked": 0}
+WORLD: dict[str, Any] = {"hosts": 6, "pages": 30, "seed": 5, "stocked": 0}
 EMBEDDED = ("--num-pods", 2)
 ON_REDIS = ("--pods", "managed", "--pods", "managed", "--fetchers-per-pod", 1, "--parsers-per-pod", 1)
 
@@ -47,7 +47,7 @@ def tried_and_visited_again(folder: Path, pods: tuple[object, ...]) -> None:
         assert verdict.ok, verdict
         pages = sorted(row.url for row in crawler.pages())
         assert {int(row.item) >> 48 for row in crawler.pages()} == {0, 1}
-    with synthetic_web(**WORLD, port=port, edition=1, changed=0.1) as web:
+    with synthetic_web(**WORLD, port=port, edition=1, changed=0.4) as web:
         assert crawler.run("--recrawl", resume=True) == 0, crawler.said
         web.stop()
         verdict = judge(web.arrivals(), web.expect(), DELAY_S, complete=False)

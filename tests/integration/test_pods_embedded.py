@@ -146,7 +146,7 @@ def duration(folder: Path) -> None:
         # A path that is too long for a socket's name.
         deep = folder / ("d" * 60) / ("e" * 60)
         crawler = Crawler(web.seeds, folder, "--num-pods", 2, delay_s=0.1, data_dir=deep)
-        assert crawler.run("--max-duration", 2) == 3, crawler.said
+        assert crawler.run("--max-duration", 3) == 3, crawler.said
         assert (crawler.status()["state"], crawler.status()["note"]) == ("limit", "max_duration")
         assert crawler.status()["queued"] > 0
         assert crawler.run(resume=True) == 0, crawler.said
