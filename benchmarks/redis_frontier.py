@@ -32,13 +32,6 @@ ALLOW = RobotsRecord("allow", b"", 9e12)
 PATHS = ("/", "/wiki/", "/en/articles/", "/shop/item/", "/2024/05/", "/news/world/")
 
 
-class Bench(RedisFrontier):
-    """A frontier whose robots.txt files all allow: their bodies are no part of what is measured."""
-
-    def robots(self, origin: str) -> RobotsRecord | None:
-        return ALLOW
-
-
 class Run:
     """A server, a frontier on it, and the figures so far."""
 
@@ -53,10 +46,11 @@ class Run:
     def fresh(self, delay_s: float = 70.0) -> None:
         self.client.flushall()
         section = PolitenessSection(delay_s=delay_s, places=1)
-        self.frontier = Bench(
+        self.frontier = RedisFrontier(
             connect(self.server.url), self.folder / str(time.monotonic_ns()), section, slot="bench", idle_s=0.0
         )
-        self.crawl = self.frontier.open_crawl("bench", CrawlLimits())
+        self.frontier.sites.robots = lambda _origin: ALLOW  # type: ignore[method-assign]  # its file is not measured
+        self.crawl = self.frontier.crawls.open_crawl("bench", CrawlLimits())
 
     def close(self) -> None:
         self.server.kill()
@@ -87,7 +81,7 @@ class Run:
             arguments: list[Any] = []
             for name in names[start : start + 2000]:
                 arguments += [name, b"\x01", int(9e14), 0, 1]
-            self.frontier._call("robots", arguments)
+            self.frontier.link.call("robots", arguments)
 
 
 def domain(number: int) -> str:
@@ -107,9 +101,9 @@ def fill(run: Run, domains: int, each: int) -> float:
         site = domain(number)
         found += [Found(url(rng, site, at), 1 + at % 3, 1000 + number) for at in range(each)]
         if len(found) >= 2000:
-            run.frontier.admit(run.crawl, found)
+            run.frontier.queue.admit(run.crawl, found)
             found = []
-    run.frontier.admit(run.crawl, found)
+    run.frontier.queue.admit(run.crawl, found)
     return run.cpu_s() - before
 
 
@@ -149,11 +143,11 @@ class Pool:
 
     def _claimed(self) -> Iterator[Lease]:
         for _ in range(ROUND // BATCH):
-            yield from self.run.frontier.claim("bench", BATCH)
+            yield from self.run.frontier.leases.claim("bench", BATCH)
 
     def _admit(self, more: list[Found]) -> None:
         for start in range(0, ROUND, BATCH):
-            self.run.frontier.admit(self.run.crawl, more[start : start + BATCH])
+            self.run.frontier.queue.admit(self.run.crawl, more[start : start + BATCH])
 
     def _links(self) -> list[Found]:
         """A page's links lead to a few sites: its own above all."""
@@ -199,8 +193,8 @@ def growth(folder: Path, sizes: list[int], rounds: int) -> bool:
 
 
 def done(run: Run, leases: list[Lease]) -> None:
-    run.frontier.cool([Ended(lease, run.frontier.now(), ok=True) for lease in leases])
-    run.frontier.finish([Outcome(lease, End.PAGE) for lease in leases])
+    run.frontier.leases.cool([Ended(lease, run.frontier.now(), ok=True) for lease in leases])
+    run.frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases])
 
 
 def memory(run: Run, urls: int) -> None:
@@ -237,31 +231,31 @@ def loop(run: Run, pages: int) -> None:
     rng = random.Random(11)
     run.robots([domain(number) for number in range(5000)])
     frontier = run.frontier
-    frontier.admit(run.crawl, [Found(url(rng, domain(number), number), 0) for number in range(5000)])
+    frontier.queue.admit(run.crawl, [Found(url(rng, domain(number), number), 0) for number in range(5000)])
     supply = links(rng, pages)
-    trips, server, began, taken, batch = frontier._scripts.round_trips, run.cpu_s(), time.process_time(), 0, 0
+    trips, server, began, taken, batch = frontier.link.scripts.round_trips, run.cpu_s(), time.process_time(), 0, 0
     made = 0.0
     while taken < pages:
-        leases = frontier.claim("bench", min(BATCH, pages - taken))
+        leases = frontier.leases.claim("bench", min(BATCH, pages - taken))
         assert leases, "there is always something due"
         start = time.process_time()
         found_on = [(lease, next(supply)) for lease in leases]
         made += time.process_time() - start
-        frontier.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
+        frontier.leases.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
         found = [
             Found(link, lease.depth + 1, lease.item)
             for lease, hrefs in found_on
-            for link in frontier.unseen(run.crawl, dict.fromkeys(hrefs))
+            for link in frontier.queue.unseen(run.crawl, dict.fromkeys(hrefs))
         ]
-        frontier.admit(run.crawl, found)
+        frontier.queue.admit(run.crawl, found)
         batch += 1
-        assert all(frontier.finish([Outcome(lease, End.PAGE) for lease in leases], batch))
-        frontier.acknowledge(batch)
-        frontier.commit()
+        assert all(frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases], batch))
+        frontier.durability.acknowledge(batch)
+        frontier.durability.commit()
         taken += len(leases)
     run.tell("server", (run.cpu_s() - server) / taken * 1e3, "ms of CPU for each page", 0.15)
     run.tell("client", (time.process_time() - began - made) / taken * 1e3, "ms of CPU for each page")
-    run.tell("round trips", (frontier._scripts.round_trips - trips) / taken, "for each page", 0.5)
+    run.tell("round trips", (frontier.link.scripts.round_trips - trips) / taken, "for each page", 0.5)
 
 
 def hot(run: Run, urls: int) -> None:
@@ -269,8 +263,10 @@ def hot(run: Run, urls: int) -> None:
     run.fresh(delay_s=0.0)
     empty, most = run.memory(), 0
     for start in range(0, urls, 2000):
-        run.frontier.admit(run.crawl, [Found(f"https://hot.com/page-{at}", 1) for at in range(start, start + 2000)])
-        run.frontier.tend()
+        run.frontier.queue.admit(
+            run.crawl, [Found(f"https://hot.com/page-{at}", 1) for at in range(start, start + 2000)]
+        )
+        run.frontier.lead.tend()
         if start % 100_000 == 0:
             seen = sum(run.client.memory_usage(key) for key in run.client.scan_iter("e:*", count=1000))
             most = max(most, run.memory() - empty - seen)

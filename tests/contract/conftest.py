@@ -53,8 +53,25 @@ def _program(kind: str) -> Path:
     return Path(found)
 
 
-@pytest.fixture(params=["embedded", "checkpointed", "crowded", "pod", "redis", "valkey", "redis-killed"])
+EMBEDDED = ["embedded", "checkpointed", "crowded", "pod"]
+
+
+@pytest.fixture(params=[*EMBEDDED, "redis", "valkey", "redis-killed"])
 def make(
+    request: pytest.FixtureRequest, tmp_path: Path, shared_server: Callable[[str], RedisServer]
+) -> Iterator[Callable[..., Harness]]:
+    yield from _making(request, tmp_path, shared_server)
+
+
+@pytest.fixture(params=EMBEDDED)
+def make_embedded(
+    request: pytest.FixtureRequest, tmp_path: Path, shared_server: Callable[[str], RedisServer]
+) -> Iterator[Callable[..., Harness]]:
+    """For what only an engine does with crawls: they end, and are forgotten."""
+    yield from _making(request, tmp_path, shared_server)
+
+
+def _making(
     request: pytest.FixtureRequest, tmp_path: Path, shared_server: Callable[[str], RedisServer]
 ) -> Iterator[Callable[..., Harness]]:
     from harnesses import HARNESSES

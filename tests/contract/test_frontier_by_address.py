@@ -19,10 +19,11 @@ from weft import urls
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.connection import RedisSettings, connect
-from weft.frontier.redis.frontier import RedisFrontier
-from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
+from weft.frontier.redis.frontier import RedisFrontier, RoutedRedisFrontier
+from weft.frontier.redis.link import PodLink
+from weft.frontier.redis.pods.client import PodClient
+from weft.frontier.redis.pods.other_pod import OtherPod
 from weft.records import Lease, Reason
 from weft.supervise.redis_server import RedisServer
 
@@ -348,13 +349,15 @@ class Pods:
     def process(self, pod: int, other: Any = None) -> RoutedRedisFrontier:
         self.incarnation += 1
         client = PodClient(
-            other or self.connection(1 - pod), self.section, pod=1 - pod, pods=2, server_clock=lambda: self.time
+            PodLink(
+                other or self.connection(1 - pod), self.section, pod=1 - pod, pods=2, server_clock=lambda: self.time
+            )
         )
         slot = f"pod{pod}-fetcher0"
         frontier = RoutedRedisFrontier(
             self.connection(pod), self.folder / str(pod), self.section, slot=slot, incarnation=self.incarnation,
             pod=pod, pods=2, clock=lambda: self.time, wall=lambda: self.time, server_clock=lambda: self.time,
-            idle_s=0.0, others={1 - pod: OtherPod(1 - pod, client, self.folder / str(1 - pod) / "robots.db", "test")},
+            idle_s=0.0, others={1 - pod: OtherPod(1 - pod, client, self.folder / str(1 - pod) / "robots.db")},
             outbox=self.folder / f"{slot}-{self.incarnation}.db",
         )  # fmt: skip
         frontier.crawls.open_crawl("test", CrawlLimits())
@@ -451,7 +454,7 @@ def test_a_dead_process_gives_back_places_in_all_pods(make_pods: Callable[..., P
     assert other.leases.take_places([Wanted(theirs, address)]) == [False]
     pods.time += 15
     pods.frontiers[0] = pods.process(0)
-    pods.frontiers[0].recover()
+    pods.frontiers[0].recovery.recover()
     assert not other.leases.take_places([Wanted(lease, address) for lease in other.leases.claim("me", 9)])[0]
     pods.time += DELAY_S + 0.5
     assert not any(other.leases.take_places([Wanted(lease, address) for lease in other.leases.claim("me", 9)])), (

@@ -8,7 +8,20 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from harnesses import ALLOW, Harness, claim_one, cool, done, no_robots, page, pages, polite, served, urls_of
+from harnesses import (
+    ALLOW,
+    EmbeddedHarness,
+    Harness,
+    claim_one,
+    cool,
+    done,
+    no_robots,
+    page,
+    pages,
+    polite,
+    served,
+    urls_of,
+)
 
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits, End, Outcome
@@ -16,6 +29,7 @@ from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Purpose
 
 Make = Callable[..., Harness]
+MakeEmbedded = Callable[..., EmbeddedHarness]
 
 
 def test_the_asking_crawls_delay_counts_from_anyones_last_request(make: Make) -> None:
@@ -135,8 +149,8 @@ def test_a_paused_crawl_lets_another_ask_for_the_robots_txt_it_waited_for(make: 
     assert (again.purpose, again.crawl) == (Purpose.ROBOTS, other)
 
 
-def test_a_crawl_that_ends_drops_its_queue_and_lets_its_leases_end_without_a_trace(make: Make) -> None:
-    harness = make(delay_s=0.0)
+def test_a_crawl_that_ends_drops_its_queue_and_lets_its_leases_end_without_a_trace(make_embedded: MakeEmbedded) -> None:
+    harness = make_embedded(delay_s=0.0)
     frontier = harness.start()
     no_robots(harness, "a", "b")
     other = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
@@ -150,8 +164,10 @@ def test_a_crawl_that_ends_drops_its_queue_and_lets_its_leases_end_without_a_tra
     assert frontier.crawls.open_crawl("other", CrawlLimits()) > other, "its number is not used again"
 
 
-def test_an_end_that_was_not_confirmed_is_undone_by_a_kill_and_a_confirmed_one_is_not(make: Make) -> None:
-    harness = make(delay_s=0.0)
+def test_an_end_that_was_not_confirmed_is_undone_by_a_kill_and_a_confirmed_one_is_not(
+    make_embedded: MakeEmbedded,
+) -> None:
+    harness = make_embedded(delay_s=0.0)
     frontier = harness.start()
     other = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
     frontier.queue.admit(other, pages("a", 5))
@@ -176,8 +192,8 @@ def brought_back(harness: Harness) -> Any:
     return harness.crash()
 
 
-def test_what_is_forgotten_is_gone_in_pieces_and_no_item_number_comes_again(make: Make) -> None:
-    harness = make(delay_s=0.0)
+def test_what_is_forgotten_is_gone_in_pieces_and_no_item_number_comes_again(make_embedded: MakeEmbedded) -> None:
+    harness = make_embedded(delay_s=0.0)
     frontier = harness.start()
     other = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
     for number in range(12):
@@ -389,10 +405,8 @@ def test_a_standing_is_of_its_crawl_alone(make: Make) -> None:
     (lease,) = (lease for lease in frontier.leases.claim("me", 9) if lease.crawl == other)
     frontier.leases.finish([Outcome(lease, End.RELEASE)])
     assert (frontier.status.crawl_standing(other).queued, frontier.status.crawl_standing(other).leased) == (6, 0)
-    frontier.crawls.close_crawl(other)
     with pytest.raises(KeyError):
-        frontier.status.crawl_standing(other)
-    assert frontier.status.stats().queued == frontier.status.crawl_standing(harness.crawl).queued
+        frontier.status.crawl_standing(other + 1)
 
 
 def test_a_paused_crawl_loses_nothing_and_holds_nobody_up(make: Make) -> None:
@@ -437,8 +451,8 @@ def test_dropping_what_is_queued_does_not_end_a_pause(make: Make) -> None:
     assert claim_one(harness).url == "http://a/new"
 
 
-def test_numbers_of_crawls_are_never_given_out_again(make: Make) -> None:
-    harness = make(delay_s=0.0)
+def test_numbers_of_crawls_are_never_given_out_again(make_embedded: MakeEmbedded) -> None:
+    harness = make_embedded(delay_s=0.0)
     frontier = harness.start()
     numbers = [harness.crawl]
     for name in ("one", "two", "one", "two"):
@@ -455,8 +469,8 @@ def test_numbers_of_crawls_are_never_given_out_again(make: Make) -> None:
     assert frontier.crawls.kept_crawls() == [harness.crawl]
 
 
-def test_another_crawl_of_the_site_goes_on_while_one_is_forgotten(make: Make) -> None:
-    harness = make(delay_s=0.0)
+def test_another_crawl_of_the_site_goes_on_while_one_is_forgotten(make_embedded: MakeEmbedded) -> None:
+    harness = make_embedded(delay_s=0.0)
     frontier = harness.start()
     other = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
     frontier.queue.admit(other, pages("a", 3))
@@ -497,19 +511,18 @@ def test_a_paused_crawl_is_out_of_its_sites_sight_and_comes_back_with_everything
     frontier.durability.commit()
     for crawl in paused[:10]:
         frontier.crawls.pause(crawl, False)
-    frontier.crawls.close_crawl(paused[10])
     found = served(harness, 40)
     assert sorted(whose for _, whose in found) == paused[:10]
     starts = [at for at, _ in found]
     assert min(later - earlier for earlier, later in pairwise(starts)) >= 0.95
     assert (
-        frontier.status.stats().queued == 9
-        and [frontier.status.crawl_standing(crawl).queued for crawl in paused[11:]] == [1] * 9
+        frontier.status.stats().queued == 10
+        and [frontier.status.crawl_standing(crawl).queued for crawl in paused[10:]] == [1] * 10
     )
 
 
-def test_what_was_refused_of_one_crawl_outlasts_the_end_of_another(make: Make) -> None:
-    harness = make(delay_s=0.0)
+def test_what_was_refused_of_one_crawl_outlasts_the_end_of_another(make_embedded: MakeEmbedded) -> None:
+    harness = make_embedded(delay_s=0.0)
     frontier = harness.start()
     no_robots(harness, "a", "b")
     other = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
@@ -521,8 +534,8 @@ def test_what_was_refused_of_one_crawl_outlasts_the_end_of_another(make: Make) -
     assert {rejection.crawl for rejection in frontier.rejected.rejections()} == {harness.crawl}
 
 
-def test_what_is_not_acknowledged_of_one_crawl_outlasts_another_that_is_forgotten(make: Make) -> None:
-    harness = make(delay_s=0.0)
+def test_what_is_not_acknowledged_of_one_crawl_outlasts_another_that_is_forgotten(make_embedded: MakeEmbedded) -> None:
+    harness = make_embedded(delay_s=0.0)
     frontier = harness.start()
     no_robots(harness, "a", "b")
     other = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))

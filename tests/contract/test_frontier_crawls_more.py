@@ -6,13 +6,28 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from harnesses import Harness, claim_one, cool, done, no_robots, page, pages, polite, served, stored
+from harnesses import (
+    NO_ENDS,
+    EmbeddedHarness,
+    Harness,
+    claim_one,
+    cool,
+    done,
+    no_robots,
+    page,
+    pages,
+    polite,
+    served,
+    stored,
+)
 
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.requests import Finish, Start, read_events
 from weft.records import Found, Lease, Purpose
 
 Make = Callable[..., Harness]
+MakeEmbedded = Callable[..., EmbeddedHarness]
 
 
 def logged(harness: Harness, lease: Lease) -> list[str]:
@@ -117,8 +132,8 @@ def test_what_a_claim_leaves_is_due_at_once(make: Make) -> None:
     assert due is None or due > frontier.now()
 
 
-def test_the_end_of_a_crawl_that_was_due_leaves_nothing_due(make: Make) -> None:
-    harness = make(delay_s=0.0)
+def test_the_end_of_a_crawl_that_was_due_leaves_nothing_due(make_embedded: MakeEmbedded) -> None:
+    harness = make_embedded(delay_s=0.0)
     frontier = harness.start()
     no_robots(harness, "a", "b", "c")
     other = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
@@ -185,8 +200,8 @@ def test_once_one_that_waited_long_is_served_the_others_are_not_due(make: Make) 
     assert due is None or due > frontier.now(), "the place is taken"
 
 
-def test_of_two_crawls_with_one_name_the_other_has_it_when_one_ends(make: Make) -> None:
-    harness = make(delay_s=0.0)
+def test_of_two_crawls_with_one_name_the_other_has_it_when_one_ends(make_embedded: MakeEmbedded) -> None:
+    harness = make_embedded(delay_s=0.0)
     frontier = harness.start()
     older = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
     frontier.durability.commit()
@@ -208,8 +223,8 @@ def test_of_two_crawls_with_one_name_the_other_has_it_when_one_ends(make: Make) 
     assert frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0)) > newer
 
 
-def test_the_end_of_the_unnamed_one_of_two_leaves_the_name_to_the_other(make: Make) -> None:
-    harness = make(delay_s=0.0)
+def test_the_end_of_the_unnamed_one_of_two_leaves_the_name_to_the_other(make_embedded: MakeEmbedded) -> None:
+    harness = make_embedded(delay_s=0.0)
     frontier = harness.start()
     older = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
     frontier.durability.commit()
@@ -330,8 +345,8 @@ def test_a_page_that_was_found_nearer_and_is_out_is_not_rejected(make: Make) -> 
     assert frontier.status.stats().finished == 1
 
 
-def test_a_crawl_that_is_brought_back_late_has_what_it_had(make: Make) -> None:
-    harness = make(delay_s=0.0)
+def test_a_crawl_that_is_brought_back_late_has_what_it_had(make_embedded: MakeEmbedded) -> None:
+    harness = make_embedded(delay_s=0.0)
     frontier = harness.start()
     other = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
     frontier.queue.admit(other, pages("a", 3))
@@ -376,6 +391,8 @@ def test_a_robots_txt_that_one_crawl_will_not_ask_for_again_is_asked_for_by_anot
     frontier.leases.finish([Outcome(robots, End.RETRY, wait_s=5)])
     assert frontier.leases.claim("me", 9) == [], "both wait for it"
     if ends == "closed":
+        if not isinstance(frontier, EmbeddedFrontier):
+            pytest.skip(NO_ENDS)
         frontier.crawls.close_crawl(other)
         frontier.crawls.closed(other)
         frontier.durability.commit()
@@ -433,8 +450,8 @@ def test_leases_that_are_over_keep_no_other_from_ending(make: Make) -> None:
     assert len(frontier.leases.claim("me", 9)) == 4, "all places are free"
 
 
-def test_a_lease_of_a_crawl_that_is_over_expires_without_a_trace(make: Make) -> None:
-    harness = make(delay_s=0.0)
+def test_a_lease_of_a_crawl_that_is_over_expires_without_a_trace(make_embedded: MakeEmbedded) -> None:
+    harness = make_embedded(delay_s=0.0)
     frontier = harness.start()
     no_robots(harness, "a")
     other = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
@@ -452,8 +469,10 @@ def test_a_lease_of_a_crawl_that_is_over_expires_without_a_trace(make: Make) -> 
     assert claim_one(harness).crawl == harness.crawl, "its place is free"
 
 
-def test_what_waits_for_the_place_of_a_lease_of_a_crawl_that_is_over_has_it_when_that_expires(make: Make) -> None:
-    harness = make(delay_s=1.0)
+def test_what_waits_for_the_place_of_a_lease_of_a_crawl_that_is_over_has_it_when_that_expires(
+    make_embedded: MakeEmbedded,
+) -> None:
+    harness = make_embedded(delay_s=1.0)
     frontier = harness.start()
     no_robots(harness, "a")
     other = frontier.crawls.open_crawl("other", CrawlLimits(), polite(1.0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from harnesses import RedisHarness, done, no_robots, page, stored, urls_of
@@ -59,15 +59,15 @@ def test_a_kill_among_many_goes_on_behind_those_that_are_queued(
     frontier = harness.start()
     no_robots(harness, "a")
     many = lost(*range(1, 2500))
-    admit, left = frontier._admit, [2]
+    call, left = frontier.link.call, [2]
 
-    def dies(*given: object, **more: object) -> object:
-        if left[0] == 0:
+    def dies(name: str, arguments: Any) -> Any:
+        if name == "admit" and left[0] == 0:
             raise KeyboardInterrupt
-        left[0] -= 1
-        return admit(*given, **more)  # type: ignore[arg-type]
+        left[0] -= name == "admit"
+        return call(name, arguments)
 
-    monkeypatch.setattr(frontier, "_admit", dies)
+    monkeypatch.setattr(frontier.link, "call", dies)
     with pytest.raises(KeyboardInterrupt):
         frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(many))
     assert frontier.status.stats().queued == 2000

@@ -15,6 +15,7 @@ from harnesses import Harness
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, CrawlStanding, End, Ended, Outcome, RobotsRecord
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found, Lease, Purpose, Reason
 
 STEPS = 150
@@ -83,7 +84,8 @@ class Life:
         self.out: list[Lease] = []
         self.cooled: list[Lease] = []
         self.names = count()
-        self.frontier.crawls.close_crawl(harness.crawl)
+        if isinstance(self.frontier, EmbeddedFrontier):
+            self.frontier.crawls.close_crawl(harness.crawl)
         for _ in range(3):
             self.open()
 
@@ -240,7 +242,7 @@ class Life:
         self.frontier.crawls.pause(crawl, tenant.paused)
 
     def close(self) -> None:
-        if len(self.tenants) > 2:
+        if len(self.tenants) > 2 and isinstance(self.frontier, EmbeddedFrontier):
             crawl, _ = self.any_one()
             del self.tenants[crawl]
             self.frontier.crawls.close_crawl(crawl)

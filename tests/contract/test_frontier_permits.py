@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from harnesses import ALLOW, Harness, claim_one, done, no_robots, page
+from harnesses import ALLOW, EmbeddedHarness, Harness, claim_one, done, no_robots, page
 
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome
 from weft.records import Lease
 
 Make = Callable[..., Harness]
+MakeEmbedded = Callable[..., EmbeddedHarness]
 
 
 def waiting_for_a_permit(harness: Harness, hosts: list[str]) -> tuple[Lease, list[str]]:
@@ -120,8 +121,8 @@ def test_where_nobody_waits_for_a_permit_any_more_nothing_is_due(make: Make) -> 
     assert not is_due(harness)
 
 
-def test_the_end_of_a_crawl_ends_its_wait_for_permits(make: Make) -> None:
-    harness = make(delay_s=0.0)
+def test_the_end_of_a_crawl_ends_its_wait_for_permits(make_embedded: MakeEmbedded) -> None:
+    harness = make_embedded(delay_s=0.0)
     out, _ = waiting_for_a_permit(harness, list("abcd"))
     done(harness, out)
     assert is_due(harness)

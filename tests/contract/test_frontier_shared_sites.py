@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from harnesses import Harness, claim_one, cool, done, no_robots, page, pages, polite, served
+from harnesses import NO_ENDS, Harness, claim_one, cool, done, no_robots, page, pages, polite, served
 
 from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
+from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found, Purpose
 
 Make = Callable[..., Harness]
@@ -24,6 +25,8 @@ def test_one_that_is_paused_or_over_is_not_served_however_long_it_has_waited(mak
     if how == "paused":
         frontier.crawls.pause(other)
     else:
+        if not isinstance(frontier, EmbeddedFrontier):
+            pytest.skip(NO_ENDS)
         frontier.crawls.close_crawl(other)
     assert {whose for _, whose in served(harness, 20)} == {harness.crawl}
 
@@ -101,6 +104,8 @@ def test_a_page_that_ends_while_the_robots_txt_is_asked_for_changes_nothing_of_t
     robots = claim_one(harness)
     assert (robots.purpose, robots.crawl) == (Purpose.ROBOTS, harness.crawl)
     if is_over:
+        if not isinstance(frontier, EmbeddedFrontier):
+            pytest.skip(NO_ENDS)
         frontier.crawls.close_crawl(other)
         frontier.crawls.closed(other)
         frontier.durability.commit()

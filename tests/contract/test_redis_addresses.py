@@ -29,18 +29,18 @@ def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator
 def claimed(pod: RedisHarness, *hosts: str) -> list[Lease]:
     """One lease of each host, in their order."""
     no_robots(pod, *hosts)
-    pod.frontier.admit(pod.crawl, [page(f"http://{host}/{pod.time}") for host in hosts])
-    leases = {lease.key: lease for lease in pod.frontier.claim("me", 9)}
+    pod.frontier.queue.admit(pod.crawl, [page(f"http://{host}/{pod.time}") for host in hosts])
+    leases = {lease.key: lease for lease in pod.frontier.leases.claim("me", 9)}
     return [leases[host] for host in hosts]
 
 
 def taken(pod: RedisHarness, address: str, *leases: Lease) -> list[bool]:
-    return pod.frontier.take_places([Wanted(lease, address) for lease in leases])
+    return pod.frontier.leases.take_places([Wanted(lease, address) for lease in leases])
 
 
 def end(pod: RedisHarness, lease: Lease, **facts: Any) -> None:
-    pod.frontier.cool([Ended(lease, pod.time, **facts)])
-    assert pod.frontier.finish([Outcome(lease, End.OTHER)]) == [True]
+    pod.frontier.leases.cool([Ended(lease, pod.time, **facts)])
+    assert pod.frontier.leases.finish([Outcome(lease, End.OTHER)]) == [True]
 
 
 def shared(pod: RedisHarness, **facts: Any) -> None:
@@ -49,7 +49,7 @@ def shared(pod: RedisHarness, **facts: Any) -> None:
     assert taken(pod, NEW, first, second) == [True, False]
     end(pod, first)
     pod.advance(100.0)
-    (second,) = pod.frontier.claim("me", 9)
+    (second,) = pod.frontier.leases.claim("me", 9)
     assert taken(pod, NEW, second) == [True]
     pod.advance(5.0)
     end(pod, second, **facts)
@@ -62,16 +62,16 @@ def test_a_host_that_was_slowed_is_slowed_at_the_next_address_too(pod: RedisHarn
     pod.advance(100.0)
     first, lease = claimed(pod, "a", "b")
     assert taken(pod, NEW, first, lease) == [True, False]
-    pod.frontier.admit(pod.crawl, pages("b", 2))
+    pod.frontier.queue.admit(pod.crawl, pages("b", 2))
     pod.advance(40.0)
-    (lease,) = pod.frontier.claim("me", 9)
+    (lease,) = pod.frontier.leases.claim("me", 9)
     assert (lease.delay_s, taken(pod, NEW, lease)) == (20.0, [False]), "the other one is under way"
     end(pod, first)
     pod.advance(40.0)
-    (lease,) = pod.frontier.claim("me", 9)
+    (lease,) = pod.frontier.leases.claim("me", 9)
     assert (lease.delay_s, taken(pod, NEW, lease)) == (20.0, [True])
     pod.advance(40.0)
-    assert pod.frontier.claim("me", 9) == [], "one at a time"
+    assert pod.frontier.leases.claim("me", 9) == [], "one at a time"
 
 
 @pytest.mark.parametrize(
@@ -88,20 +88,20 @@ def test_what_an_address_asked_for_holds_for_its_next_host_though_nobody_tells_o
     delay_s: float,
 ) -> None:  # fmt: skip
     shared(pod, **facts)
-    pod.frontier.robots_known("http://second", ALLOW, crawl_delay_s)
+    pod.frontier.sites.robots_known("http://second", ALLOW, crawl_delay_s)
 
     def away(*_: Any) -> Any:
         raise ServerAway("for a while")
 
-    pod.frontier.commit()
+    pod.frontier.durability.commit()
     pod.advance(1.0)
     (lease,) = claimed(pod, "third")
-    monkeypatch.setattr(pod.frontier._places, "_ask", away)
+    monkeypatch.setattr(pod.frontier.leases._places, "_ask", away)
     assert taken(pod, NEW, lease) == [False]
     pod.advance(waits_s - 1.1)
-    assert pod.frontier.claim("me", 9) == []
+    assert pod.frontier.leases.claim("me", 9) == []
     pod.advance(0.2)
-    (lease,) = pod.frontier.claim("me", 9)
+    (lease,) = pod.frontier.leases.claim("me", 9)
     assert (lease.key, lease.delay_s) == ("third", delay_s)
 
 
@@ -122,18 +122,18 @@ def test_an_address_is_as_slow_as_it_has_shown_or_else_as_the_host_that_comes_to
     end(pod, first)
     claimed(pod, "slug")  # the one slot of those that are slow
     pod.advance(50.0)
-    found = pod.frontier.claim("me", 9, Slots(unknown=9, slow=1))
+    found = pod.frontier.leases.claim("me", 9, Slots(unknown=9, slow=1))
     assert [lease.key for lease in found] == ([] if is_slow else ["third"])
 
 
 def test_what_got_no_place_is_before_all_that_waits_at_its_host(pod: RedisHarness) -> None:
     no_robots(pod, "a", "b")
     redirects = [Found(f"http://b/{number}", 1, hops=1, about="http://b/from") for number in range(2)]
-    pod.frontier.admit(pod.crawl, [page("http://a/"), *redirects])
-    leases = {lease.key: lease for lease in pod.frontier.claim("me", 9)}
+    pod.frontier.queue.admit(pod.crawl, [page("http://a/"), *redirects])
+    leases = {lease.key: lease for lease in pod.frontier.leases.claim("me", 9)}
     assert taken(pod, NEW, leases["a"], leases["b"]) == [True, False]
     pod.advance(20.0)
-    assert [lease.url for lease in pod.frontier.claim("me", 9)] == [leases["b"].url]
+    assert [lease.url for lease in pod.frontier.leases.claim("me", 9)] == [leases["b"].url]
 
 
 def test_a_host_stays_at_the_address_where_another_request_of_it_is_under_way(pod: RedisHarness) -> None:
@@ -143,7 +143,7 @@ def test_a_host_stays_at_the_address_where_another_request_of_it_is_under_way(po
         assert taken(pod, OLD, first, second) == [True, False]
         end(pod, first)
         pod.advance(100.0)
-        (second,) = pod.frontier.claim("me", 9)
+        (second,) = pod.frontier.leases.claim("me", 9)
         assert taken(pod, OLD, second) == [True]
         end(pod, second)
         pod.advance(100.0)
@@ -153,11 +153,11 @@ def test_a_host_stays_at_the_address_where_another_request_of_it_is_under_way(po
     other, moving = claimed(pod, "a", "b")
     assert taken(pod, NEW, other, moving) == [True, False]
     end(pod, other)
-    pod.frontier.admit(pod.crawl, pages("c", 2))
+    pod.frontier.queue.admit(pod.crawl, pages("c", 2))
     slowed: list[Lease] = []
     while not slowed:
         pod.advance(5.0)
-        for lease in pod.frontier.claim("me", 9):
+        for lease in pod.frontier.leases.claim("me", 9):
             if lease.key == "c":
                 slowed.append(lease)
             else:
@@ -166,4 +166,4 @@ def test_a_host_stays_at_the_address_where_another_request_of_it_is_under_way(po
     end(pod, slowed[0], slow_down=True)  # one at a time at this address from now on
     end(pod, under_way)
     pod.advance(100.0)
-    assert [lease.key for lease in pod.frontier.claim("me", 9)] == ["c"]
+    assert [lease.key for lease in pod.frontier.leases.claim("me", 9)] == ["c"]

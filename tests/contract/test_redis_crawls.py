@@ -12,11 +12,10 @@ from log_lines import log_lines
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord
-from weft.frontier.redis import lead
-from weft.frontier.redis.client import Limits
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
-from weft.records import Found, Lease, Reason
+from weft.frontier.redis.link import Limits
+from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
 
 ALLOW = RobotsRecord("allow", b"", 9e12)
@@ -40,10 +39,10 @@ class Pod:
             clock=lambda: self.time, wall=lambda: self.time, server_clock=lambda: self.time, idle_s=0.0, **more,
         )  # fmt: skip
         self._opened.append(frontier)
-        frontier.open_crawl("test", CrawlLimits())
-        for number in set(frontier.kept_crawls()) - {1}:
-            frontier.reopen_crawl(number, CrawlLimits(), polite(delay_s), 1.0)
-        frontier.recover()
+        frontier.crawls.open_crawl("test", CrawlLimits())
+        for name in set(self.client.hkeys("crawls")) - {b"test"}:
+            frontier.crawls.open_crawl(name.decode(), CrawlLimits(), polite(delay_s))
+        frontier.recovery.recover()
         return frontier
 
     def keys_of(self, crawl: int) -> set[bytes]:
@@ -74,12 +73,12 @@ def pages(host: str, count: int, depth: int = 0) -> list[Found]:
 
 def allow(frontier: RedisFrontier, *hosts: str) -> None:
     for host in hosts:
-        frontier.robots_known(f"https://{host}", ALLOW, None)
+        frontier.sites.robots_known(f"https://{host}", ALLOW, None)
 
 
 def finished(frontier: RedisFrontier, *leases: Lease) -> None:
-    frontier.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
-    assert all(frontier.finish([Outcome(lease, End.PAGE) for lease in leases]))
+    frontier.leases.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
+    assert all(frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases]))
 
 
 # ── edits ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -87,50 +86,50 @@ def finished(frontier: RedisFrontier, *leases: Lease) -> None:
 
 def test_an_edit_by_one_process_is_in_force_in_another(pod: Pod) -> None:
     one, two = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
-    crawl = one.open_crawl("other", CrawlLimits(), polite(7.0))
+    crawl = one.crawls.open_crawl("other", CrawlLimits(), polite(7.0))
     allow(one, "a", "b")
-    one.admit(crawl, [*pages("a", 3), *pages("b", 3)])
-    one.commit()
-    leases = two.claim(two.owner, 9)
+    one.queue.admit(crawl, [*pages("a", 3), *pages("b", 3)])
+    one.durability.commit()
+    leases = two.leases.claim(two.owner, 9)
     assert [lease.delay_s for lease in leases] == [7.0, 7.0]
     finished(two, *leases)
-    one.change_crawl(crawl, CrawlLimits(in_flight=1), polite(3.0), 1.0)
+    one.crawls.change_crawl(crawl, CrawlLimits(in_flight=1), polite(3.0), 1.0)
     pod.time += 3.5
-    (lease,) = two.claim(two.owner, 9)
+    (lease,) = two.leases.claim(two.owner, 9)
     assert lease.delay_s == 3.0
-    one.pause(crawl)
+    one.crawls.pause(crawl)
     finished(two, lease)
     pod.time += 100
-    assert two.claim(two.owner, 9) == []
-    one.pause(crawl, False)
-    assert len(two.claim(two.owner, 9)) == 1
+    assert two.leases.claim(two.owner, 9) == []
+    one.crawls.pause(crawl, False)
+    assert len(two.leases.claim(two.owner, 9)) == 1
 
 
 def test_a_shorter_delay_reaches_all_sites_although_a_kill_came_between(
     pod: Pod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frontier = pod.process()
-    crawl = frontier.open_crawl("other", CrawlLimits(), polite(5000.0))
+    crawl = frontier.crawls.open_crawl("other", CrawlLimits(), polite(5000.0))
     allow(frontier, "a")
-    frontier.admit(crawl, pages("a", 2))
-    (lease,) = frontier.claim("me", 9)
+    frontier.queue.admit(crawl, pages("a", 2))
+    (lease,) = frontier.leases.claim("me", 9)
     finished(frontier, lease)
-    monkeypatch.setattr(frontier, "_schedule_anew", lambda _crawl: None)
-    frontier.change_crawl(crawl, CrawlLimits(), polite(0.0), 1.0)
+    monkeypatch.setattr(frontier.crawls, "_schedule_all", lambda _crawl: None)
+    frontier.crawls.change_crawl(crawl, CrawlLimits(), polite(0.0), 1.0)
     again = pod.process()
     pod.time += 1
-    assert len(again.claim("me", 9)) == 1
+    assert len(again.leases.claim("me", 9)) == 1
 
 
 def test_what_a_crawl_is_waiting_for_costs_nobody_else_a_command(pod: Pod) -> None:
     """A claim is about the crawls that have something due, however many there are."""
     frontier = pod.process()
     allow(frontier, "a", "b", *(f"w{number}" for number in range(60)))
-    frontier.admit(1, [*pages("a", 40), *pages("b", 40)])
+    frontier.queue.admit(1, [*pages("a", 40), *pages("b", 40)])
 
     def commands() -> int:
         before = sum(one["calls"] for one in pod.client.info("commandstats").values())
-        leases = frontier.claim("me", 2)
+        leases = frontier.leases.claim("me", 2)
         assert len(leases) == 2
         after = sum(one["calls"] for one in pod.client.info("commandstats").values())
         finished(frontier, *leases)
@@ -139,13 +138,13 @@ def test_what_a_crawl_is_waiting_for_costs_nobody_else_a_command(pod: Pod) -> No
     commands()
     alone = commands()
     for number in range(60):
-        crawl = frontier.open_crawl(f"waiting {number}", CrawlLimits(), polite(9000.0))
-        frontier.admit(crawl, pages(f"w{number}", 2))
+        crawl = frontier.crawls.open_crawl(f"waiting {number}", CrawlLimits(), polite(9000.0))
+        frontier.queue.admit(crawl, pages(f"w{number}", 2))
         if number % 3 == 0:
-            frontier.pause(crawl)
+            frontier.crawls.pause(crawl)
     waiting = 40  # that are not paused: each has its first page, and waits for its second
     while waiting:
-        leases = frontier.claim("me", 200)
+        leases = frontier.leases.claim("me", 200)
         finished(frontier, *leases)
         waiting -= sum(lease.crawl > 1 for lease in leases)
     commands()
@@ -159,209 +158,44 @@ def test_the_end_of_a_request_schedules_no_crawl_that_has_its_time(pod: Pod) -> 
     for count in (3, 30):
         host = f"of{count}"
         allow(frontier, host)
-        crawls = [frontier.open_crawl(f"{host} {number}", CrawlLimits(), polite(1.0)) for number in range(count)]
+        crawls = [frontier.crawls.open_crawl(f"{host} {number}", CrawlLimits(), polite(1.0)) for number in range(count)]
         for crawl in crawls:
-            frontier.admit(crawl, pages(host, 2))
-        finished(frontier, *frontier.claim("me", 1))
+            frontier.queue.admit(crawl, pages(host, 2))
+        finished(frontier, *frontier.leases.claim("me", 1))
         pod.time += 1.1
-        (lease,) = frontier.claim("me", 1)
+        (lease,) = frontier.leases.claim("me", 1)
         before = pod.client.info("commandstats")["cmdstat_zadd"]["calls"]
         finished(frontier, lease)
         changes.append(pod.client.info("commandstats")["cmdstat_zadd"]["calls"] - before)
         assert lease.key == host
         for crawl in crawls:
-            frontier.pause(crawl)
+            frontier.crawls.pause(crawl)
     assert changes[0] == changes[1]
 
 
-# ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_end_of_a_crawl_costs_the_same_however_much_is_queued(pod: Pod) -> None:
-    frontier = pod.process()
-    costs = []
-    for count in (10, 3000):
-        crawl = frontier.open_crawl(f"of {count}", CrawlLimits(), polite(0.0))
-        frontier.admit(crawl, [found for at in range(10) for found in pages(f"h{at}", count // 10)])
-        before = sum(one["calls"] for one in pod.client.info("commandstats").values())
-        frontier.close_crawl(crawl)
-        costs.append(sum(one["calls"] for one in pod.client.info("commandstats").values()) - before)
-        assert frontier.stats().queued == 0 and frontier.rejections() == []
-    assert costs[0] == costs[1]
-
-
-def test_only_the_slot_that_ended_a_crawl_takes_it_back(pod: Pod) -> None:
-    one = pod.process("pod0-fetcher0")
-    pod.process("pod0-fetcher1")
-    crawl = one.open_crawl("other", CrawlLimits(), polite(0.0))
-    allow(one, "a")
-    one.admit(crawl, pages("a", 5))
-    one.close_crawl(crawl)
-    two = pod.process("pod0-fetcher1")
-    assert two.stats().queued == 0 and two.claim("me", 9) == []
-    again = pod.process("pod0-fetcher0")
-    assert again.crawl_standing(crawl).queued == 5 and again.stats().queued == 5
-    assert [lease.crawl for lease in two.claim("me", 9)] == [crawl]
-    assert again.open_crawl("other", CrawlLimits()) == crawl
-
-
-def test_what_was_out_when_an_end_was_undone_is_queued_once(pod: Pod) -> None:
-    frontier = pod.process()
-    crawl = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
-    allow(frontier, "a", "b", "c")
-    frontier.admit(crawl, [*pages("a", 2), *pages("b", 2), *pages("c", 2)])
-    one, two, _three = frontier.claim(frontier.owner, 9)
-    frontier.fetched([Handed(Ended(two, frontier.now(), ok=True), b"reference")])
-    frontier.close_crawl(crawl)
-    finished(frontier, one)
-    assert frontier.take(9) == [], "nobody wants the page"
-    again = pod.process()
-    standing = again.crawl_standing(crawl)
-    assert (standing.queued, standing.leased, standing.pages) == (6, 0, 0)
-    found = []
-    for _ in range(9):
-        leases = again.claim(again.owner, 9)
-        found += [lease.url for lease in leases]
-        finished(again, *leases)
-    assert sorted(found) == sorted(one.url for host in "abc" for one in pages(host, 2))
-
-
-def test_rejections_of_an_ended_crawl_are_not_told_unless_the_end_is_undone(pod: Pod) -> None:
-    frontier = pod.process()
-    crawl = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
-    frontier.admit(crawl, pages("a", 5))
-    frontier.drop(crawl)
-    frontier.close_crawl(crawl)
-    assert frontier.rejections() == []
-    again = pod.process()
-    rejected = again.rejections()
-    assert [(one.crawl, one.reason) for one in rejected] == [(crawl, Reason.DROPPED)] * 5
-    again.close_crawl(crawl)
-    again.closed(crawl)
-    again.commit()
-    assert pod.process().rejections() == []
-
-
-# ── forgetting ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── counts ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def a_full_life(pod: Pod, frontier: RedisFrontier, crawl: int) -> list[Lease]:
     """Something of every kind that is kept for a crawl; returns what is out."""
     few = [found for host, count in (("b", 3), ("c", 2), ("d", 1), ("e", 2)) for found in pages(host, count)]
-    frontier.admit(crawl, [*pages("hot", 1000, depth=1), *few])
-    frontier.tend()
+    frontier.queue.admit(crawl, [*pages("hot", 1000, depth=1), *few])
+    frontier.lead.tend()
     allow(frontier, "hot", "b", "c")
-    leases = {lease.key: lease for lease in frontier.claim("me", 99)}
-    frontier.set_aside([leases.pop("b")])
-    frontier.keep_cookies(crawl, "hot", b"cookies")
-    frontier.scope_extended(crawl, "https://led.test/")
+    leases = {lease.key: lease for lease in frontier.leases.claim("me", 99)}
+    frontier.leases.set_aside([leases.pop("b")])
+    frontier.sites.keep_cookies(crawl, "hot", b"cookies")
+    frontier.notes.scope_extended(crawl, "https://led.test/")
     failed = leases.pop("d")
-    frontier.cool([Ended(failed, frontier.now(), ok=False)])
-    frontier.finish([Outcome(failed, End.RETRY, wait_s=50)])
+    frontier.leases.cool([Ended(failed, frontier.now(), ok=False)])
+    frontier.leases.finish([Outcome(failed, End.RETRY, wait_s=50)])
     retried = leases.pop("c")
-    frontier.cool([Ended(retried, frontier.now(), ok=False)])
-    frontier.finish([Outcome(retried, End.RETRY, wait_s=50)])
+    frontier.leases.cool([Ended(retried, frontier.now(), ok=False)])
+    frontier.leases.finish([Outcome(retried, End.RETRY, wait_s=50)])
     return list(leases.values())
 
 
-def test_a_forgotten_crawl_leaves_no_key_and_no_file(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
-    frontier = pod.process(limits=SMALL)
-    before = pod.client.dbsize()
-    crawl = frontier.open_crawl("other", CrawlLimits(max_depth=5), polite(0.0))
-    out = a_full_life(pod, frontier, crawl)
-    assert any((pod.folder / "spill").rglob("*.seg")) and len(pod.keys_of(crawl)) > 20
-    frontier.admit(1, pages("hot", 2))
-    frontier.close_crawl(crawl)
-    frontier.closed(crawl)
-    pieces = 1
-    while not frontier.forget_crawl(crawl, at_most=50):
-        pieces += 1
-        if pieces == 3:
-            frontier = pod.process(limits=SMALL)
-    assert pieces > 3
-    for lease in out:
-        frontier.finish([Outcome(lease, End.PAGE)])
-    frontier.release_owner("me")
-    assert pod.keys_of(crawl) == set()
-    assert not pod.client.exists("over") and not pod.client.exists("closing")
-    lanes = [pod.client.hget(key, "L") for key in pod.client.keys("s:*")]
-    assert sorted(filter(None, lanes)) == [lane for lane in sorted(filter(None, lanes)) if lane.startswith(b"1:")]
-    assert pod.client.dbsize() <= before + 12, "what is left are sites, and the other crawl"
-    monkeypatch.setattr(lead, "SWEEP_AGE_S", -1.0)
-    pod.process(limits=SMALL).tend()
-    assert not any((pod.folder / "spill").rglob("*.seg"))
-    assert frontier.crawl_standing(1).queued == 2 and frontier.stats().queued == 2
-    while leases := frontier.claim("me", 9):
-        assert {lease.crawl for lease in leases} == {1}
-        finished(frontier, *leases)
-
-
-def test_the_lead_deletes_what_has_ended_although_nobody_forgets_it(pod: Pod) -> None:
-    frontier = pod.process(limits=SMALL)
-    crawl = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
-    a_full_life(pod, frontier, crawl)
-    frontier.close_crawl(crawl)
-    frontier.tend()
-    assert pod.keys_of(crawl), "the end may still be undone"
-    frontier.closed(crawl)
-    for _ in range(20):
-        frontier.tend()
-    pod.time += lead.KEEP_USED_S + 1
-    frontier.tend()
-    assert pod.keys_of(crawl) == set() and not any((pod.folder / "spill").rglob("*.seg"))
-    assert frontier.forget_crawl(crawl)
-
-
-def test_what_comes_for_a_crawl_that_is_gone_makes_no_key_of_it(pod: Pod) -> None:
-    one, two = pod.process("pod0-fetcher0"), pod.process("pod0-fetcher1")
-    crawl = one.open_crawl("other", CrawlLimits(), polite(0.0))
-    two.open_crawl("other", CrawlLimits())
-    allow(one, "a")
-    one.admit(crawl, pages("a", 3))
-    (lease,) = two.claim(two.owner, 9)
-    one.close_crawl(crawl)
-    one.closed(crawl)
-    while not one.forget_crawl(crawl):
-        pass
-    assert two.admit(crawl, pages("a", 9)).new == 0
-    two.keep_cookies(crawl, "a", b"cookies")
-    two.cool([Ended(lease, two.now(), ok=True)])
-    two.finish([Outcome(lease, End.RETRY, wait_s=1)])
-    two.pause(crawl)
-    two.recover(pages={crawl: 3}, by_crawl={crawl: {"a": 3}})
-    assert pod.keys_of(crawl) == set()
-    assert two.stats().queued == 0 and two.stats().leased == 0
-
-
 # ── what an earlier version has left ───────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_pod_of_a_version_that_knew_one_crawl_goes_on(pod: Pod) -> None:
-    frontier = pod.process(delay_s=5.0)
-    allow(frontier, "a", "b")
-    frontier.admit(1, [*pages("a", 3), *pages("b", 3)])
-    one, two = frontier.claim(frontier.owner, 9)
-    finished(frontier, one)
-    frontier.commit()
-    numbers = pod.client.hgetall("n")
-    pod.client.hset("clock", mapping={"last": numbers[b"last"]})
-    pod.client.hdel("n", "last", "turn")
-    pod.client.zunionstore("due", ["due:1", "slow:1", "unknown:1"])
-    pod.client.delete("due:1", "slow:1", "unknown:1")
-    for key in ("s:a", "s:b"):
-        pod.client.hdel(key, "c", "l")
-    pod.client.zrem("due", two.key)  # its place is in use
-    pod.client.delete("soon", "ring", "stride", "numbers")
-    pod.client.hdel("c:1", "queued", "leased", "weight", "section")
-    again = pod.process(delay_s=5.0)
-    assert (again.stats().queued, again.crawl_standing(1).queued) == (5, 5)
-    found = []
-    for _ in range(20):
-        leases = again.claim(again.owner, 9)
-        found += [lease.url for lease in leases]
-        finished(again, *leases)
-        pod.time += 5.1
-    assert len(found) == 5 and again.stats().queued == 0
 
 
 # ── whatever happens ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -378,63 +212,56 @@ def test_what_is_counted_is_what_is_there_whatever_happens(pod: Pod, seed: int) 
         crawl = names[name]
         if what == 0 and len(names) < 6:
             new = f"c{rng.randrange(9)}"
-            names[new] = frontier.open_crawl(
+            names[new] = frontier.crawls.open_crawl(
                 new, CrawlLimits(), polite(rng.choice((0.0, 2.0)), rng.choice((1, 3))), 2.0
             )
-        elif what == 1 and name != "test":
-            frontier.close_crawl(names.pop(name))
-            if rng.random() < 0.5:
-                frontier.closed(crawl)
-                frontier.commit()
-                frontier.forget_crawl(crawl, rng.choice((3, 500)))
-            else:
-                out = []
-                frontier = pod.process(limits=SMALL)  # which undoes the end
-                frontier.release_owner("me")
-                names[name] = crawl
-                for number in set(frontier.kept_crawls()) - set(names.values()):
-                    frontier.close_crawl(number)
-                    frontier.closed(number)
+        elif what == 1:
+            out = []
+            frontier = pod.process(limits=SMALL)
+            frontier.crew.release_owner("me")
+            names |= {name: frontier.crawls.open_crawl(name, CrawlLimits(), polite(1.0)) for name in names}
         elif what == 2:
-            frontier.pause(crawl, rng.random() < 0.5)
+            frontier.crawls.pause(crawl, rng.random() < 0.5)
         elif what == 3 and out:
-            frontier.set_aside([out.pop()])
+            frontier.leases.set_aside([out.pop()])
         elif what == 4:
-            frontier.take_back(crawl, lambda item: item.item % 2 == 0)
+            frontier.queue.take_back(crawl, lambda item: item.item % 2 == 0)
         elif what == 5:
             allow(frontier, rng.choice("abcd"))
         elif what in (6, 7):
             count = rng.choice((1, 5, 5, 300))
-            frontier.admit(crawl, [Found(f"https://{rng.choice('abcd')}/{step}-{at}", at % 3) for at in range(count)])
+            frontier.queue.admit(
+                crawl, [Found(f"https://{rng.choice('abcd')}/{step}-{at}", at % 3) for at in range(count)]
+            )
         elif what in (8, 9):
-            out += frontier.claim("me", rng.randrange(1, 9))
+            out += frontier.leases.claim("me", rng.randrange(1, 9))
         elif out:
             lease = out.pop(rng.randrange(len(out)))
             if rng.random() < 0.8:
-                frontier.cool([Ended(lease, frontier.now(), ok=True)])
-            frontier.finish([Outcome(lease, rng.choice(list(End)), rng.choice((0.0, 5.0)))])
-        frontier.tend()
+                frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
+            frontier.leases.finish([Outcome(lease, rng.choice(list(End)), rng.choice((0.0, 5.0)))])
+        frontier.lead.tend()
         pod.time += rng.choice((0.0, 0.5, 3.0))
-    standings = {crawl: frontier.crawl_standing(crawl) for crawl in names.values()}
+    standings = {crawl: frontier.status.crawl_standing(crawl) for crawl in names.values()}
     assert {crawl: one.queued for crawl, one in standings.items()} == {
-        crawl: sum(1 for _ in frontier.items(crawl)) for crawl in names.values()
+        crawl: sum(1 for _ in frontier.queue.items(crawl)) for crawl in names.values()
     }
-    assert frontier.stats().queued == sum(one.queued for one in standings.values())
+    assert frontier.status.stats().queued == sum(one.queued for one in standings.values())
     assert sum(one.leased for one in standings.values()) == sum(lease.crawl in standings for lease in out)
     for lease in out:
-        frontier.finish([Outcome(lease, End.RELEASE)])
+        frontier.leases.finish([Outcome(lease, End.RELEASE)])
     allow(frontier, *"abcd")
     for crawl in names.values():
-        frontier.pause(crawl, False)
+        frontier.crawls.pause(crawl, False)
     for _ in range(4000):
         pod.time += 3
-        frontier.tend()
-        leases = frontier.claim("me", 50)
-        if not leases and not frontier.stats().queued:
+        frontier.lead.tend()
+        leases = frontier.leases.claim("me", 50)
+        if not leases and not frontier.status.stats().queued:
             break
         finished(frontier, *leases)
-    assert frontier.stats().queued == 0 and frontier.stats().leased == 0
-    assert [frontier.has_work(crawl) for crawl in names.values()] == [False] * len(names)
+    assert frontier.status.stats().queued == 0 and frontier.status.stats().leased == 0
+    assert [frontier.status.has_work(crawl) for crawl in names.values()] == [False] * len(names)
 
 
 # ── a loss ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -443,37 +270,41 @@ def test_what_is_counted_is_what_is_there_whatever_happens(pod: Pod, seed: int) 
 def test_after_a_loss_each_crawl_waits_its_own_delay_and_a_while_at_least(pod: Pod) -> None:
     with log_lines("weft.frontier.redis") as lines:
         frontier = pod.process()
-        slow, quick = (frontier.open_crawl(f"by {delay_s}", CrawlLimits(), polite(delay_s)) for delay_s in (30.0, 1.0))
-        frontier.admit(slow, pages("a", 1))
-        frontier.admit(quick, pages("b", 1))
+        slow, quick = (
+            frontier.crawls.open_crawl(f"by {delay_s}", CrawlLimits(), polite(delay_s)) for delay_s in (30.0, 1.0)
+        )
+        frontier.queue.admit(slow, pages("a", 1))
+        frontier.queue.admit(quick, pages("b", 1))
         allow(frontier, "a", "b")
-        frontier.commit()
+        frontier.durability.commit()
         assert lines == []
         pod.client.hset("state", "run", "an earlier one")
         pod.client.hincrby("n", "ops", -3)
         again = pod.process()
         assert [message for message, _ in lines] == ["the server has lost data: every site waits a full delay"]
-    assert again.open_crawl("new", CrawlLimits(), polite(0.0)) > 1000, "the numbers of lost crawls are not used again"
+    assert again.crawls.open_crawl("new", CrawlLimits(), polite(0.0)) > 1000, (
+        "the numbers of lost crawls are not used again"
+    )
     assert int(pod.client.hget("n", "stamp")) >= 1_000_000, "nor those of lost leases"
     for crawl, delay_s in ((slow, 30.0), (quick, 1.0)):
-        again.change_crawl(crawl, CrawlLimits(), polite(delay_s), 1.0)
+        again.crawls.change_crawl(crawl, CrawlLimits(), polite(delay_s), 1.0)
     pod.time += 9.9
-    assert again.claim("me", 9) == []
+    assert again.leases.claim("me", 9) == []
     pod.time += 0.2
-    assert [lease.crawl for lease in again.claim("me", 9)] == [quick]
+    assert [lease.crawl for lease in again.leases.claim("me", 9)] == [quick]
     pod.time += 19.8
-    assert again.claim("me", 9) == []
+    assert again.leases.claim("me", 9) == []
     pod.time += 0.2
-    assert [lease.crawl for lease in again.claim("me", 9)] == [slow]
+    assert [lease.crawl for lease in again.leases.claim("me", 9)] == [slow]
 
 
 def test_a_crawl_has_a_time_for_the_sites_where_something_of_it_waits_and_for_no_other(pod: Pod) -> None:
     frontier = pod.process()
-    other = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
+    other = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
     allow(frontier, "a", "b")
-    frontier.admit(1, [*pages("a", 1), *pages("b", 2)])
-    out = frontier.claim("me", 9)
-    frontier.admit(other, pages("a", 2))
+    frontier.queue.admit(1, [*pages("a", 1), *pages("b", 2)])
+    out = frontier.leases.claim("me", 9)
+    frontier.queue.admit(other, pages("a", 2))
     assert set(pod.client.zrange("unknown:1", 0, -1)) == {b"b"}
     assert set(pod.client.zrange(f"unknown:{other}", 0, -1)) == {b"a"}
     finished(frontier, *out)
@@ -485,32 +316,32 @@ def test_a_crawl_has_a_time_for_the_sites_where_something_of_it_waits_and_for_no
 def test_leases_of_a_version_that_did_not_count_them_by_site_end_as_others_do(pod: Pod) -> None:
     frontier = pod.process()
     allow(frontier, "a")
-    frontier.admit(1, pages("a", 3))
-    (lease,) = frontier.claim(frontier.owner, 9)
+    frontier.queue.admit(1, pages("a", 3))
+    (lease,) = frontier.leases.claim(frontier.owner, 9)
     pod.client.hset("s:a", "L", pod.client.hget("s:a", "L").replace(b"1:2:0:0:1:", b"1:2:0:0:0:"))
     assert b"1:2:0:0:0:" in pod.client.hget("s:a", "L")
     finished(frontier, lease)
-    frontier.change_crawl(1, CrawlLimits(max_pages_per_domain=2), polite(0.0), 1.0)
-    (lease,) = frontier.claim(frontier.owner, 9)
+    frontier.crawls.change_crawl(1, CrawlLimits(max_pages_per_domain=2), polite(0.0), 1.0)
+    (lease,) = frontier.leases.claim(frontier.owner, 9)
     finished(frontier, lease)
-    assert frontier.claim(frontier.owner, 9) == [] and frontier.crawl_standing(1).queued == 1
+    assert frontier.leases.claim(frontier.owner, 9) == [] and frontier.status.crawl_standing(1).queued == 1
 
 
 def test_an_edit_that_has_reached_all_sites_is_not_repeated(pod: Pod) -> None:
     frontier = pod.process()
-    frontier.admit(1, [*pages("a", 2), *pages("b", 2)])
+    frontier.queue.admit(1, [*pages("a", 2), *pages("b", 2)])
     for section in (polite(5.0), polite(1.0)):
-        frontier.change_crawl(1, CrawlLimits(), section, 1.0)
+        frontier.crawls.change_crawl(1, CrawlLimits(), section, 1.0)
         assert not pod.client.hexists("c:1", "moving")
 
 
 def test_a_crawl_that_is_opened_again_as_it_was_is_not_scheduled_anew(pod: Pod) -> None:
-    pod.process().admit(1, pages("a", 2))
+    pod.process().queue.admit(1, pages("a", 2))
     again = pod.process("pod0-fetcher1")
     called: list[str] = []
-    call = again._scripts.call
-    again._scripts.call = lambda name, arguments: called.append(name) or call(name, arguments)  # type: ignore[method-assign, func-returns-value]
-    again.open_crawl("test", CrawlLimits())
+    call = again.link.scripts.call
+    again.link.scripts.call = lambda name, arguments: called.append(name) or call(name, arguments)  # type: ignore[method-assign, func-returns-value]
+    again.crawls.open_crawl("test", CrawlLimits())
     assert "crawl" in called and "schedule" not in called
 
 
@@ -518,64 +349,39 @@ def test_a_crawl_that_is_opened_again_as_it_was_is_not_scheduled_anew(pod: Pod) 
 def test_a_crawl_whose_sites_have_no_time_is_not_what_is_due_next(pod: Pod, times: dict[str, str]) -> None:
     """Its entry among those that are due soon is of before."""
     frontier = pod.process()
-    other = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
-    frontier.pause(other)
+    other = frontier.crawls.open_crawl("other", CrawlLimits(), polite(0.0))
+    frontier.crawls.pause(other)
     if times:
         pod.client.zadd(f"due:{other}", times)
     pod.client.zadd("soon", {str(other): (pod.time + 5) * 1e6})
-    assert frontier.claim("me", 9) == []
+    assert frontier.leases.claim("me", 9) == []
     assert pod.client.zscore("soon", str(other)) is None
-    assert frontier.next_due() is None
+    assert frontier.leases.next_due() is None
 
 
 def test_a_page_that_was_parsed_by_one_that_was_killed_before_its_batch_was_safe_is_parsed_again(pod: Pod) -> None:
     fetcher = pod.process()
     allow(fetcher, "a")
-    fetcher.admit(1, pages("a", 1))
-    (lease,) = fetcher.claim("me", 9)
-    assert fetcher.fetched([Handed(Ended(lease, fetcher.now(), ok=True), b"place")]) == [True]
+    fetcher.queue.admit(1, pages("a", 1))
+    (lease,) = fetcher.leases.claim("me", 9)
+    assert fetcher.parse_queue.fetched([Handed(Ended(lease, fetcher.now(), ok=True), b"place")]) == [True]
     parser = pod.process("pod0-parser0")
-    (taken,) = parser.take(9)
-    assert parser.finish([Outcome(taken.lease, End.PAGE)], batch=1) == [True]
+    (taken,) = parser.parse_queue.take(9)
+    assert parser.leases.finish([Outcome(taken.lease, End.PAGE)], batch=1) == [True]
     again = pod.process("pod0-parser0")
-    assert [(one.lease.url, one.reference) for one in again.take(9)] == [(lease.url, b"place")]
-    assert fetcher.claim("me", 9) == [], "it was fetched"
+    assert [(one.lease.url, one.reference) for one in again.parse_queue.take(9)] == [(lease.url, b"place")]
+    assert fetcher.leases.claim("me", 9) == [], "it was fetched"
 
 
 def test_all_sites_that_wait_for_a_permit_go_on_when_the_limit_is_lifted(pod: Pod) -> None:
     frontier = pod.process()
-    crawl = frontier.open_crawl("other", CrawlLimits(max_pages=1), polite(0.0))
+    crawl = frontier.crawls.open_crawl("other", CrawlLimits(max_pages=1), polite(0.0))
     hosts = [f"h{number}" for number in range(300)]
     allow(frontier, *hosts)
-    frontier.admit(crawl, [one for host in hosts for one in pages(host, 1)])
-    (lease,) = [lease for _ in range(9) for lease in frontier.claim("me", 999)]
+    frontier.queue.admit(crawl, [one for host in hosts for one in pages(host, 1)])
+    (lease,) = [lease for _ in range(9) for lease in frontier.leases.claim("me", 999)]
     assert pod.client.exists(f"blocked:{crawl}")
-    frontier.change_crawl(crawl, CrawlLimits(max_pages=2), polite(0.0), 1.0)
+    frontier.crawls.change_crawl(crawl, CrawlLimits(max_pages=2), polite(0.0), 1.0)
     assert pod.client.exists(f"blocked:{crawl}"), "they wait on"
-    frontier.change_crawl(crawl, CrawlLimits(), polite(0.0), 1.0)
-    assert len({lease.key, *(lease.key for _ in range(9) for lease in frontier.claim("me", 999))}) == 300
-
-
-def test_an_end_that_was_not_confirmed_is_undone_also_where_nothing_was_queued(pod: Pod) -> None:
-    frontier = pod.process()
-    empty, asked = (frontier.open_crawl(name, CrawlLimits(), polite(0.0)) for name in ("empty", "asked"))
-    allow(frontier, "a")
-    frontier.admit(asked, pages("a", 2))
-    for crawl in (empty, asked):
-        frontier.close_crawl(crawl)
-    again = pod.process()
-    assert {empty, asked} <= set(again.kept_crawls())
-    assert (again.crawl_standing(empty).queued, again.crawl_standing(asked).queued) == (0, 2)
-    assert again.find_crawl("empty") == empty
-
-
-def test_a_crawl_is_there_by_its_name_until_its_end_is_confirmed(pod: Pod) -> None:
-    frontier = pod.process()
-    assert frontier.has_crawl("test") and not frontier.has_crawl("other")
-    other = frontier.open_crawl("other", CrawlLimits())
-    assert frontier.has_crawl("other")
-    frontier.close_crawl(other)
-    assert frontier.has_crawl("other"), "the end may be undone"
-    frontier.closed(other)
-    frontier.commit()
-    assert not frontier.has_crawl("other")
+    frontier.crawls.change_crawl(crawl, CrawlLimits(), polite(0.0), 1.0)
+    assert len({lease.key, *(lease.key for _ in range(9) for lease in frontier.leases.claim("me", 999))}) == 300

@@ -12,9 +12,9 @@ from weft.config import PolitenessSection
 from weft.crawl.pods.redis_pods import _reason
 from weft.engine.loop.stop import Stop
 from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
-from weft.frontier.redis.client import Limits
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.link import Limits
 from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
 
@@ -34,10 +34,10 @@ def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator
             connect(server.url), tmp_path / "pod", section, slot=slot, limits=SMALL, idle_s=0.0
         )  # fmt: skip
         opened.append(frontier)
-        frontier.open_crawl("test", CrawlLimits(**bounds))
-        frontier.recover()
-        frontier.robots_known("https://hot", RobotsRecord("allow", b"", 9e12), None)
-        frontier.note("seeded", "1")
+        frontier.crawls.open_crawl("test", CrawlLimits(**bounds))
+        frontier.recovery.recover()
+        frontier.sites.robots_known("https://hot", RobotsRecord("allow", b"", 9e12), None)
+        frontier.notes.note("seeded", "1")
         return frontier
 
     yield process
@@ -47,13 +47,13 @@ def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator
 
 
 def ended(frontier: RedisFrontier, leases: list[Lease], end: End = End.PAGE) -> None:
-    frontier.finish([Outcome(lease, end) for lease in leases])
+    frontier.leases.finish([Outcome(lease, end) for lease in leases])
 
 
 def drained(frontier: RedisFrontier) -> int:
     """Claims and ends all that can be had without the lead; how many that were."""
     count = 0
-    while leases := frontier.claim("me", 100):
+    while leases := frontier.leases.claim("me", 100):
         ended(frontier, leases)
         count += len(leases)
     return count
@@ -62,18 +62,18 @@ def drained(frontier: RedisFrontier) -> int:
 def test_a_queue_whose_rest_is_on_disk_is_no_end(pod: Callable[..., RedisFrontier]) -> None:
     """Another fetcher has emptied its head, and the lead, which brings more, was killed and is starting again."""
     frontier = pod()
-    frontier.admit(1, [Found(f"https://hot/{number}", 0) for number in range(1500)])
-    assert frontier.tend()
+    frontier.queue.admit(1, [Found(f"https://hot/{number}", 0) for number in range(1500)])
+    assert frontier.lead.tend()
     first = drained(frontier)
-    facts = frontier.facts()
+    facts = frontier.status.facts()
     assert 0 < first < 1500 and facts[0].queued == 1500 - first
     assert (facts[0].leased, facts[1]["scheduled"], facts[1]["blocked"]) == (0, 0, 0)
     assert _reason([facts], None) is None
     total = first
-    while frontier.tend():
+    while frontier.lead.tend():
         total += drained(frontier)
     assert total + drained(frontier) == 1500
-    assert _reason([frontier.facts()], None) is Stop.DONE
+    assert _reason([frontier.status.facts()], None) is Stop.DONE
 
 
 def test_a_permit_that_comes_back_goes_to_a_site_that_waits_for_one(pod: Callable[..., RedisFrontier]) -> None:
@@ -81,20 +81,20 @@ def test_a_permit_that_comes_back_goes_to_a_site_that_waits_for_one(pod: Callabl
     frontier = pod(max_pages=3)
     sites = [f"https://s{number}" for number in range(8)]
     for site in sites:
-        frontier.robots_known(site, RobotsRecord("allow", b"", 9e12), None)
-    frontier.admit(1, [Found(f"{site}/{number}", 0) for site in sites for number in range(3)])
+        frontier.sites.robots_known(site, RobotsRecord("allow", b"", 9e12), None)
+    frontier.queue.admit(1, [Found(f"{site}/{number}", 0) for site in sites for number in range(3)])
     pages, ways = 0, [End.OTHER, End.RELEASE, End.RETRY, None]
     for turn in range(200):
-        facts = frontier.facts()
+        facts = frontier.status.facts()
         if _reason([facts], 3) is Stop.MAX_PAGES:
             break
         assert _reason([facts], 3) is None, (turn, facts)
-        leases = frontier.claim("me", 10)
+        leases = frontier.leases.claim("me", 10)
         assert len(leases) <= 3 - pages and (leases or facts[1]["scheduled"])
         way = ways[turn % 4] if turn < 12 else End.PAGE
         if way is None:
-            frontier.release_owner("me")
+            frontier.crew.release_owner("me")
         else:
             ended(frontier, leases, way)
             pages += len(leases) if way is End.PAGE else 0
-    assert (pages, frontier.stats().pages) == (3, 3)
+    assert (pages, frontier.status.stats().pages) == (3, 3)

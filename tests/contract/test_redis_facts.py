@@ -18,7 +18,7 @@ POLITE = PolitenessSection(delay_s=0.0, places=1)
 
 def frontier_of(url: str, folder: Path, slot: str) -> RedisFrontier:
     frontier = RedisFrontier(connect(url), folder, POLITE, slot=slot)
-    frontier.open_crawl("crawl", CrawlLimits())
+    frontier.crawls.open_crawl("crawl", CrawlLimits())
     return frontier
 
 
@@ -29,23 +29,23 @@ def test_a_url_that_is_claimed_and_given_back_is_always_somewhere(
     server = shared_server("redis")
     connect(server.url).flushall()
     watcher = frontier_of(server.url, tmp_path, "pod0-orchestrator")
-    watcher.admit(1, [Found("https://a.test/", 0)])
-    watcher.robots_known("https://a.test", RobotsRecord("ok", b"", 9e12), None)
+    watcher.queue.admit(1, [Found("https://a.test/", 0)])
+    watcher.sites.robots_known("https://a.test", RobotsRecord("ok", b"", 9e12), None)
     over = threading.Event()
     claimed = []
 
     def claim_and_give_back() -> None:
         fetcher = frontier_of(server.url, tmp_path, "pod0-fetcher0")
         while not over.is_set():
-            claimed.extend(fetcher.claim(fetcher.owner, 1))
-            fetcher.release_owner("pod0-fetcher0#")
+            claimed.extend(fetcher.leases.claim(fetcher.owner, 1))
+            fetcher.crew.release_owner("pod0-fetcher0#")
 
     thread = threading.Thread(target=claim_and_give_back)
     thread.start()
     lost = 0
     try:
         while len(claimed) < 300:
-            stats, waits = watcher.facts()
+            stats, waits = watcher.status.facts()
             lost += stats.queued > 0 and not stats.leased and not waits["scheduled"]
     finally:
         over.set()

@@ -61,8 +61,8 @@ def test_kills_of_processes_and_server_lose_and_double_nothing(
     client.flushall()
     section = PolitenessSection(delay_s=DELAY_S, places=1, lease_s=5.0)
     watcher = RedisFrontier(connect(server.url), tmp_path / "pod", section, slot="pod0-orchestrator")
-    crawl = watcher.open_crawl("test", CrawlLimits())
-    watcher.admit(crawl, [Found(url_of(0), 0)])
+    crawl = watcher.crawls.open_crawl("test", CrawlLimits())
+    watcher.queue.admit(crawl, [Found(url_of(0), 0)])
     processes = Processes(server.url, tmp_path)
     for slot in SLOTS:
         processes.start(slot)
@@ -83,7 +83,7 @@ def _run(processes: Processes, server: RedisServer, watcher: RedisFrontier, rng:
     while True:
         time.sleep(0.05)
         try:
-            stats = watcher.stats()
+            stats = watcher.status.stats()
         except ServerAway:
             continue
         if stats.finished == stats.admitted == PAGES:
@@ -97,7 +97,7 @@ def _run(processes: Processes, server: RedisServer, watcher: RedisFrontier, rng:
             else:
                 slot = rng.choice(SLOTS)
                 processes.kill(slot)
-                watcher.release_owner(f"{slot}#{processes.incarnations[slot]}")
+                watcher.crew.release_owner(f"{slot}#{processes.incarnations[slot]}")
                 processes.start(slot)
 
 

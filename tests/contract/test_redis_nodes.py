@@ -16,11 +16,14 @@ from weft.config import PolitenessSection
 from weft.errors import BadInput, Busy
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
 from weft.frontier.outbox import RobotsNotice
-from weft.frontier.redis import pod_info, routing
-from weft.frontier.redis.client import PodClient
+from weft.frontier.redis import pod_info
 from weft.frontier.redis.connection import connect
+from weft.frontier.redis.frontier import RoutedRedisFrontier
+from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.pod_info import SCHEMA, PodIdentity, agree, bind, is_taken, take, unbind
-from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
+from weft.frontier.redis.pods import mail
+from weft.frontier.redis.pods.client import PodClient
+from weft.frontier.redis.pods.other_pod import OtherPod
 from weft.frontier.redis.shared import SHARED_KEY, hold_all, runner, settle, used_permits
 from weft.records import Found
 from weft.supervise.redis_server import RedisServer
@@ -121,33 +124,33 @@ def own(server: str, folder: Path) -> RoutedRedisFrontier:
         connect(server), folder, POLITE, slot="pod0-parser0", pod=0, pods=2, others={}, outbox=folder / "outbox.db",
         idle_s=0.0,
     )  # fmt: skip
-    assert frontier.open_crawl("crawl", CrawlLimits(max_depth=5)) == 1
+    assert frontier.crawls.open_crawl("crawl", CrawlLimits(max_depth=5)) == 1
     return frontier
 
 
 def test_what_another_node_cannot_do_is_left_for_the_pod_s_own(server: str, client: Any, tmp_path: Path) -> None:
     """A page that is nearer than it was known to be is in the other node's store, and a robots.txt on its disk."""
     frontier = own(server, tmp_path)
-    afar = OtherPod(0, PodClient(connect(server), POLITE, pod=0, pods=2), None, "crawl")
+    afar = OtherPod(0, PodClient(PodLink(connect(server), POLITE, pod=0, pods=2), is_afar=True), None)
     afar.tell_robots(RobotsNotice(f"http://{HOST}", ALLOW, None), 0.0)
-    afar.deliver("pod1-parser1", 1, [Found(f"http://{HOST}/", 3)], 0)
+    afar.deliver("pod1-parser1", 1, [Found(f"http://{HOST}/", 3)], 0, "crawl")
     nearer: list[tuple[int, str, int]] = []
 
     def expand(known: Sequence[tuple[int, str, int]]) -> None:
         nearer.extend(known)
-        assert frontier.facts()[1]["mail"] == 1, "until it is done it is there"
+        assert frontier.status.facts()[1]["mail"] == 1, "until it is done it is there"
 
-    assert frontier.facts()[1]["mail"] == 1
-    frontier.take_mail(expand)
-    assert frontier.robots(f"http://{HOST}") == ALLOW
-    (lease,) = frontier.claim(frontier.owner, 9)
-    frontier.cool([Ended(lease, frontier.now(), ok=True)])
-    frontier.finish([Outcome(lease, End.PAGE)], batch=1)
-    assert afar.deliver("pod1-parser1", 2, [Found(f"http://{HOST}/", 1)], 1).expand == ()
-    assert afar.deliver("pod1-parser0", 1, [Found(f"http://{HOST}/", 2)], 0).new == 0
-    frontier.take_mail(expand)
+    assert frontier.status.facts()[1]["mail"] == 1
+    frontier.mail.take(expand)
+    assert frontier.sites.robots(f"http://{HOST}") == ALLOW
+    (lease,) = frontier.leases.claim(frontier.owner, 9)
+    frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
+    frontier.leases.finish([Outcome(lease, End.PAGE)], batch=1)
+    assert afar.deliver("pod1-parser1", 2, [Found(f"http://{HOST}/", 1)], 1, "crawl").expand == ()
+    assert afar.deliver("pod1-parser0", 1, [Found(f"http://{HOST}/", 2)], 0, "crawl").new == 0
+    frontier.mail.take(expand)
     assert nearer == [(lease.item, f"http://{HOST}/", 1)]
-    assert frontier.facts()[1]["mail"] == 0
+    assert frontier.status.facts()[1]["mail"] == 0
     assert used_permits(client, "redis", "crawl") == 1
     frontier.close()
 
@@ -158,21 +161,21 @@ def test_a_crawl_uses_the_permits_of_what_is_in_flight_and_none_before(
     assert used_permits(client, "redis", "crawl") == 0
     frontier = own(server, tmp_path)
     assert used_permits(client, "redis", "crawl") == 0, "its pod was opened"
-    frontier.robots_known(f"http://{HOST}", ALLOW, None)
-    frontier.admit(1, [Found(f"http://{HOST}/{number}", 1) for number in range(3)])
-    assert len(frontier.claim(frontier.owner, 2)) == 2
+    frontier.sites.robots_known(f"http://{HOST}", ALLOW, None)
+    frontier.queue.admit(1, [Found(f"http://{HOST}/{number}", 1) for number in range(3)])
+    assert len(frontier.leases.claim(frontier.owner, 2)) == 2
     assert used_permits(client, "redis", "crawl") == 2
     frontier.close()
 
 
 def test_a_pod_that_was_never_given_permits_is_recorded_once(server: str, tmp_path: Path) -> None:
     frontier = own(server, tmp_path)
-    frontier.limit_pages(1, 10)
-    frontier.record_permits(1, 1, 4)
-    assert frontier.pods_with_permits(1) == {1}
-    assert frontier.give_permits(1, 0, 9) == 6
-    frontier.record_permits(1, 1, 0)
-    assert frontier.give_permits(1, 0, 9) == 6
+    frontier.permits.limit_pages(1, 10)
+    frontier.permits.record_permits(1, 1, 4)
+    assert frontier.permits.pods_with_permits(1) == {1}
+    assert frontier.permits.give_permits(1, 0, 9) == 6
+    frontier.permits.record_permits(1, 1, 0)
+    assert frontier.permits.give_permits(1, 0, 9) == 6
     frontier.close()
 
 
@@ -269,25 +272,25 @@ def test_a_database_that_is_taken_while_it_is_looked_at_is_no_foreign_one() -> N
 def test_mail_that_is_more_than_is_read_at_a_time_is_left_for_the_next_time(
     server: str, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routing, "MAIL", 2)
+    monkeypatch.setattr(mail, "AT_ONCE", 2)
     frontier = own(server, tmp_path)
-    afar = OtherPod(0, PodClient(connect(server), POLITE, pod=0, pods=2), None, "crawl")
+    afar = OtherPod(0, PodClient(PodLink(connect(server), POLITE, pod=0, pods=2), is_afar=True), None)
     pages = [Found(f"http://{HOST}/{number}", 3) for number in range(5)]
-    frontier.robots_known(f"http://{HOST}", ALLOW, None)
-    frontier.admit(1, pages)
-    leases = frontier.claim(frontier.owner, 9)
-    frontier.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
-    frontier.finish([Outcome(lease, End.PAGE) for lease in leases])
-    afar.deliver("pod1-parser0", 1, [Found(page.url, 1) for page in pages], 0)
+    frontier.sites.robots_known(f"http://{HOST}", ALLOW, None)
+    frontier.queue.admit(1, pages)
+    leases = frontier.leases.claim(frontier.owner, 9)
+    frontier.leases.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
+    frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases])
+    afar.deliver("pod1-parser0", 1, [Found(page.url, 1) for page in pages], 0, "crawl")
     ports = range(8001, 8006)
     for port in ports:
         afar.tell_robots(RobotsNotice(f"http://{HOST}:{port}", ALLOW, None), 0.0)
     nearer: list[str] = []
     left = []
     for _ in range(4):
-        frontier.take_mail(lambda known: nearer.extend(url for _, url, _ in known))
+        frontier.mail.take(lambda known: nearer.extend(url for _, url, _ in known))
         left.append((client.llen("told"), client.llen("nearer")))
     assert left == [(3, 3), (1, 1), (0, 0), (0, 0)]
     assert nearer == [page.url for page in pages]
-    assert all(frontier.robots(f"http://{HOST}:{port}") == ALLOW for port in ports)
+    assert all(frontier.sites.robots(f"http://{HOST}:{port}") == ALLOW for port in ports)
     frontier.close()

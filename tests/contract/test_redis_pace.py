@@ -21,16 +21,16 @@ def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator
     harness = RedisHarness(tmp_path / "f", shared_server("redis"), 0, delay_s=1.0)
     harness.start()
     no_robots(harness, "a")
-    harness.frontier.admit(harness.crawl, pages("a", 30))
+    harness.frontier.queue.admit(harness.crawl, pages("a", 30))
     yield harness
     harness.close()
 
 
 def ask(pod: RedisHarness, frontier: RedisFrontier, took_s: float | None, **facts: Any) -> Lease:
     pod.advance(100.0)
-    (lease,) = frontier.claim("me", 1)
-    frontier.cool([Ended(lease, pod.time, ok=took_s is not None, took_s=took_s, **facts)])
-    frontier.finish([Outcome(lease, End.OTHER)])
+    (lease,) = frontier.leases.claim("me", 1)
+    frontier.leases.cool([Ended(lease, pod.time, ok=took_s is not None, took_s=took_s, **facts)])
+    frontier.leases.finish([Outcome(lease, End.OTHER)])
     return lease
 
 
@@ -117,7 +117,7 @@ def test_a_failure_and_a_slow_down_are_known_to_other_processes_at_once(
     for _ in range(pod.section.breaker_failures - 1):
         ask(pod, pod.frontier, None)
     pod.advance(100.0)
-    (lease,) = pod.frontier.claim("me", 1)
-    pod.frontier.cool([Ended(lease, pod.time, **facts)])
+    (lease,) = pod.frontier.leases.claim("me", 1)
+    pod.frontier.leases.cool([Ended(lease, pod.time, **facts)])
     pace = site_pace(pod.clients[0], "redis", "a")
     assert (bool(pace.breakers), pace.extra > 0.0) == ("ok" in facts, "slow_down" in facts)

@@ -14,14 +14,15 @@ from pace import patience
 from weft import urls
 from weft.config import PolitenessSection
 from weft.errors import ServerAway
-from weft.frontier.contract import Admission, CrawlLimits, End, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
 from weft.frontier.outbox import PodMessage, encoded
-from weft.frontier.redis import routing
-from weft.frontier.redis.client import Limits, PodClient
 from weft.frontier.redis.connection import RedisSettings, connect
-from weft.frontier.redis.frontier import RedisFrontier
-from weft.frontier.redis.outbox import FileOutbox
-from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
+from weft.frontier.redis.frontier import RoutedRedisFrontier
+from weft.frontier.redis.link import Limits, PodLink
+from weft.frontier.redis.pods import other_pod
+from weft.frontier.redis.pods.client import PodClient
+from weft.frontier.redis.pods.other_pod import OtherPod
+from weft.frontier.redis.pods.outbox import FileOutbox
 from weft.frontier.redis.view import PodFigures, figures, site_pace
 from weft.records import Found, Purpose
 from weft.supervise.redis_server import RedisServer
@@ -55,18 +56,16 @@ class Pods:
         others = {}
         for at in range(self.count):
             if at != pod:
-                client = PodClient(
-                    self.connect(at), section, pod=at, pods=self.count, clock=lambda: self.time,
-                    server_clock=lambda: self.time,
-                )  # fmt: skip
-                others[at] = OtherPod(at, client, self.folder / str(at) / "robots.db", "test")
+                client = PodClient(PodLink(self.connect(at), section, pod=at, pods=self.count, clock=lambda: self.time,
+                    server_clock=lambda: self.time,))  # fmt: skip
+                others[at] = OtherPod(at, client, self.folder / str(at) / "robots.db")
         frontier = RoutedRedisFrontier(
             self.connect(pod), self.folder / str(pod), section, slot=f"pod{pod}-fetcher0", pod=pod, pods=self.count,
             clock=lambda: self.time, wall=lambda: self.time, server_clock=lambda: self.time, idle_s=0.0,
             others=others, outbox=self.folder / f"pod{pod}.db",
         )  # fmt: skip
-        assert frontier.open_crawl("test", self.limits) == 1
-        frontier.recover()
+        assert frontier.crawls.open_crawl("test", self.limits) == 1
+        frontier.recovery.recover()
         return frontier
 
     def close(self) -> None:
@@ -93,183 +92,189 @@ def test_a_url_is_the_pods_that_its_domain_names(make: Callable[..., Pods]) -> N
     pods = make()
     for pod, frontier in enumerate(pods.frontiers):
         for host_pod, hosts in HOSTS.items():
-            assert {frontier.owns(f"http://{host}/") for host in hosts} == {pod == host_pod}
-            assert {frontier.pod_of(f"https://{host}:8443/x") for host in hosts} == {host_pod}
+            assert {frontier.pods.owns(f"http://{host}/") for host in hosts} == {pod == host_pod}
+            assert {frontier.pods.pod_of(f"https://{host}:8443/x") for host in hosts} == {host_pod}
 
 
 def test_what_is_known_to_its_pod_is_not_offered_again(make: Callable[..., Pods]) -> None:
     pods = make()
     mine, theirs = [f"http://{MINE}/{number}" for number in range(3)], [f"http://{THEIRS}/{n}" for n in range(3)]
-    assert sorted(pods.one.unseen(1, mine + theirs)) == sorted(mine + theirs)
-    admitted = pods.one.admit(1, [Found(url, 1) for url in (*mine[:2], *theirs[:2])])
+    assert sorted(pods.one.queue.unseen(1, mine + theirs)) == sorted(mine + theirs)
+    admitted = pods.one.queue.admit(1, [Found(url, 1) for url in (*mine[:2], *theirs[:2])])
     assert (admitted.new, admitted.duplicates) == (4, 0)
-    assert sorted(pods.one.unseen(1, mine + theirs)) == [mine[2], theirs[2]]
-    again = pods.one.admit(1, [Found(url, 1) for url in (*mine, *theirs)])
+    assert sorted(pods.one.queue.unseen(1, mine + theirs)) == [mine[2], theirs[2]]
+    again = pods.one.queue.admit(1, [Found(url, 1) for url in (*mine, *theirs)])
     assert (again.new, again.duplicates) == (2, 4)
-    assert [frontier.stats().queued for frontier in pods.frontiers] == [3, 3]
-    assert [(one.stats().sent, one.stats().received) for one in pods.frontiers] == [(0, 0), (0, 5)]
+    assert [frontier.status.stats().queued for frontier in pods.frontiers] == [3, 3]
+    assert [(one.status.stats().sent, one.status.stats().received) for one in pods.frontiers] == [(0, 0), (0, 5)]
 
 
 def test_urls_that_wait_for_a_pod_that_is_away_are_kept_once(make: Callable[..., Pods]) -> None:
     pods = make()
     theirs = [f"http://{THEIRS}/{number}" for number in range(4)]
-    pods.one._others[1]._here.clear()
-    assert pods.one._others[1].is_away
+    pods.one.pods._others[1]._here.clear()
+    assert pods.one.pods._others[1].is_away
     found = [Found(url, 1) for url in theirs[:2]]
-    assert (pods.one.admit(1, found).new, pods.one.waiting) == (2, 1)
-    assert pods.one.unseen(1, theirs) == theirs[2:]
-    again = pods.one.admit(1, [*found, Found(theirs[2], 1)])
-    assert (again.new, again.duplicates, pods.one.waiting) == (1, 2, 2)
+    assert (pods.one.queue.admit(1, found).new, pods.one.pods.outgoing.waiting) == (2, 1)
+    assert pods.one.queue.unseen(1, theirs) == theirs[2:]
+    again = pods.one.queue.admit(1, [*found, Found(theirs[2], 1)])
+    assert (again.new, again.duplicates, pods.one.pods.outgoing.waiting) == (1, 2, 2)
     redirect = Found(theirs[0], 1, hops=1, about=f"http://{MINE}/")
-    assert pods.one.admit(1, [redirect]).new == 1, "more than a link: always told"
+    assert pods.one.queue.admit(1, [redirect]).new == 1, "more than a link: always told"
     site_map = Found(f"http://{THEIRS}/map.xml", 0, purpose=Purpose.SITEMAP, about=f"http://{THEIRS}")
-    assert [pods.one.admit(1, [site_map]).new for _ in range(2)] == [1, 1], "so is a sitemap"
+    assert [pods.one.queue.admit(1, [site_map]).new for _ in range(2)] == [1, 1], "so is a sitemap"
     assert pods.client.hget("outboxes", "pod0-fetcher0") in (b"1", b"2", b"3", b"4", b"5")
-    assert pods.one.facts()[1]["outboxes"] > 0
-    assert pods.one.deliver_waiting() == []
-    pods.one._others[1]._here.set()
-    came = pods.one.deliver_waiting()
+    assert pods.one.status.facts()[1]["outboxes"] > 0
+    assert pods.one.pods.deliver_waiting() == []
+    pods.one.pods._others[1]._here.set()
+    came = pods.one.pods.deliver_waiting()
     assert [(one.new, one.duplicates) for one in came] == [(2, 0), (1, 0), (0, 1), (1, 0), (0, 1)]
-    assert (pods.two.stats().queued, pods.one.waiting) == (4, 0)
+    assert (pods.two.status.stats().queued, pods.one.pods.outgoing.waiting) == (4, 0)
 
 
 def test_urls_that_waited_for_a_pod_are_told_once_also_while_it_comes_and_goes(make: Callable[..., Pods]) -> None:
     pods = make()
-    other, found = pods.one._others[1], [Found(f"http://{THEIRS}/1", 1)]
+    other, found = pods.one.pods._others[1], [Found(f"http://{THEIRS}/1", 1)]
     other._here.clear()
-    assert (pods.one.admit(1, found).new, pods.one.waiting) == (1, 1)
+    assert (pods.one.queue.admit(1, found).new, pods.one.pods.outgoing.waiting) == (1, 1)
     other._here.set()
-    again = pods.one.admit(1, found)
-    assert (again.new, again.duplicates, pods.one.waiting) == (0, 1, 1), "it answers, and has not got it yet"
-    pods.one.deliver_waiting()
+    again = pods.one.queue.admit(1, found)
+    assert (again.new, again.duplicates, pods.one.pods.outgoing.waiting) == (0, 1, 1), (
+        "it answers, and has not got it yet"
+    )
+    pods.one.pods.deliver_waiting()
     other._here.clear()
-    again = pods.one.admit(1, found)
-    assert (again.new, again.duplicates, pods.one.waiting) == (0, 1, 0), "it has got it, and is away"
+    again = pods.one.queue.admit(1, found)
+    assert (again.new, again.duplicates, pods.one.pods.outgoing.waiting) == (0, 1, 0), "it has got it, and is away"
     other._here.set()
 
 
 def test_where_depth_decides_a_shorter_way_is_told_again(make: Callable[..., Pods]) -> None:
     pods = make(max_depth=5)
     url = f"http://{THEIRS}/1"
-    pods.one._others[1]._here.clear()
-    assert pods.one.admit(1, [Found(url, 3)]).new == 1
-    assert pods.one.admit(1, [Found(url, 3)]).new == 0
-    assert pods.one.admit(1, [Found(url, 2)]).new == 1
-    pods.one._others[1]._here.set()
-    pods.one.deliver_waiting()
-    pods.two.robots_known(f"http://{THEIRS}", ALLOW, None)
+    pods.one.pods._others[1]._here.clear()
+    assert pods.one.queue.admit(1, [Found(url, 3)]).new == 1
+    assert pods.one.queue.admit(1, [Found(url, 3)]).new == 0
+    assert pods.one.queue.admit(1, [Found(url, 2)]).new == 1
+    pods.one.pods._others[1]._here.set()
+    pods.one.pods.deliver_waiting()
+    pods.two.sites.robots_known(f"http://{THEIRS}", ALLOW, None)
     pods.time += 10.0
-    assert [(lease.url, lease.depth) for lease in pods.two.claim("me", 9)] == [(url, 2)]
+    assert [(lease.url, lease.depth) for lease in pods.two.leases.claim("me", 9)] == [(url, 2)]
 
 
 def test_a_robots_txt_of_another_pods_origin_is_kept_there_with_its_delay(make: Callable[..., Pods]) -> None:
     pods = make()
     origin = f"http://{THEIRS}"
     record = RobotsRecord("ok", b"User-agent: *\nCrawl-delay: 40", 1000.0 + 500_000.0)
-    pods.one.robots_known(origin, record, 40.0)
-    assert pods.two.robots(origin) == record
-    assert pods.one.robots(origin) is None
-    pods.two.admit(1, [Found(f"{origin}/{number}", 1) for number in range(3)])
+    pods.one.sites.robots_known(origin, record, 40.0)
+    assert pods.two.sites.robots(origin) == record
+    assert pods.one.sites.robots(origin) is None
+    pods.two.queue.admit(1, [Found(f"{origin}/{number}", 1) for number in range(3)])
     pods.time += 39.99
-    assert pods.two.claim("me", 9) == []
+    assert pods.two.leases.claim("me", 9) == []
     pods.time += 0.01
-    (lease,) = pods.two.claim("me", 9)
+    (lease,) = pods.two.leases.claim("me", 9)
     assert (lease.url, lease.delay_s) == (f"{origin}/0", 40.0)
     pods.time += 499_959.9
-    pods.two.finish([Outcome(lease, End.RELEASE)])
-    (lease,) = pods.two.claim("me", 9)
+    pods.two.leases.finish([Outcome(lease, End.RELEASE)])
+    (lease,) = pods.two.leases.claim("me", 9)
     assert lease.url == f"{origin}/0", "the file still holds"
-    pods.two.finish([Outcome(lease, End.RELEASE)])
+    pods.two.leases.finish([Outcome(lease, End.RELEASE)])
     pods.time += 0.2
-    assert [lease.url for lease in pods.two.claim("me", 9)] == [f"{origin}/robots.txt"], "it has expired there too"
+    assert [lease.url for lease in pods.two.leases.claim("me", 9)] == [f"{origin}/robots.txt"], (
+        "it has expired there too"
+    )
 
 
 def test_a_robots_txt_without_a_delay_asks_for_none(make: Callable[..., Pods]) -> None:
     pods = make()
-    pods.one.robots_known(f"http://{THEIRS}", ALLOW, None)
-    pods.two.admit(1, [Found(f"http://{THEIRS}/1", 1)])
-    (lease,) = pods.two.claim("me", 9)
+    pods.one.sites.robots_known(f"http://{THEIRS}", ALLOW, None)
+    pods.two.queue.admit(1, [Found(f"http://{THEIRS}/1", 1)])
+    (lease,) = pods.two.leases.claim("me", 9)
     assert (lease.url, lease.delay_s) == (f"http://{THEIRS}/1", 10.0)
     assert site_pace(pods.connect(1), "redis", THEIRS).crawl_delay == 0.0
 
 
 def test_where_a_redirect_led_is_known_in_all_pods(make: Callable[..., Pods]) -> None:
     pods = make()
-    pods.one.scope_extended(1, "http://led.test/")
-    assert pods.two.scope_extensions(1) == ["http://led.test/"]
-    assert pods.one.scope_extensions(1) == ["http://led.test/"]
+    pods.one.notes.scope_extended(1, "http://led.test/")
+    assert pods.two.notes.scope_extensions(1) == ["http://led.test/"]
+    assert pods.one.notes.scope_extensions(1) == ["http://led.test/"]
 
 
 def test_what_found_its_queue_full_counts_as_new_and_comes_again(make: Callable[..., Pods]) -> None:
     pods = make()
-    pods.one._others[1]._client._limits = Limits(cap=4, keep=2, low=1, hard=6)
+    pods.one.pods._others[1]._client.link.limits = Limits(cap=4, keep=2, low=1, hard=6)
     theirs = [Found(f"http://{THEIRS}/{number}", 1) for number in range(12)]
-    assert (pods.one.admit(1, theirs[:8]).new, pods.one.waiting) == (8, 0)
-    second = pods.one.admit(1, [theirs[0], *theirs[8:]])
-    assert (second.new, second.duplicates, pods.one.waiting) == (4, 1, 1)
-    assert pods.two.stats().queued == 8
+    assert (pods.one.queue.admit(1, theirs[:8]).new, pods.one.pods.outgoing.waiting) == (8, 0)
+    second = pods.one.queue.admit(1, [theirs[0], *theirs[8:]])
+    assert (second.new, second.duplicates, pods.one.pods.outgoing.waiting) == (4, 1, 1)
+    assert pods.two.status.stats().queued == 8
 
 
 def test_what_finds_this_pods_own_queue_full_counts_as_new_beside_what_goes_to_others(
     make: Callable[..., Pods],
 ) -> None:
     pods = make()
-    pods.one._limits = Limits(cap=4, keep=2, low=1, hard=6)
+    pods.one.link.limits = Limits(cap=4, keep=2, low=1, hard=6)
     mine = [Found(f"http://{MINE}/{number}", 1) for number in range(12)]
-    assert pods.one.admit(1, mine[:8]).new == 8
-    both = pods.one.admit(1, [Found(f"http://{THEIRS}/1", 1), *mine[8:]])
-    assert (both.new, both.duplicates, pods.one.waiting) == (5, 0, 1)
-    assert [frontier.stats().queued for frontier in pods.frontiers] == [8, 1]
+    assert pods.one.queue.admit(1, mine[:8]).new == 8
+    both = pods.one.queue.admit(1, [Found(f"http://{THEIRS}/1", 1), *mine[8:]])
+    assert (both.new, both.duplicates, pods.one.pods.outgoing.waiting) == (5, 0, 1)
+    assert [frontier.status.stats().queued for frontier in pods.frontiers] == [8, 1]
 
 
 def test_a_process_tells_at_its_start_that_nothing_of_its_slot_is_on_its_way(make: Callable[..., Pods]) -> None:
     pods = make()
     pods.client.hset("outboxes", "pod0-fetcher0", 9)  # left by an earlier process
     again = pods.process(0)
-    assert again.facts()[1]["outboxes"] == 0
+    assert again.status.facts()[1]["outboxes"] == 0
     again.close()
 
 
 def test_what_is_on_its_way_is_told_again_every_second(make: Callable[..., Pods]) -> None:
     pods = make()
-    pods.one._others[1]._here.clear()
-    pods.one.admit(1, [Found(f"http://{THEIRS}/1", 1)])
+    pods.one.pods._others[1]._here.clear()
+    pods.one.queue.admit(1, [Found(f"http://{THEIRS}/1", 1)])
     pods.client.delete("outboxes")  # the server has lost it
     told = []
     for _ in range(3):
-        pods.one.deliver_waiting()
+        pods.one.pods.deliver_waiting()
         told.append(pods.client.hget("outboxes", "pod0-fetcher0"))
         pods.time += 0.5
     assert told == [None, None, b"1"]
-    pods.one._others[1]._here.set()
+    pods.one.pods._others[1]._here.set()
 
 
 def test_links_to_another_pod_are_counted_with_their_time(make: Callable[..., Pods]) -> None:
     pods = make()
     crossed: list[tuple[int, float]] = []
-    pods.one.crossed = lambda links, seconds: crossed.append((links, seconds))
-    pods.one.admit(1, [Found(f"http://{THEIRS}/{number}", 1) for number in range(3)])
-    pods.one.scope_extended(1, "http://led.test/")
+    pods.one.pods.crossed = lambda links, seconds: crossed.append((links, seconds))
+    pods.one.queue.admit(1, [Found(f"http://{THEIRS}/{number}", 1) for number in range(3)])
+    pods.one.notes.scope_extended(1, "http://led.test/")
     assert crossed == [(3, 0.0)]
 
 
 def test_a_pod_that_has_no_crawl_yet_is_away(tmp_path: Path, make: Callable[..., Pods]) -> None:
     pods = make()
-    client = PodClient(pods.connect(5), PolitenessSection(delay_s=1.0, places=1), pod=1, pods=2, where="redis 5")
+    client = PodClient(
+        PodLink(pods.connect(5), PolitenessSection(delay_s=1.0, places=1), pod=1, pods=2, where="redis 5")
+    )
     with pytest.raises(ServerAway, match="redis 5: pod 1 has not been opened yet"):
         client.find_crawl("test")
-    other = OtherPod(1, client, tmp_path / "robots.db", "test")
+    other = OtherPod(1, client, tmp_path / "robots.db")
     with pytest.raises(ServerAway):
-        other.deliver("me", 1, [Found(f"http://{THEIRS}/1", 1)], 0)
+        other.deliver("me", 1, [Found(f"http://{THEIRS}/1", 1)], 0, "test")
     assert other.is_away
-    assert other.unseen(["http://a/"]) == ["http://a/"], "nothing is known of it"
-    assert client.answers()
+    assert other.unseen(["http://a/"], "test") == ["http://a/"], "nothing is known of it"
+    assert client.link.answers()
 
 
 def test_a_pod_that_answers_again_is_asked_again(make: Callable[..., Pods], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routing, "AWAY_S", 0.01)
+    monkeypatch.setattr(other_pod, "AWAY_S", 0.01)
     pods = make()
-    other = pods.one._others[1]
+    other = pods.one.pods._others[1]
 
     def refuse(client: PodClient) -> None:
         raise ServerAway("for a moment")
@@ -280,8 +285,8 @@ def test_a_pod_that_answers_again_is_asked_again(make: Callable[..., Pods], monk
     while other.is_away:
         assert time.monotonic() < until
         time.sleep(0.01)
-    assert pods.one.admit(1, [Found(f"http://{THEIRS}/1", 1)]).new == 1
-    assert (pods.two.stats().queued, pods.one.waiting) == (1, 0)
+    assert pods.one.queue.admit(1, [Found(f"http://{THEIRS}/1", 1)]).new == 1
+    assert (pods.two.status.stats().queued, pods.one.pods.outgoing.waiting) == (1, 0)
 
 
 def test_a_pod_that_does_not_answer_is_left_alone_and_one_that_has_not_opened_a_crawl_is_not(
@@ -289,10 +294,10 @@ def test_a_pod_that_does_not_answer_is_left_alone_and_one_that_has_not_opened_a_
 ) -> None:
     monkeypatch.setattr(OtherPod, "_wait", lambda _: None)  # nobody looks whether it is back
     pods = make()
-    other, new = pods.one._others[1], pods.one.open_crawl("new", CrawlLimits())
-    assert pods.one.admit(1, [Found(f"http://{THEIRS}/1", 1)]).new == 1
-    pods.one.admit(new, [Found(f"http://{THEIRS}/2", 1)])
-    assert (other.is_away, pods.one.waiting) == (False, 1), "it works on the other crawl"
+    other, new = pods.one.pods._others[1], pods.one.crawls.open_crawl("new", CrawlLimits())
+    assert pods.one.queue.admit(1, [Found(f"http://{THEIRS}/1", 1)]).new == 1
+    pods.one.queue.admit(new, [Found(f"http://{THEIRS}/2", 1)])
+    assert (other.is_away, pods.one.pods.outgoing.waiting) == (False, 1), "it works on the other crawl"
 
     def refuse(client: PodClient) -> None:
         raise ServerAway("for a moment")
@@ -307,18 +312,18 @@ def test_the_outbox_of_another_slot_is_brought_and_gone(make: Callable[..., Pods
     pods = make()
     path = pods.folder / "pod0-fetcher7.db"
     left = FileOutbox(path)
-    message = PodMessage([], [], [], [])
+    message = PodMessage([], [], [], [], {1: "test"})
     message.add(1, Found(f"http://{THEIRS}/left", 1))
     left.put({1: encoded(message)})
     left.close()
     pods.client.hset("outboxes", "pod0-fetcher7", 1)
     synced.clear()
-    pods.one.adopt(path)
+    pods.one.pods.outgoing.adopt(path)
     assert synced == ["pod0.db-wal"], "before the other file is gone"
     assert not path.exists() and not pods.client.hexists("outboxes", "pod0-fetcher7")
     assert pods.client.hget("outboxes", "pod0-fetcher0") == b"1"
-    pods.one.deliver_waiting()
-    assert [item.url for item in pods.two.items(1)] == [f"http://{THEIRS}/left"]
+    pods.one.pods.deliver_waiting()
+    assert [item.url for item in pods.two.queue.items(1)] == [f"http://{THEIRS}/left"]
 
 
 @pytest.fixture
@@ -341,29 +346,18 @@ def test_what_no_stored_page_tells_of_is_on_the_disk_before_it_is_sent(
     pods = make()
     page = Found(f"http://{THEIRS}/1", 1)
     errand = Found(f"http://{THEIRS}/robots.txt", 0, purpose=Purpose.ROBOTS, about=f"http://{MINE}", hops=1)
-    pods.one.admit(1, [page, Found(f"http://{THEIRS}/2", 1, hops=1, about=page.url)])
+    pods.one.queue.admit(1, [page, Found(f"http://{THEIRS}/2", 1, hops=1, about=page.url)])
     assert synced == [], "a page's links are found again with it"
     for tell in (
-        lambda: pods.one.admit(1, [errand]),
-        lambda: pods.one.scope_extended(1, "http://led.test/"),
-        lambda: pods.one.robots_known(f"http://{THEIRS}", ALLOW, None),
+        lambda: pods.one.queue.admit(1, [errand]),
+        lambda: pods.one.notes.scope_extended(1, "http://led.test/"),
+        lambda: pods.one.sites.robots_known(f"http://{THEIRS}", ALLOW, None),
     ):
         tell()
         assert synced == ["pod0.db-wal"]
         synced.clear()
-    pods.one.sync()
+    pods.one.durability.sync()
     assert sorted(synced) == ["pod0.db-wal", "requests-00000.log", "robots.db-wal"]
-
-
-def test_pods_are_told_alike_however_many_origins_there_are(
-    make: Callable[..., Pods], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(routing, "_MOST_ORIGINS", 3)
-    frontier = make().one
-    for _ in range(2):
-        for pod, hosts in HOSTS.items():
-            assert {frontier.pod_of(f"http://{host}/") for host in hosts} == {pod}
-    assert len(frontier._by_origin) <= 4
 
 
 # ── one pod, from outside ──────────────────────────────────────────────────────────────────────────────────────────
@@ -373,12 +367,12 @@ def test_a_pods_figures_can_be_read_from_outside(make: Callable[..., Pods]) -> N
     pods = make()
     assert figures(pods.connect(5), "redis") == PodFigures(0, 0, 0, 0, 0)
     assert figures(pods.client, "redis") == PodFigures(0, 0, 0, 0, 0)
-    pods.one.robots_known(f"http://{MINE}", ALLOW, None)
-    other = pods.one.open_crawl("other", CrawlLimits())
-    pods.one.admit(1, [Found(f"http://{host}/{number}", 0) for host in HOSTS[0][:2] for number in range(3)])
-    pods.one.admit(other, [Found(f"http://{MINE}/{number}", 0) for number in range(2)])
-    pods.one.claim("me", 1)
-    pods.one.commit()
+    pods.one.sites.robots_known(f"http://{MINE}", ALLOW, None)
+    other = pods.one.crawls.open_crawl("other", CrawlLimits())
+    pods.one.queue.admit(1, [Found(f"http://{host}/{number}", 0) for host in HOSTS[0][:2] for number in range(3)])
+    pods.one.queue.admit(other, [Found(f"http://{MINE}/{number}", 0) for number in range(2)])
+    pods.one.leases.claim("me", 1)
+    pods.one.durability.commit()
     assert figures(pods.client, "redis") == PodFigures(queued=7, seen=8, sites=2, leased=1, to_parse=0)
 
 
@@ -388,8 +382,8 @@ def test_sitemaps_and_redirects_wait_before_the_pages_of_their_site(make: Callab
     pods = make()
     at = f"https://{MINE}"
     maps = [Found(f"{at}/{name}.xml", 0, purpose=Purpose.SITEMAP, about=at) for name in ("map", "other")]
-    pods.one.admit(1, [Found(f"{at}/page", 1), *maps])
-    pods.one.admit(1, [Found(f"{at}/to", 1, 5, hops=2, about=f"{at}/from")])
+    pods.one.queue.admit(1, [Found(f"{at}/page", 1), *maps])
+    pods.one.queue.admit(1, [Found(f"{at}/to", 1, 5, hops=2, about=f"{at}/from")])
     found = {
         url: waiting(pods.client, "redis", 0, "domain", f"{at}/{url}", pods.folder / "0" / "spill")
         for url in ("page", "map.xml", "other.xml", "to", "none")
@@ -407,168 +401,36 @@ def test_each_crawl_is_known_to_other_pods_by_its_name(make: Callable[..., Pods]
     """Each pod numbers its own: what is 2 in one is 3 in the other."""
     pods = make()
     for name in ("blue", "red"):
-        pods.one.open_crawl(name, CrawlLimits())
-    theirs = {name: pods.two.open_crawl(name, CrawlLimits()) for name in ("red", "blue")}
-    mine = {name: pods.one.open_crawl(name, CrawlLimits()) for name in ("red", "blue")}
+        pods.one.crawls.open_crawl(name, CrawlLimits())
+    theirs = {name: pods.two.crawls.open_crawl(name, CrawlLimits()) for name in ("red", "blue")}
+    mine = {name: pods.one.crawls.open_crawl(name, CrawlLimits()) for name in ("red", "blue")}
     assert mine != theirs
     links = [Found(f"http://{THEIRS}/{number}", 1) for number in range(3)]
-    assert pods.one.admit(mine["red"], links).new == 3
-    assert pods.one.unseen(mine["blue"], [links[0].url]) == [links[0].url], "another crawl has seen it"
-    assert pods.one.unseen(mine["red"], [links[0].url]) == []
-    assert pods.one.admit(mine["blue"], links[:1]).new == 1
-    pods.one.scope_extended(mine["blue"], "http://led.test/")
-    assert [pods.two.crawl_standing(theirs[name]).queued for name in ("red", "blue")] == [3, 1]
-    assert pods.two.scope_extensions(theirs["blue"]) == ["http://led.test/"]
-    assert pods.two.scope_extensions(theirs["red"]) == []
+    assert pods.one.queue.admit(mine["red"], links).new == 3
+    assert pods.one.queue.unseen(mine["blue"], [links[0].url]) == [links[0].url], "another crawl has seen it"
+    assert pods.one.queue.unseen(mine["red"], [links[0].url]) == []
+    assert pods.one.queue.admit(mine["blue"], links[:1]).new == 1
+    pods.one.notes.scope_extended(mine["blue"], "http://led.test/")
+    assert [pods.two.status.crawl_standing(theirs[name]).queued for name in ("red", "blue")] == [3, 1]
+    assert pods.two.notes.scope_extensions(theirs["blue"]) == ["http://led.test/"]
+    assert pods.two.notes.scope_extensions(theirs["red"]) == []
 
 
 def test_what_waits_in_the_outbox_goes_to_its_crawl_also_from_the_next_process(make: Callable[..., Pods]) -> None:
     pods = make()
-    pods.two.open_crawl("other", CrawlLimits())
-    red, blue = (pods.one.open_crawl(name, CrawlLimits()) for name in ("red", "blue"))
-    other = pods.one._others[1]
+    pods.two.crawls.open_crawl("other", CrawlLimits())
+    red, blue = (pods.one.crawls.open_crawl(name, CrawlLimits()) for name in ("red", "blue"))
+    other = pods.one.pods._others[1]
     other._here.clear()
     for crawl in (red, blue, red):
-        pods.one.admit(crawl, [Found(f"http://{THEIRS}/1", 1)])
-    assert pods.one.waiting == 2, "in each crawl once"
+        pods.one.queue.admit(crawl, [Found(f"http://{THEIRS}/1", 1)])
+    assert pods.one.pods.outgoing.waiting == 2, "in each crawl once"
     pods.one.close()
-    theirs = {name: pods.two.open_crawl(name, CrawlLimits()) for name in ("blue", "red")}
+    theirs = {name: pods.two.crawls.open_crawl(name, CrawlLimits()) for name in ("blue", "red")}
     pods.frontiers[0] = again = pods.process(0)
-    again.deliver_waiting()
-    assert again.waiting == 0
-    assert [pods.two.crawl_standing(theirs[name]).queued for name in ("red", "blue")] == [1, 1]
-
-
-def test_links_of_a_crawl_that_has_ended_hold_up_no_others(make: Callable[..., Pods]) -> None:
-    pods = make()
-    crawl = pods.one.open_crawl("other", CrawlLimits())
-    at_theirs = pods.two.open_crawl("other", CrawlLimits())
-    other = pods.one._others[1]
-    other._here.clear()
-    pods.one.admit(crawl, [Found(f"http://{THEIRS}/old", 1)])
-    pods.one.admit(1, [Found(f"http://{THEIRS}/new", 1)])
-    for frontier, number in ((pods.one, crawl), (pods.two, at_theirs)):
-        frontier.close_crawl(number)
-        frontier.closed(number)
-        frontier.commit()
-    other._here.set()
-    pods.one.deliver_waiting()
-    assert pods.one.waiting == 0 and pods.two.stats().queued == 1
-    again = pods.two.open_crawl("other", CrawlLimits())
-    assert again > at_theirs and pods.two.crawl_standing(again).queued == 0
-
-
-def test_links_of_a_crawl_that_another_process_has_ended_hold_up_no_others(make: Callable[..., Pods]) -> None:
-    """To this one it is still open, and the other pod has never had it."""
-    pods = make()
-    crawl = pods.one.open_crawl("other", CrawlLimits())
-    for number, name in ((1, "first"), (crawl, "old"), (1, "new")):
-        pods.one.admit(number, [Found(f"http://{THEIRS}/{name}", 1)])
-    assert (pods.one.waiting, pods.two.stats().queued) == (2, 1)
-    parser = RedisFrontier(
-        pods.connect(0), pods.folder / "0", PolitenessSection(delay_s=10.0, places=1), slot="pod0-parser0", pods=2,
-        clock=lambda: pods.time, wall=lambda: pods.time, server_clock=lambda: pods.time,
-    )  # fmt: skip
-    parser.close_crawl(crawl)
-    parser.closed(crawl)
-    parser.close()
-    assert [one.new for one in pods.one.deliver_waiting()] == [0, 1]
-    assert (pods.one.waiting, pods.two.stats().queued) == (0, 2)
-
-
-@pytest.mark.parametrize("is_closed", [False, True])
-def test_what_found_its_own_queue_full_waits_for_its_crawl_unless_that_has_ended(
-    make: Callable[..., Pods], is_closed: bool
-) -> None:
-    pods = make()
-    crawl = pods.one.open_crawl("other", CrawlLimits())
-    pods.one._limits = Limits(cap=4, keep=2, low=1, hard=6)
-    pods.one.admit(crawl, [Found(f"http://{MINE}/{number}", 1) for number in range(8)])
-    pods.one.admit(crawl, [Found(f"http://{MINE}/8", 1)])
-    if is_closed:
-        pods.one.close_crawl(crawl)
-        pods.one.closed(crawl)
-    pods.one.close()
-    pods.frontiers[0] = again = pods.process(0)
-    assert again.deliver_waiting() == ([Admission(0, 0)] if is_closed else [])
-    assert (again.waiting, again.crawl_standing(1).queued) == (0 if is_closed else 1, 0), "it is no other crawl's"
-    if not is_closed:
-        assert again.open_crawl("other", CrawlLimits()) == crawl
-        assert [one.new for one in again.deliver_waiting()] == [1]
-
-
-def test_what_found_its_own_queue_full_and_names_no_crawl_is_of_the_one_of_its_number(
-    make: Callable[..., Pods],
-) -> None:
-    pods = make()
-    message = PodMessage()
-    message.add(1, Found(f"http://{MINE}/1", 1))
-    box = FileOutbox(pods.folder / "old.db")
-    box.put({0: encoded(message)})
-    box.close()
-    pods.one.adopt(pods.folder / "old.db")
-    assert [one.new for one in pods.one.deliver_waiting()] == [1]
-    assert pods.one.stats().queued == 1
-
-
-def test_a_crawl_that_begins_anew_under_its_name_gets_its_links(make: Callable[..., Pods]) -> None:
-    pods = make()
-    for number in range(2):
-        mine, theirs = (frontier.open_crawl("other", CrawlLimits()) for frontier in pods.frontiers)
-        assert pods.one.unseen(mine, [f"http://{THEIRS}/1"]) == [f"http://{THEIRS}/1"]
-        assert pods.one.admit(mine, [Found(f"http://{THEIRS}/1", 1)]).new == 1
-        assert pods.two.crawl_standing(theirs).queued == 1, number
-        for frontier, crawl in ((pods.two, theirs), (pods.one, mine)):
-            frontier.close_crawl(crawl)
-            frontier.closed(crawl)
-            frontier.commit()
-
-
-def test_a_crawl_that_began_anew_in_another_pod_alone_gets_what_comes_from_then_on(make: Callable[..., Pods]) -> None:
-    pods = make()
-    mine, theirs = (frontier.open_crawl("other", CrawlLimits()) for frontier in pods.frontiers)
-    assert pods.one.admit(mine, [Found(f"http://{THEIRS}/1", 1)]).new == 1
-    pods.two.close_crawl(theirs)
-    pods.two.closed(theirs)
-    pods.two.commit()
-    again = pods.two.open_crawl("other", CrawlLimits())
-    assert pods.one.admit(mine, [Found(f"http://{THEIRS}/2", 1)]).new == 1
-    assert (pods.two.crawl_standing(again).queued, pods.one.waiting) == (1, 0)
-
-
-def test_what_found_its_own_queue_full_holds_up_nobody_when_another_process_has_ended_its_crawl(
-    make: Callable[..., Pods],
-) -> None:
-    pods = make()
-    pods.one._limits = Limits(cap=4, keep=2, low=1, hard=6)
-    for first, last in ((0, 8), (8, 9)):
-        pods.one.admit(1, [Found(f"http://{MINE}/{number}", 1) for number in range(first, last)])
-    assert pods.one.waiting == 1
-    other = RedisFrontier(
-        pods.connect(0), pods.folder / "0", pods.one._section, slot="pod0-fetcher1", pods=2, clock=lambda: pods.time,
-        wall=lambda: pods.time, server_clock=lambda: pods.time,
-    )  # fmt: skip
-    other.close_crawl(other.open_crawl("test", CrawlLimits()))
-    other.closed(1)
-    other.close()
-    assert (pods.one.deliver_waiting(), pods.one.waiting) == ([Admission(0, 0)], 0)
-
-
-def test_what_waits_for_another_pod_of_a_crawl_that_has_ended_is_new_to_the_next_of_its_name(
-    make: Callable[..., Pods],
-) -> None:
-    pods = make()
-    other = pods.one._others[1]
-    other._here.clear()
-    for _ in range(2):
-        crawl = pods.one.open_crawl("other", CrawlLimits())
-        assert pods.one.unseen(crawl, [f"http://{THEIRS}/1"]) == [f"http://{THEIRS}/1"]
-        admitted = pods.one.admit(crawl, [Found(f"http://{THEIRS}/1", 1)])
-        assert (admitted.new, admitted.duplicates) == (1, 0)
-        pods.one.close_crawl(crawl)
-        pods.one.closed(crawl)
-        pods.one.commit()
-    other._here.set()
+    again.pods.deliver_waiting()
+    assert again.pods.outgoing.waiting == 0
+    assert [pods.two.status.crawl_standing(theirs[name]).queued for name in ("red", "blue")] == [1, 1]
 
 
 @pytest.mark.parametrize("trouble", ["away", "waits", "lost"])
@@ -576,34 +438,34 @@ def test_a_pod_that_does_not_get_its_message_keeps_no_other_from_its_own(
     make: Callable[..., Pods], trouble: str
 ) -> None:
     pods = make(count=3)
-    other = pods.one._others[1]
-    pods.one.scope_extended(1, "http://first/")
+    other = pods.one.pods._others[1]
+    pods.one.notes.scope_extended(1, "http://first/")
     if trouble == "lost":
         pods.connect(1).hdel("senders", "pod0-fetcher0")
     else:
         other._here.clear()
     if trouble == "waits":
-        pods.one.scope_extended(1, "http://second/")
+        pods.one.notes.scope_extended(1, "http://second/")
         other._here.set()
-    pods.one.scope_extended(1, "http://last/")
-    assert "http://last/" in pods.frontiers[2].scope_extensions(1)
+    pods.one.notes.scope_extended(1, "http://last/")
+    assert "http://last/" in pods.frontiers[2].notes.scope_extensions(1)
     other._here.set()
-    pods.one.deliver_waiting()
+    pods.one.pods.deliver_waiting()
     told = ["http://first/", "http://last/", *(["http://second/"] if trouble == "waits" else [])]
-    assert pods.two.scope_extensions(1) == told, "the last one has overtaken none"
+    assert pods.two.notes.scope_extensions(1) == told, "the last one has overtaken none"
 
 
 def test_a_pod_that_is_away_keeps_none_from_what_waits_for_it(make: Callable[..., Pods]) -> None:
     pods = make()
-    pods.two._limits = Limits(cap=4, keep=2, low=1, hard=6)
-    pods.two.admit(1, [Found(f"http://{THEIRS}/{number}", 1) for number in range(8)])
-    pods.two._others[0]._here.clear()
-    pods.two.admit(1, [Found(f"http://{MINE}/1", 1), Found(f"http://{THEIRS}/8", 1)])
-    assert (pods.two.waiting, pods.two.stats().queued) == (2, 8)
-    pods.two._limits = Limits()
-    assert [one.new for one in pods.two.deliver_waiting()] == [1]
-    assert (pods.two.waiting, pods.two.stats().queued) == (1, 9)
-    pods.two._others[0]._here.set()
+    pods.two.link.limits = Limits(cap=4, keep=2, low=1, hard=6)
+    pods.two.queue.admit(1, [Found(f"http://{THEIRS}/{number}", 1) for number in range(8)])
+    pods.two.pods._others[0]._here.clear()
+    pods.two.queue.admit(1, [Found(f"http://{MINE}/1", 1), Found(f"http://{THEIRS}/8", 1)])
+    assert (pods.two.pods.outgoing.waiting, pods.two.status.stats().queued) == (2, 8)
+    pods.two.link.limits = Limits()
+    assert [one.new for one in pods.two.pods.deliver_waiting()] == [1]
+    assert (pods.two.pods.outgoing.waiting, pods.two.status.stats().queued) == (1, 9)
+    pods.two.pods._others[0]._here.set()
 
 
 def test_a_pod_that_gets_many_messages_is_asked_now_and_then_which_are_safe(
@@ -611,12 +473,12 @@ def test_a_pod_that_gets_many_messages_is_asked_now_and_then_which_are_safe(
 ) -> None:
     pods = make()
     asked: list[float] = []
-    arrived = pods.one._arrived
-    monkeypatch.setattr(pods.one, "_arrived", lambda pod: asked.append(pods.time) or arrived(pod))  # type: ignore[func-returns-value]
-    pods.one.deliver_waiting()
+    arrived = pods.one.pods._arrived
+    monkeypatch.setattr(pods.one.pods, "_arrived", lambda pod: asked.append(pods.time) or arrived(pod))  # type: ignore[func-returns-value]
+    pods.one.pods.deliver_waiting()
     assert asked == [], "nothing was sent"
     for number in range(30):
-        pods.one.admit(1, [Found(f"http://{THEIRS}/{number}", 1)])
-        pods.one.deliver_waiting()
+        pods.one.queue.admit(1, [Found(f"http://{THEIRS}/{number}", 1)])
+        pods.one.pods.deliver_waiting()
         pods.time += 0.1
     assert 2 <= len(asked) <= 4

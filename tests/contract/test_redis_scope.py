@@ -17,7 +17,7 @@ from weft.engine.loop.progress import CrawlProgress
 from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis.connection import RedisSettings, connect
-from weft.frontier.redis.routing import RoutedRedisFrontier
+from weft.frontier.redis.frontier import RoutedRedisFrontier
 from weft.records import Lease, Purpose, Reason
 from weft.supervise.redis_server import RedisServer
 
@@ -40,7 +40,7 @@ def start(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterat
             others={}, outbox=tmp_path / f"{order.slot.name}.db",
         )  # fmt: skip
         opened.append(frontier)
-        number = frontier.open_crawl("crawl", CrawlLimits())
+        number = frontier.crawls.open_crawl("crawl", CrawlLimits())
         rules = Rules(config.scope, [SEED], this_year=2026)
         progress = CrawlProgress(tmp_path / f"status-{index}.json", os.getpid())
         return (
@@ -73,6 +73,6 @@ def test_a_link_that_was_refused_is_let_in_once_its_place_joined_the_scope_elsew
     hear(0.0)
     assert let_in(crawl, page(SEED, 2), [LINKED]) == [], "nothing has changed"
 
-    finder.scope_extended(crawl.number, LED_TO)
+    finder.notes.scope_extended(crawl.number, LED_TO)
     hear(10.0)
     assert let_in(crawl, page(SEED, 3), [LINKED, NEW]) == [LINKED, NEW]

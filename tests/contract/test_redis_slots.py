@@ -37,8 +37,8 @@ def keys(leases: list[Lease]) -> list[str]:
 
 
 def end(pod: RedisHarness, frontier: RedisFrontier, leases: list[Lease], **facts: Any) -> None:
-    frontier.cool([Ended(lease, pod.time, **facts) for lease in leases])
-    frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+    frontier.leases.cool([Ended(lease, pod.time, **facts) for lease in leases])
+    frontier.leases.finish([Outcome(lease, End.OTHER) for lease in leases])
 
 
 def test_each_process_has_slots_of_its_own_and_all_know_what_a_site_has_shown(open_pod: Open) -> None:
@@ -46,31 +46,31 @@ def test_each_process_has_slots_of_its_own_and_all_know_what_a_site_has_shown(op
     one, other = pod.frontier, pod._open()
     no_robots(pod, *"abcdef")
     for host in "abcdef":
-        one.admit(pod.crawl, pages(host, 3))
-    mine = one.claim("one", 9, FEW)
-    assert (keys(mine), keys(other.claim("other", 9, FEW))) == (["a", "b"], ["c", "d"])
-    assert one.claim("one", 9, FEW) == []
+        one.queue.admit(pod.crawl, pages(host, 3))
+    mine = one.leases.claim("one", 9, FEW)
+    assert (keys(mine), keys(other.leases.claim("other", 9, FEW))) == (["a", "b"], ["c", "d"])
+    assert one.leases.claim("one", 9, FEW) == []
     end(pod, one, mine, ok=True, took_s=0.1)
     pod.advance(11.0)
-    assert keys(other.claim("other", 9, FEW)) == ["a", "b"], "its slots for unknown ones are in use"
-    assert keys(one.claim("one", 9, FEW)) == ["e", "f"]
+    assert keys(other.leases.claim("other", 9, FEW)) == ["a", "b"], "its slots for unknown ones are in use"
+    assert keys(one.leases.claim("one", 9, FEW)) == ["e", "f"]
     other.close()
 
 
 def test_a_process_with_room_asks_for_what_another_has_no_room_for_when_its_time_has_come(open_pod: Open) -> None:
     pod = open_pod()
     one, other = pod.frontier, pod._open()
-    second = one.open_crawl("second", CrawlLimits(), polite(1.0))
+    second = one.crawls.open_crawl("second", CrawlLimits(), polite(1.0))
     no_robots(pod, *"abcdef")
     for crawl, hosts in ((pod.crawl, "abc"), (second, "def")):
         for host in hosts:
-            one.admit(crawl, pages(host, 1))
-    mine = one.claim("one", 9, FEW)
-    assert (len(mine), other.claim("other", 9, FEW)) == (2, [])
-    due = other.next_due()
+            one.queue.admit(crawl, pages(host, 1))
+    mine = one.leases.claim("one", 9, FEW)
+    assert (len(mine), other.leases.claim("other", 9, FEW)) == (2, [])
+    due = other.leases.next_due()
     assert due is not None and due > pod.time, "a loop that asked again at once would get nothing"
     pod.advance(due - pod.time + 0.001)
-    theirs = other.claim("other", 9, FEW)
+    theirs = other.leases.claim("other", 9, FEW)
     assert len(theirs) == 2 and not {*keys(mine)} & {*keys(theirs)}
     other.close()
 
@@ -79,33 +79,33 @@ def test_a_page_that_waits_for_a_parser_has_no_slot_any_more(open_pod: Open) -> 
     pod = open_pod()
     no_robots(pod, *"abcd")
     for host in "abcd":
-        pod.frontier.admit(pod.crawl, pages(host, 1))
-    out = pod.frontier.claim("me", 9, FEW)
-    assert (keys(out), pod.frontier.claim("me", 9, FEW)) == (["a", "b"], [])
-    assert all(pod.frontier.fetched([Handed(Ended(lease, pod.time, ok=True), b"place") for lease in out]))
-    assert keys(pod.frontier.claim("me", 9, FEW)) == ["c", "d"]
+        pod.frontier.queue.admit(pod.crawl, pages(host, 1))
+    out = pod.frontier.leases.claim("me", 9, FEW)
+    assert (keys(out), pod.frontier.leases.claim("me", 9, FEW)) == (["a", "b"], [])
+    assert all(pod.frontier.parse_queue.fetched([Handed(Ended(lease, pod.time, ok=True), b"place") for lease in out]))
+    assert keys(pod.frontier.leases.claim("me", 9, FEW)) == ["c", "d"]
 
 
 def test_crawls_that_wait_for_a_slot_keep_no_other_from_its_turn(open_pod: Open) -> None:
     pod = open_pod(delay_s=1.0)
     frontier = pod.frontier
-    crowd = [frontier.open_crawl(f"crawl {number}", CrawlLimits(), polite(1.0)) for number in range(250)]
+    crowd = [frontier.crawls.open_crawl(f"crawl {number}", CrawlLimits(), polite(1.0)) for number in range(250)]
     no_robots(pod, "fine", *(f"dead{crawl}" for crawl in crowd))
-    frontier.admit(pod.crawl, pages("fine", 30))
-    end(pod, frontier, frontier.claim("me", 1, FEW), ok=True, took_s=0.1)
+    frontier.queue.admit(pod.crawl, pages("fine", 30))
+    end(pod, frontier, frontier.leases.claim("me", 1, FEW), ok=True, took_s=0.1)
     for crawl in crowd:
-        frontier.admit(crawl, pages(f"dead{crawl}", 1))
-    assert len(frontier.claim("me", 9, FEW)) == 2
+        frontier.queue.admit(crawl, pages(f"dead{crawl}", 1))
+    assert len(frontier.leases.claim("me", 9, FEW)) == 2
     served = []
     for _ in range(160):
         pod.advance(0.05)
-        found = frontier.claim("me", 9, FEW)
+        found = frontier.leases.claim("me", 9, FEW)
         served += keys(found)
         end(pod, frontier, found, ok=True, took_s=0.1)
     assert set(served) == {"fine"} and len(served) >= 6, "every delay of a second, in eight"
     for _ in range(3):  # not all of them are looked at by one claim
-        end(pod, frontier, frontier.claim("me", 9, FEW), ok=True, took_s=0.1)
-    assert (frontier.next_due() or 0.0) > pod.time
+        end(pod, frontier, frontier.leases.claim("me", 9, FEW), ok=True, took_s=0.1)
+    assert (frontier.leases.next_due() or 0.0) > pod.time
 
 
 @pytest.mark.parametrize("later", [0, 5000], ids=["", "and thousands that are due much later"])
@@ -115,19 +115,19 @@ def test_a_crawl_behind_many_that_wait_for_a_slot_is_asked_for_at_once(open_pod:
     frontier = pod.frontier
     if later:
         pod.clients[0].zadd("soon", {f"{number}": 9e15 for number in range(10_000, 10_000 + later)})
-    crowd = [frontier.open_crawl(f"crawl {number}", CrawlLimits(), polite(1.0)) for number in range(115)]
+    crowd = [frontier.crawls.open_crawl(f"crawl {number}", CrawlLimits(), polite(1.0)) for number in range(115)]
     no_robots(pod, "fine", *(f"dead{crawl}" for crawl in crowd))
-    frontier.admit(pod.crawl, pages("fine", 3))
-    end(pod, frontier, frontier.claim("me", 1, FEW), ok=True, took_s=0.1)
-    assert frontier.claim("me", 1, FEW) == []
+    frontier.queue.admit(pod.crawl, pages("fine", 3))
+    end(pod, frontier, frontier.leases.claim("me", 1, FEW), ok=True, took_s=0.1)
+    assert frontier.leases.claim("me", 1, FEW) == []
     for crawl in crowd:
-        frontier.admit(crawl, pages(f"dead{crawl}", 1))
+        frontier.queue.admit(crawl, pages(f"dead{crawl}", 1))
     pod.advance(1.1)
-    assert len(frontier.claim("me", 9, FEW)) == 2
-    due = frontier.next_due()
+    assert len(frontier.leases.claim("me", 9, FEW)) == 2
+    due = frontier.leases.next_due()
     assert due is not None and due <= pod.time
-    assert keys(frontier.claim("me", 9, FEW)) == ["fine"]
-    assert frontier.next_due() == pytest.approx(pod.time + 0.1), "all have been looked at"
+    assert keys(frontier.leases.claim("me", 9, FEW)) == ["fine"]
+    assert frontier.leases.next_due() == pytest.approx(pod.time + 0.1), "all have been looked at"
 
 
 def test_however_many_crawls_there_are_each_has_its_first_turn_before_another_has_its_second(open_pod: Open) -> None:
@@ -135,52 +135,13 @@ def test_however_many_crawls_there_are_each_has_its_first_turn_before_another_ha
     pod = open_pod(delay_s=0.0)
     frontier = pod.frontier
     pod.clients[0].hset("n", "crawl", 849)  # so many it has had before
-    crowd = [frontier.open_crawl(f"crawl {number}", CrawlLimits(), polite(0.0)) for number in range(153)]
+    crowd = [frontier.crawls.open_crawl(f"crawl {number}", CrawlLimits(), polite(0.0)) for number in range(153)]
     for crawl in crowd:
         hosts = [f"{name}{crawl}" for name in "ab"]
         no_robots(pod, *hosts)
-        frontier.admit(crawl, [page(f"http://{host}/") for host in hosts])
-    served = [lease.crawl for _ in crowd for lease in frontier.claim("me", 1)]
+        frontier.queue.admit(crawl, [page(f"http://{host}/") for host in hosts])
+    served = [lease.crawl for _ in crowd for lease in frontier.leases.claim("me", 1)]
     assert sorted(served) == crowd
-
-
-def test_a_site_of_an_older_version_is_where_it_was_until_it_has_shown_something(open_pod: Open) -> None:
-    pod = open_pod()
-    client: Any = pod.clients[0]
-    no_robots(pod, "a", "b", "c")
-    for host in "abc":
-        pod.frontier.admit(pod.crawl, pages(host, 5))
-        client.hdel(f"s:{host}", "c")
-    client.rename(f"unknown:{pod.crawl}", f"due:{pod.crawl}")
-    leases = pod.frontier.claim("me", 9, FEW)
-    assert keys(leases) == ["a", "b", "c"]
-    end(pod, pod.frontier, leases, ok=False)
-    pod.advance(11.0)
-    assert len(pod.frontier.claim("me", 9, FEW)) == 2
-    assert not client.exists(f"due:{pod.crawl}") and client.zcard(f"unknown:{pod.crawl}") == 3
-
-
-def test_nothing_is_left_of_a_crawl_whose_sites_are_of_every_kind(open_pod: Open) -> None:
-    pod = open_pod(delay_s=1.0)
-    frontier, client = pod.frontier, pod.clients[0]
-    crawl = frontier.open_crawl("short", CrawlLimits(), polite(1.0))
-    no_robots(pod, "fine", "slow", "mute", "new")
-    for host, took_s in (("fine", 0.1), ("slow", 9.0), ("mute", None)):
-        frontier.admit(crawl, pages(host, 4))
-        end(pod, frontier, frontier.claim("me", 9), ok=took_s is not None, took_s=took_s)
-    frontier.admit(crawl, pages("new", 4))
-    frontier.commit()
-    assert [client.zcard(f"{line}:{crawl}") for line in ("due", "slow", "unknown")] == [1, 1, 2]
-    assert frontier.stats().due == 1
-    frontier.pause(crawl)
-    frontier.pause(crawl, False)
-    pod.advance(100.0)
-    assert frontier.stats().due == 4 and frontier.has_work(crawl)
-    frontier.close_crawl(crawl)
-    frontier.closed(crawl)
-    while not frontier.forget_crawl(crawl, 1):
-        pass
-    assert [name for name in client.keys("*") if name.split(b":")[1:2] == [b"%d" % crawl]] == []
 
 
 def test_hosts_of_one_address_wait_where_their_address_belongs(open_pod: Open) -> None:
@@ -188,29 +149,29 @@ def test_hosts_of_one_address_wait_where_their_address_belongs(open_pod: Open) -
     pod = open_pod(key_scope="ip", delay_s=1.0)
     frontier, client = pod.frontier, pod.clients[0]
     no_robots(pod, "a", "b")
-    frontier.admit(pod.crawl, [*pages("a", 9), *pages("b", 9)])
+    frontier.queue.admit(pod.crawl, [*pages("a", 9), *pages("b", 9)])
     for _ in range(6):
-        for lease in frontier.claim("me", 9):
-            if frontier.take_places([Wanted(lease, "192.0.2.1")]) == [True]:
+        for lease in frontier.leases.claim("me", 9):
+            if frontier.leases.take_places([Wanted(lease, "192.0.2.1")]) == [True]:
                 end(pod, frontier, [lease], ok=True, took_s=0.1)
         pod.advance(1.5)
     assert client.hget("s:a", "T") or client.hget("s:b", "T")
-    found = frontier.claim("me", 9, Slots(unknown=1, slow=1))
+    found = frontier.leases.claim("me", 9, Slots(unknown=1, slow=1))
     assert found and client.zcard(f"unknown:{pod.crawl}") == 0
-    frontier.admit(pod.crawl, [page("http://a/more")])
-    assert frontier.stats().due <= 2
+    frontier.queue.admit(pod.crawl, [page("http://a/more")])
+    assert frontier.status.stats().due <= 2
 
 
 def test_a_host_whose_address_answers_no_more_waits_for_a_slot_where_that_belongs(open_pod: Open) -> None:
     pod = open_pod(key_scope="ip", delay_s=1.0)
     frontier, client, few = pod.frontier, pod.clients[0], Slots(unknown=1, slow=1)
     no_robots(pod, "a", "held")
-    frontier.admit(pod.crawl, pages("held", 1))
-    assert keys(frontier.claim("me", 9, few)) == ["held"]
+    frontier.queue.admit(pod.crawl, pages("held", 1))
+    assert keys(frontier.leases.claim("me", 9, few)) == ["held"]
     client.hset("s:a", "T", "192.0.2.1")
     client.hset("t:192.0.2.1", "l", "100000:100000")
-    frontier.admit(pod.crawl, pages("a", 1))
+    frontier.queue.admit(pod.crawl, pages("a", 1))
     assert client.zrange(f"due:{pod.crawl}", 0, -1) == [b"a"]
     client.hset("t:192.0.2.1", "l", "-:100000")  # another host of it was asked
-    assert frontier.claim("me", 9, few) == []
+    assert frontier.leases.claim("me", 9, few) == []
     assert client.zscore(f"unknown:{pod.crawl}", "a") is not None

@@ -12,9 +12,9 @@ from server_kills import kill_written
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
-from weft.frontier.redis.client import Limits
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.link import Limits
 from weft.frontier.redis.view import waiting
 from weft.records import Found
 from weft.supervise.redis_server import RedisServer
@@ -39,9 +39,9 @@ class Pod:
             limits=limits, idle_s=0.0,
         )  # fmt: skip
         self.opened.append(frontier)
-        crawl = frontier.open_crawl("test", CrawlLimits())
-        frontier.recover()
-        frontier.robots_known("http://hot", RobotsRecord("allow", b"", 9e12), None)
+        crawl = frontier.crawls.open_crawl("test", CrawlLimits())
+        frontier.recovery.recover()
+        frontier.sites.robots_known("http://hot", RobotsRecord("allow", b"", 9e12), None)
         return frontier, crawl
 
 
@@ -61,42 +61,42 @@ def drained(frontier: RedisFrontier, *, most: int = 10**9) -> list[str]:
     urls: list[str] = []
     empty = 0
     while empty < 3 and len(urls) < most:
-        leases = frontier.claim(frontier.owner, min(90, most - len(urls)))
-        frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+        leases = frontier.leases.claim(frontier.owner, min(90, most - len(urls)))
+        frontier.leases.finish([Outcome(lease, End.OTHER) for lease in leases])
         urls += [lease.url for lease in leases]
-        empty = 0 if leases or frontier.tend() else empty + 1
-        frontier.tend()
+        empty = 0 if leases or frontier.lead.tend() else empty + 1
+        frontier.lead.tend()
     return urls
 
 
 def test_a_long_queue_goes_to_disk_and_comes_back_in_order(pod: Pod) -> None:
     frontier, crawl = pod.process()
     for start in range(0, 3000, 500):
-        assert frontier.admit(crawl, [Found(url, 1) for url in names(start, start + 500)]).new == 500
-        frontier.tend()
+        assert frontier.queue.admit(crawl, [Found(url, 1) for url in names(start, start + 500)]).new == 500
+        frontier.lead.tend()
     in_redis = sum(pod.client.llen(key) for key in pod.client.keys("[qw]:*"))
     assert in_redis < 2 * SMALL.cap + SMALL.keep, in_redis
     assert len(list((pod.folder / "spill").glob("*/*.seg"))) >= 12
-    assert sorted(item.url for item in frontier.items(crawl)) == sorted(names(0, 3000))
+    assert sorted(item.url for item in frontier.queue.items(crawl)) == sorted(names(0, 3000))
     first = drained(frontier, most=700)
-    frontier.admit(crawl, [Found(url, 1) for url in names(3000, 3500)])
+    frontier.queue.admit(crawl, [Found(url, 1) for url in names(3000, 3500)])
     assert first + drained(frontier) == names(0, 3500)
-    stats = frontier.stats()
+    stats = frontier.status.stats()
     assert (stats.queued, stats.admitted, stats.finished) == (0, 3500, 3500)
 
 
 def test_a_shallower_page_comes_before_what_is_on_disk(pod: Pod) -> None:
     frontier, crawl = pod.process()
-    frontier.admit(crawl, [Found(url, 2) for url in names(0, 1000)])
-    frontier.tend()
+    frontier.queue.admit(crawl, [Found(url, 2) for url in names(0, 1000)])
+    frontier.lead.tend()
     drained(frontier, most=100)
-    frontier.admit(crawl, [Found("http://hot/near", 1)])
-    assert frontier.claim("me", 1)[0].url == "http://hot/near"
+    frontier.queue.admit(crawl, [Found("http://hot/near", 1)])
+    assert frontier.leases.claim("me", 1)[0].url == "http://hot/near"
 
 
 def test_a_lead_that_dies_at_any_step_loses_nothing(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
     frontier, crawl = pod.process()
-    frontier.admit(crawl, [Found(url, 1) for url in names(0, 2000)])
+    frontier.queue.admit(crawl, [Found(url, 1) for url in names(0, 2000)])
 
     class Killed(Exception):
         pass
@@ -104,9 +104,9 @@ def test_a_lead_that_dies_at_any_step_loses_nothing(pod: Pod, monkeypatch: pytes
     def dies(*_: Any) -> Any:
         raise Killed
 
-    lead = frontier._lead
-    real = lead._call
-    monkeypatch.setattr(lead, "_call", dies)  # the segment is on disk, and Redis was not told
+    lead = frontier.lead
+    real = lead._link.call
+    monkeypatch.setattr(lead._link, "call", dies)  # the segment is on disk, and Redis was not told
     with pytest.raises(Killed):
         lead.tend()
 
@@ -114,24 +114,24 @@ def test_a_lead_that_dies_at_any_step_loses_nothing(pod: Pod, monkeypatch: pytes
         real(name, arguments)
         raise Killed
 
-    monkeypatch.setattr(lead, "_call", tells_then_dies)  # Redis was told, and the lead never heard the answer
+    monkeypatch.setattr(lead._link, "call", tells_then_dies)  # Redis was told, and the lead never heard the answer
     with pytest.raises(Killed):
         lead.tend()
     frontier, crawl = pod.process()
     assert drained(frontier, most=300) == names(0, 300)
-    monkeypatch.setattr(frontier._lead, "_call", tells_then_dies)
-    frontier.admit(crawl, [Found(url, 1) for url in names(2000, 2600)])
+    frontier.queue.admit(crawl, [Found(url, 1) for url in names(2000, 2600)])
+    monkeypatch.setattr(frontier.link, "call", tells_then_dies)
     with pytest.raises(Killed):
-        frontier._lead.tend()
+        frontier.lead.tend()
     again, _ = pod.process()
-    again.release_owner("me")
+    again.crew.release_owner("me")
     assert drained(again) == names(300, 2600)
 
 
 def test_a_server_that_is_killed_with_queues_on_disk_loses_nothing(pod: Pod) -> None:
     frontier, crawl = pod.process()
-    frontier.admit(crawl, [Found(url, 1) for url in names(0, 2000)])
-    frontier.tend()
+    frontier.queue.admit(crawl, [Found(url, 1) for url in names(0, 2000)])
+    frontier.lead.tend()
     done = drained(frontier, most=450)
     kill_written(pod.server)
     pod.server.start()
@@ -141,20 +141,20 @@ def test_a_server_that_is_killed_with_queues_on_disk_loses_nothing(pod: Pod) -> 
 
 def test_a_queue_is_long_when_its_tail_is_above_the_cap(pod: Pod) -> None:
     frontier, crawl = pod.process()
-    frontier.admit(crawl, [Found(url, 1) for url in names(0, SMALL.cap + SMALL.keep)])
-    assert (pod.client.exists("long"), frontier.tend()) == (0, 0)
-    frontier.admit(crawl, [Found(url, 1) for url in names(SMALL.cap + SMALL.keep, SMALL.cap + SMALL.keep + 1)])
-    assert pod.client.exists("long") == 1 and frontier.tend() > 0
+    frontier.queue.admit(crawl, [Found(url, 1) for url in names(0, SMALL.cap + SMALL.keep)])
+    assert (pod.client.exists("long"), frontier.lead.tend()) == (0, 0)
+    frontier.queue.admit(crawl, [Found(url, 1) for url in names(SMALL.cap + SMALL.keep, SMALL.cap + SMALL.keep + 1)])
+    assert pod.client.exists("long") == 1 and frontier.lead.tend() > 0
     assert drained(frontier) == names(0, SMALL.cap + SMALL.keep + 1)
 
 
 def test_a_queue_that_was_long_until_the_lead_came_is_left_alone(pod: Pod) -> None:
     frontier, crawl = pod.process()
-    frontier.admit(crawl, [Found(url, 1) for url in names(0, SMALL.cap + SMALL.keep + 1)])
-    leases = frontier.claim(frontier.owner, SMALL.keep)
+    frontier.queue.admit(crawl, [Found(url, 1) for url in names(0, SMALL.cap + SMALL.keep + 1)])
+    leases = frontier.leases.claim(frontier.owner, SMALL.keep)
     assert pod.client.exists("long") == 1
-    assert (frontier.tend(), pod.client.exists("long")) == (0, 0), "or it would be read with every look"
-    frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+    assert (frontier.lead.tend(), pod.client.exists("long")) == (0, 0), "or it would be read with every look"
+    frontier.leases.finish([Outcome(lease, End.OTHER) for lease in leases])
     assert [lease.url for lease in leases] + drained(frontier) == names(0, SMALL.cap + SMALL.keep + 1)
 
 
@@ -164,21 +164,21 @@ def test_a_queue_that_changes_while_it_is_spilled_stays_as_it_is(
 ) -> None:
     """By another lead: what this one has written is of no use, and deleted by whoever comes first."""
     frontier, crawl = pod.process()
-    frontier.admit(crawl, [Found(url, 1) for url in names(0, 1000)])
+    frontier.queue.admit(crawl, [Found(url, 1) for url in names(0, 1000)])
     other, _ = pod.process()
-    lead, spill = frontier._lead, pod.folder / "spill"
-    real = lead._call
+    lead, spill = frontier.lead, pod.folder / "spill"
+    real = lead._link.call
 
     def late(name: str, arguments: Any) -> Any:
-        monkeypatch.setattr(lead, "_call", real)
+        monkeypatch.setattr(lead._link, "call", real)
         mine = set(spill.glob("*/*.seg"))
-        assert other.tend() > 0
+        assert other.lead.tend() > 0
         for path in mine if is_swept else ():
             path.unlink()
         return real(name, arguments)
 
-    monkeypatch.setattr(lead, "_call", late)
-    assert frontier.tend() == 0
+    monkeypatch.setattr(lead._link, "call", late)
+    assert frontier.lead.tend() == 0
     registered = {name.decode() for key in pod.client.keys("g:*") for name in pod.client.lrange(key, 0, -1)}
     assert {str(path.relative_to(spill)) for path in spill.glob("*/*.seg")} == registered
     assert drained(frontier) == names(0, 1000)
@@ -189,19 +189,19 @@ def test_a_queue_whose_end_was_lost_while_it_was_spilled_stays_as_it_is(
 ) -> None:
     """A server that was killed has lost the last of what another pod's process had brought, and others came since."""
     frontier, crawl = pod.process()
-    frontier.admit(crawl, [Found(url, 1) for url in names(0, 1000)])
-    lead = frontier._lead
-    real = lead._call
+    frontier.queue.admit(crawl, [Found(url, 1) for url in names(0, 1000)])
+    lead = frontier.lead
+    real = lead._link.call
 
     def late(name: str, arguments: Any) -> Any:
-        monkeypatch.setattr(lead, "_call", real)
+        monkeypatch.setattr(lead._link, "call", real)
         queue, amount = b"w:" + arguments[1], arguments[3]
         pod.client.ltrim(queue, 0, amount - 2)
         pod.client.rpush(queue, b"another")
         return real(name, arguments)
 
-    monkeypatch.setattr(lead, "_call", late)
-    frontier.tend()
+    monkeypatch.setattr(lead._link, "call", late)
+    frontier.lead.tend()
     assert pod.client.keys("g:*") == []
     ((length, last),) = [(pod.client.llen(key), pod.client.lindex(key, -1)) for key in pod.client.keys("w:*")]
     assert (length, last) == (SMALL.cap, b"another")
@@ -210,52 +210,52 @@ def test_a_queue_whose_end_was_lost_while_it_was_spilled_stays_as_it_is(
 def test_a_queue_of_a_host_that_is_an_address_comes_back_from_disk(pod: Pod) -> None:
     frontier, crawl = pod.process()
     found = [f"http://[2001:db8::1]/{number}" for number in range(600)]
-    frontier.robots_known("http://[2001:db8::1]", RobotsRecord("allow", b"", 9e12), None)
-    frontier.admit(crawl, [Found(url, 1) for url in found])
-    assert frontier.tend() > 0
+    frontier.sites.robots_known("http://[2001:db8::1]", RobotsRecord("allow", b"", 9e12), None)
+    frontier.queue.admit(crawl, [Found(url, 1) for url in found])
+    assert frontier.lead.tend() > 0
     came: list[str] = []
     for _ in range(5):
-        while leases := frontier.claim(frontier.owner, 90):
-            frontier.finish([Outcome(lease, End.OTHER) for lease in leases])
+        while leases := frontier.leases.claim(frontier.owner, 90):
+            frontier.leases.finish([Outcome(lease, End.OTHER) for lease in leases])
             came += [lease.url for lease in leases]
-        frontier.tend()
+        frontier.lead.tend()
     assert came == found
 
 
 def test_above_the_hard_cap_the_sender_keeps_its_urls(pod: Pod) -> None:
     frontier, crawl = pod.process(Limits(cap=200, keep=50, low=20, hard=600))
     found = [Found(url, 1) for url in names(0, 600)]
-    assert frontier.admit(crawl, found).full == ()
+    assert frontier.queue.admit(crawl, found).full == ()
     more = [Found(url, 1) for url in names(600, 1000)]
-    answer = frontier.admit(crawl, more)
+    answer = frontier.queue.admit(crawl, more)
     assert answer.new + len(answer.full) == 400
     assert answer.full, "the tail is full, and the lead has not come"
-    assert frontier.admit(crawl, answer.full).new == 0
-    frontier.tend()
-    assert frontier.admit(crawl, answer.full).new == len(answer.full), "they were not marked seen"
+    assert frontier.queue.admit(crawl, answer.full).new == 0
+    frontier.lead.tend()
+    assert frontier.queue.admit(crawl, answer.full).new == len(answer.full), "they were not marked seen"
     assert drained(frontier) == names(0, 1000)
 
 
 def test_what_is_on_disk_is_rejected_with_the_rest(pod: Pod) -> None:
     frontier, crawl = pod.process()
-    frontier.admit(crawl, [Found(url, 1) for url in names(0, 1000)])
-    frontier.tend()
-    frontier.drop(crawl)
-    assert frontier.stats().queued == 0
+    frontier.queue.admit(crawl, [Found(url, 1) for url in names(0, 1000)])
+    frontier.lead.tend()
+    frontier.queue.drop(crawl)
+    assert frontier.status.stats().queued == 0
     rejected = []
     for _ in range(50):
-        rejected += frontier.rejections()
-        frontier.tend()
+        rejected += frontier.rejected.rejections()
+        frontier.lead.tend()
     assert sorted(rejection.item.url for rejection in rejected) == sorted(names(0, 1000))
-    frontier.ended([rejection.item.item for rejection in rejected])
-    assert frontier.stats().finished == 1000
+    frontier.rejected.ended([rejection.item.item for rejection in rejected])
+    assert frontier.status.stats().finished == 1000
 
 
 def test_whoever_looks_from_outside_finds_what_is_on_disk(pod: Pod) -> None:
     frontier, crawl = pod.process()
     for start in range(0, 1000, 100):
-        frontier.admit(crawl, [Found(url, 1) for url in names(start, start + 100)])
-        frontier.tend()
+        frontier.queue.admit(crawl, [Found(url, 1) for url in names(start, start + 100)])
+        frontier.lead.tend()
     places = []
     for number in (0, 49, 50, 500, 999):
         (found,) = waiting(pod.client, "redis", 0, "host", f"http://hot/page-{number}", pod.folder / "spill")
@@ -270,8 +270,8 @@ def test_whoever_looks_from_outside_finds_what_is_on_disk(pod: Pod) -> None:
 
 def test_whoever_looks_from_another_node_finds_what_is_not_on_its_disk(pod: Pod, tmp_path: Path) -> None:
     frontier, crawl = pod.process()
-    frontier.admit(crawl, [Found(url, 1) for url in names(0, 1000)])
-    frontier.tend()
+    frontier.queue.admit(crawl, [Found(url, 1) for url in names(0, 1000)])
+    frontier.lead.tend()
     look = partial(waiting, pod.client, "redis", 0, "host", spill=tmp_path / "elsewhere")
     (first,) = look("http://hot/page-0")
     (last,) = look("http://hot/page-999")
@@ -281,7 +281,7 @@ def test_whoever_looks_from_another_node_finds_what_is_not_on_its_disk(pod: Pod,
 
 def test_what_waits_in_a_queue_of_thousands_is_counted_once(pod: Pod, tmp_path: Path) -> None:
     frontier, crawl = pod.process(Limits())
-    frontier.admit(crawl, [Found(url, 1) for url in names(0, 2100)])
+    frontier.queue.admit(crawl, [Found(url, 1) for url in names(0, 2100)])
     for number in (999, 1000, 1001, 2099):
         (found,) = waiting(pod.client, "redis", 0, "host", f"http://hot/page-{number}", tmp_path)
         assert (found.ahead, found.place) == (number, "in its queue")
@@ -289,8 +289,8 @@ def test_what_waits_in_a_queue_of_thousands_is_counted_once(pod: Pod, tmp_path: 
 
 def test_all_that_comes_before_the_queue_of_its_site_is_found(pod: Pod, tmp_path: Path) -> None:
     frontier, crawl = pod.process()
-    frontier.admit(crawl, [Found(url, 1) for url in names(0, 4)])
-    frontier.finish([Outcome(lease, End.RETRY) for lease in frontier.claim("me", 3)])
+    frontier.queue.admit(crawl, [Found(url, 1) for url in names(0, 4)])
+    frontier.leases.finish([Outcome(lease, End.RETRY) for lease in frontier.leases.claim("me", 3)])
     found = [one for url in names(0, 4) for one in waiting(pod.client, "redis", 0, "host", url, tmp_path)]
     assert [one.entry.url for one in found] == names(0, 4)
     assert sorted(one.ahead for one in found[:3]) == [0, 1, 2] and found[3].ahead == 3
@@ -300,12 +300,12 @@ def test_all_that_comes_before_the_queue_of_its_site_is_found(pod: Pod, tmp_path
 def test_what_waits_is_found_where_depth_decides(pod: Pod, tmp_path: Path) -> None:
     section = PolitenessSection(delay_s=0.0, places=1)
     frontier = RedisFrontier(connect(pod.server.url), pod.folder, section, slot="pod0-fetcher0", limits=SMALL)
-    crawl = frontier.open_crawl("deep", CrawlLimits(max_depth=9))
-    frontier.admit(crawl, [Found(f"http://hot/{depth}", depth, 70 + depth) for depth in (3, 1, 2)])
+    crawl = frontier.crawls.open_crawl("deep", CrawlLimits(max_depth=9))
+    frontier.queue.admit(crawl, [Found(f"http://hot/{depth}", depth, 70 + depth) for depth in (3, 1, 2)])
     for ahead, depth in enumerate((1, 2, 3)):
         (found,) = waiting(pod.client, "redis", 0, "host", f"http://hot/{depth}", tmp_path)
         assert (found.ahead, found.entry.depth, found.entry.parent) == (ahead, depth, 70 + depth)
-    assert [item.url for item in sorted(frontier.items(crawl), key=lambda item: item.depth)] == [
+    assert [item.url for item in sorted(frontier.queue.items(crawl), key=lambda item: item.depth)] == [
         f"http://hot/{depth}" for depth in (1, 2, 3)
     ]
     frontier.close()

@@ -26,7 +26,7 @@ def open_pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Ite
     def make(limits: CrawlLimits | None = None, **politeness: Any) -> RedisHarness:
         settings = {"delay_s": 0.0} | politeness
         opened.append(RedisHarness(tmp_path / str(len(opened)), shared_server("redis"), len(opened), **settings))
-        opened[-1].start(limits)._idle_s = 0.0
+        opened[-1].start(limits).leases._idle_s = 0.0
         return opened[-1]
 
     yield make
@@ -52,7 +52,7 @@ def test_a_pod_has_the_time_of_its_server(open_pod: Open) -> None:
     )
     for _ in range(3):
         before = micros()
-        frontier.stats()
+        frontier.status.stats()
         assert before <= int(server.hget("n", "last")) <= micros()
     assert not server.hexists("n", "offset")
     frontier.close()
@@ -61,17 +61,17 @@ def test_a_pod_has_the_time_of_its_server(open_pod: Open) -> None:
 def test_what_is_admitted_here_leaves_no_note_and_no_depth_and_was_not_received(open_pod: Open) -> None:
     pod = open_pod()
     found = [page("http://a/1"), Found("http://a/to", 1, 0, 1, about="http://a/from")]
-    assert pod.frontier.admit(pod.crawl, found).new == 2
+    assert pod.frontier.queue.admit(pod.crawl, found).new == 2
     assert b"" not in server_of(pod).hkeys("meta")
     assert server_of(pod).keys("k:*") == [] and not server_of(pod).exists("senders")
-    assert (pod.frontier.stats().admitted, pod.frontier.stats().received) == (2, 0)
+    assert (pod.frontier.status.stats().admitted, pod.frontier.status.stats().received) == (2, 0)
 
 
 def test_as_many_sites_go_on_as_there_are_permits(open_pod: Open) -> None:
     """Also those that were asked a moment ago: they are due now."""
     pod = open_pod(CrawlLimits(in_flight=1))
     no_robots(pod, *"abc")
-    pod.frontier.admit(pod.crawl, [found for host in "abc" for found in pages(host, 3)])
+    pod.frontier.queue.admit(pod.crawl, [found for host in "abc" for found in pages(host, 3)])
     waiting = []
     for _ in range(3):
         done(pod, claim_one(pod))
@@ -83,67 +83,55 @@ def test_as_many_sites_go_on_as_there_are_permits(open_pod: Open) -> None:
 def test_times_that_are_too_early_are_set_right_before_the_next_one_is_told(open_pod: Open, count: int) -> None:
     pod = open_pod()
     for number in range(count):
-        crawl = pod.frontier.open_crawl(f"crawl {number}", CrawlLimits(), polite(0.0))
+        crawl = pod.frontier.crawls.open_crawl(f"crawl {number}", CrawlLimits(), polite(0.0))
         server_of(pod).zadd(f"due:{crawl}", {"a": (pod.time + 50) * 1e6})
         server_of(pod).zadd("soon", {str(crawl): (pod.time + 5 + number) * 1e6})
-    assert pod.frontier.claim("me", 9) == []
-    assert pod.frontier.next_due() == pytest.approx(pod.time + 50)
+    assert pod.frontier.leases.claim("me", 9) == []
+    assert pod.frontier.leases.next_due() == pytest.approx(pod.time + 50)
 
 
 def test_one_behind_many_times_that_are_too_early_is_not_kept_waiting(open_pod: Open) -> None:
     pod = open_pod()
     for number in range(6):
-        crawl = pod.frontier.open_crawl(f"crawl {number}", CrawlLimits(), polite(0.0))
+        crawl = pod.frontier.crawls.open_crawl(f"crawl {number}", CrawlLimits(), polite(0.0))
         due = pod.time + (10 if number == 5 else 50)
         server_of(pod).zadd(f"due:{crawl}", {"a": due * 1e6})
         server_of(pod).zadd("soon", {str(crawl): (pod.time + 5 + number) * 1e6})
-    assert pod.frontier.claim("me", 9) == []
-    assert pod.frontier.next_due() == pytest.approx(pod.time + 9), "the last one that was looked at"
+    assert pod.frontier.leases.claim("me", 9) == []
+    assert pod.frontier.leases.next_due() == pytest.approx(pod.time + 9), "the last one that was looked at"
 
 
 def test_something_is_given_however_much_is_asked_for(open_pod: Open) -> None:
     pod = open_pod()
     for limit in (1, 99, 100, 101, 899, 900, 901, 3000):
         no_robots(pod, f"h{limit}")
-        pod.frontier.admit(pod.crawl, pages(f"h{limit}", 1))
-        assert [lease.key for lease in pod.frontier.claim("me", limit)] == [f"h{limit}"]
+        pod.frontier.queue.admit(pod.crawl, pages(f"h{limit}", 1))
+        assert [lease.key for lease in pod.frontier.leases.claim("me", limit)] == [f"h{limit}"]
 
 
 def test_pages_that_no_command_takes_at_once_are_parsed_once_each(open_pod: Open) -> None:
     pod = open_pod(places=3000)
     no_robots(pod, "a")
-    pod.frontier.admit(pod.crawl, pages("a", 1001))
-    leases = pod.frontier.claim("me", 3000)
+    pod.frontier.queue.admit(pod.crawl, pages("a", 1001))
+    leases = pod.frontier.leases.claim("me", 3000)
     assert len(leases) == 1001
-    assert all(pod.frontier.fetched([Handed(Ended(lease, pod.time, ok=True), b"place") for lease in leases]))
-    assert pod.frontier.stats().to_parse == 1001
-    taken = pod.frontier.take(3000)
+    assert all(
+        pod.frontier.parse_queue.fetched([Handed(Ended(lease, pod.time, ok=True), b"place") for lease in leases])
+    )
+    assert pod.frontier.status.stats().to_parse == 1001
+    taken = pod.frontier.parse_queue.take(3000)
     assert [one.lease.item for one in taken] == [lease.item for lease in leases]
-    assert all(pod.frontier.finish([Outcome(one.lease, End.OTHER) for one in taken]))
-    assert (pod.frontier.stats().leased, pod.frontier.stats().finished) == (0, 1001)
+    assert all(pod.frontier.leases.finish([Outcome(one.lease, End.OTHER) for one in taken]))
+    assert (pod.frontier.status.stats().leased, pod.frontier.status.stats().finished) == (0, 1001)
 
 
 def test_a_page_that_is_handed_over_twice_at_once_is_parsed_once(open_pod: Open) -> None:
     pod = open_pod()
     no_robots(pod, "a")
-    pod.frontier.admit(pod.crawl, pages("a", 1))
+    pod.frontier.queue.admit(pod.crawl, pages("a", 1))
     handed = Handed(Ended(claim_one(pod), pod.time, ok=True), b"place")
-    assert pod.frontier.fetched([handed, handed]) == [True, False]
-    assert len(pod.frontier.take(9)) == 1
-
-
-def test_all_that_a_crawl_has_seen_is_forgotten_however_much_it_was(open_pod: Open) -> None:
-    pod = open_pod()
-    frontier = pod.frontier
-    crawl = frontier.open_crawl("other", CrawlLimits(), polite(0.0))
-    frontier.admit(crawl, pages("a", 16 * AVERAGE + 1))
-    assert server_of(pod).exists(f"e:{crawl}:16")
-    frontier.close_crawl(crawl)
-    frontier.closed(crawl)
-    frontier.commit()
-    while not frontier.forget_crawl(crawl, 9):
-        pass
-    assert server_of(pod).keys(f"?:{crawl}:*") == []
+    assert pod.frontier.parse_queue.fetched([handed, handed]) == [True, False]
+    assert len(pod.frontier.parse_queue.take(9)) == 1
 
 
 @pytest.mark.parametrize("known_to", ["this node", "the server"])
@@ -153,7 +141,7 @@ def test_numbers_that_were_given_out_are_not_given_out_again_after_a_loss(open_p
     server = server_of(pod)
     first, second = (5_000_000, 10) if known_to == "this node" else (10, 5_000_000)
     server.hset("n", "item", first)
-    pod.frontier.admit(pod.crawl, pages("a", 1))
+    pod.frontier.queue.admit(pod.crawl, pages("a", 1))
     server.hset("n", "item", second)
     server.hset("state", "run", "an earlier one")
     server.hincrby("n", "ops", -3)
@@ -163,13 +151,13 @@ def test_numbers_that_were_given_out_are_not_given_out_again_after_a_loss(open_p
 
 def test_a_robots_txt_whose_reader_died_is_asked_for_again(open_pod: Open) -> None:
     pod = open_pod()
-    pod.frontier.admit(pod.crawl, pages("a", 1))
+    pod.frontier.queue.admit(pod.crawl, pages("a", 1))
     robots = claim_one(pod)
     cool(pod, robots, ok=True)
-    assert pod.frontier.claim("me", 9) == [], "its content may follow"
-    pod.frontier.finish([Outcome(robots, End.OTHER)])
-    assert pod.frontier.claim("me", 9) == []
-    due = pod.frontier.next_due()
+    assert pod.frontier.leases.claim("me", 9) == [], "its content may follow"
+    pod.frontier.leases.finish([Outcome(robots, End.OTHER)])
+    assert pod.frontier.leases.claim("me", 9) == []
+    due = pod.frontier.leases.next_due()
     assert due == pytest.approx(pod.time + 10 * pod.section.lease_s)
     pod.advance(10 * pod.section.lease_s + 0.1)
     assert claim_one(pod).purpose is Purpose.ROBOTS
@@ -178,41 +166,22 @@ def test_a_robots_txt_whose_reader_died_is_asked_for_again(open_pod: Open) -> No
 def test_a_page_that_was_stored_while_it_waited_for_a_parser_has_ended_and_frees_no_other_place(open_pod: Open) -> None:
     pod = open_pod()
     no_robots(pod, "a")
-    pod.frontier.admit(pod.crawl, pages("a", 4))
+    pod.frontier.queue.admit(pod.crawl, pages("a", 4))
     lease = claim_one(pod)
-    assert pod.frontier.fetched([Handed(Ended(lease, pod.time, ok=True), b"place")]) == [True]
+    assert pod.frontier.parse_queue.fetched([Handed(Ended(lease, pod.time, ok=True), b"place")]) == [True]
     frontier = pod.crash(done=(lease.item,), pages=1)
-    frontier._idle_s = 0.0
-    stats = frontier.stats()
+    frontier.leases._idle_s = 0.0
+    stats = frontier.status.stats()
     assert (stats.to_parse, stats.leased, stats.finished, stats.pages) == (0, 0, 1, 1)
-    assert frontier.take(9) == []
+    assert frontier.parse_queue.take(9) == []
     assert claim_one(pod).url == "http://a/1"
-    assert frontier.claim("me", 9) == [], "it has one place"
+    assert frontier.leases.claim("me", 9) == [], "it has one place"
 
 
 def test_a_claim_looks_at_a_thousand_sites_in_vain_and_no_more(open_pod: Open) -> None:
     pod = open_pod(CrawlLimits(max_pages=0))
-    pod.frontier.admit(pod.crawl, [page(f"http://h{number}/") for number in range(1100)])
-    assert pod.frontier.claim("me", 9) == []
+    pod.frontier.queue.admit(pod.crawl, [page(f"http://h{number}/") for number in range(1100)])
+    assert pod.frontier.leases.claim("me", 9) == []
     assert server_of(pod).zcard(f"blocked:{pod.crawl}") == 1009
-    assert pod.frontier.claim("me", 9) == []
+    assert pod.frontier.leases.claim("me", 9) == []
     assert server_of(pod).zcard(f"blocked:{pod.crawl}") == 1100
-
-
-def test_what_was_rejected_and_told_before_its_crawl_was_ended_is_told_again_if_the_end_is_undone(
-    open_pod: Open,
-) -> None:
-    pod = open_pod()
-    crawl = pod.frontier.open_crawl("other", CrawlLimits(), polite(0.0))
-    pod.frontier.admit(crawl, pages("a", 3))
-    pod.frontier.drop(crawl)
-    told = pod.frontier.rejections()
-    assert len(told) == 3
-    pod.frontier.close_crawl(crawl)
-    pod.frontier.ended([one.item.item for one in told])
-    assert pod.frontier.rejections() == [], "it has ended"
-    pod.others = (CrawlLimits(), polite(0.0), 1.0)
-    frontier = pod.crash()
-    standing = frontier.crawl_standing(crawl)
-    assert (standing.queued, standing.leased, standing.set_aside) == (0, 0, 0)
-    assert sorted(frontier.rejections(), key=lambda one: one.item.url) == told

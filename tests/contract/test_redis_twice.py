@@ -32,7 +32,7 @@ def start(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterat
             incarnation=len(opened) + 1, idle_s=0.0,
         )  # fmt: skip
         opened.append(frontier)
-        frontier.open_crawl("test", CrawlLimits())
+        frontier.crawls.open_crawl("test", CrawlLimits())
         return frontier
 
     yield process
@@ -42,35 +42,37 @@ def start(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterat
 def stored(start: Start, pages: int = 3) -> list[int]:
     """Pages that the store has in its first batch, which was not acknowledged."""
     frontier = start()
-    frontier.recover()
-    frontier.robots_known("https://a", RobotsRecord("allow", b"", 9e12), None)
-    frontier.admit(1, [Found(f"https://a/{number}", 0) for number in range(pages + 2)])
-    leases = frontier.claim(frontier.owner, pages)
-    frontier.finish([Outcome(lease, End.PAGE) for lease in leases], batch=1)
+    frontier.recovery.recover()
+    frontier.sites.robots_known("https://a", RobotsRecord("allow", b"", 9e12), None)
+    frontier.queue.admit(1, [Found(f"https://a/{number}", 0) for number in range(pages + 2)])
+    leases = frontier.leases.claim(frontier.owner, pages)
+    frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases], batch=1)
     return [lease.item for lease in leases]
 
 
 def test_pages_that_were_settled_are_not_unsure_after_the_next_kill(start: Start) -> None:
     items = stored(start)
     second = start()
-    second.recover(items, {1: 3}, batch=1)
-    assert second.lost_ends == []
+    second.recovery.recover(items, {1: 3}, batch=1)
+    assert second.recovery.lost_ends == []
     third = start()
-    assert third.acknowledged == 1, "so that its store tells of none of them"
-    third.recover([], {1: 3}, batch=1)
-    stats = third.stats()
-    assert (third.lost_ends, stats.finished, stats.queued, stats.pages) == ([], 3, 2, 3)
+    assert third.durability.acknowledged == 1, "so that its store tells of none of them"
+    third.recovery.recover([], {1: 3}, batch=1)
+    stats = third.status.stats()
+    assert (third.recovery.lost_ends, stats.finished, stats.queued, stats.pages) == ([], 3, 2, 3)
 
 
 def test_those_that_are_unsure_are_so_until_their_links_are_read(start: Start) -> None:
     items = stored(start)
-    start().recover(items, {1: 3})  # nothing is acknowledged, as by a process that was killed while it read links
+    start().recovery.recover(
+        items, {1: 3}
+    )  # nothing is acknowledged, as by a process that was killed while it read links
     third = start()
-    third.recover(items, {1: 3}, batch=1)
-    assert (sorted(third.lost_ends), third.acknowledged) == (items, 0)
+    third.recovery.recover(items, {1: 3}, batch=1)
+    assert (sorted(third.recovery.lost_ends), third.durability.acknowledged) == (items, 0)
     fourth = start()
-    assert fourth.acknowledged == 0
-    fourth.recover(items, {1: 3}, batch=1)
-    fourth.acknowledge(1)
-    fourth.commit()
-    assert start().acknowledged == 1
+    assert fourth.durability.acknowledged == 0
+    fourth.recovery.recover(items, {1: 3}, batch=1)
+    fourth.durability.acknowledge(1)
+    fourth.durability.commit()
+    assert start().durability.acknowledged == 1

@@ -74,7 +74,7 @@ class One:
             self._fetch()
         used = resource.getrusage(resource.RUSAGE_SELF)
         told = {"cpu_s": used.ru_utime + used.ru_stime, "rss_mb": used.ru_maxrss / 1024}
-        told["round_trips"] = self.frontier._scripts.round_trips
+        told["round_trips"] = self.frontier.link.scripts.round_trips
         (self.folder.home / f"used-{self.slot.name}.json").write_text(json.dumps(told))
 
     def _parse(self) -> None:
@@ -92,7 +92,7 @@ class One:
         outlet = None
         if order["role"] == "fetcher":
             soft, hard = order.get("soft", 20_000), order.get("hard", 80_000)
-            outlet = Outlet(frontier, frontier, folder.spool_of(0), self.slot, soft, hard, crash_point())
+            outlet = Outlet(frontier, folder.spool_of(0), self.slot, soft, hard, crash_point())
         parts = Fetching(
             frontier, self.config, self.slot, self.progress, corpus_id="test", data_dirs=folder.data_dirs,
             work=self.work, metrics=folder.metrics, outlet=outlet,
@@ -108,17 +108,17 @@ class One:
     def _open_crawl(self, parts: Fetching) -> None:
         frontier, store, seeds = self.frontier, parts.store, self.folder.seeds()
         crawl = take_up(parts, frontier, "crawl", seeds, lambda _: None, parts.ways, origins=self.folder.origins())
-        frontier.admit(crawl.number, [Found(seed, 0) for seed in map(crawl.rules.rewritten, seeds)])
+        frontier.queue.admit(crawl.number, [Found(seed, 0) for seed in map(crawl.rules.rewritten, seeds)])
         if again := self.order.get("recrawl"):
             known = [
                 (row.item, Found(row.url, row.depth, row.parent)) for row in store.rows() if 200 <= row.status < 300
             ]
-            frontier.recrawl(
+            frontier.revisits.recrawl(
                 crawl.number, again, lambda after: (one for one in known if one[0] > after), lambda _: None
             )
-        if frontier.is_recrawled(crawl.number):
+        if frontier.revisits.is_recrawled(crawl.number):
             crawl.revisits = Revisits(StoredVisits(store))
-        frontier.commit()
+        frontier.durability.commit()
 
 
 class Pod:
@@ -139,7 +139,7 @@ class Pod:
         self.frontier = RedisFrontier(
             connect(redis), data_dir / "frontier" / "pod_0", config.politeness, slot="pod0-orchestrator"
         )
-        self.frontier.open_crawl("crawl", CrawlLimits(config.limits.max_pages))
+        self.frontier.crawls.open_crawl("crawl", CrawlLimits(config.limits.max_pages))
 
     def start(self, name: str, *, env: dict[str, str] | None = None, core: int | None = None, **more: Any) -> None:
         role, index = name[:-1], int(name[-1])
@@ -166,8 +166,8 @@ class Pod:
         self.deaths[name] += 1
         slot = f"pod0-{name.replace('fused', 'fetcher')}"
         if name.startswith("parser") and (suspect := take_suspect(self.data_dir / "frontier" / "pod_0" / slot)):
-            self.frontier.died_on(suspect)
-        self.frontier.release_owner(slot + "#")
+            self.frontier.parse_queue.died_on(suspect)
+        self.frontier.crew.release_owner(slot + "#")
 
     def stop(self) -> None:
         """Fetchers first, then parsers."""
@@ -187,14 +187,14 @@ class Pod:
 
     def ended(self) -> bool:
         """Whether nothing is left."""
-        stats = self.frontier.stats()
+        stats = self.frontier.status.stats()
         return stats.admitted > 0 and stats.admitted == stats.finished and stats.to_parse == stats.queued == 0
 
     def until_ended(self, timeout_s: float = 60.0, **restart: Any) -> None:
         """Waits for the end; a process that dies is started again, as the orchestrator would."""
         until = time.monotonic() + _patience(timeout_s)
         while not self.ended():
-            assert time.monotonic() < until, self.frontier.stats()
+            assert time.monotonic() < until, self.frontier.status.stats()
             for name, process in list(self.running.items()):
                 if process.poll() is not None:
                     self.bury(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,29 @@ from weft.testing.judge import judge
 from weft.testing.web import synthetic_web
 
 DELAY_S = 0.02
-WORLD: dict[str, Any] = {"hosts": 6, "pages": 50, "seed": 5, "stocked": 1}
+WORLD: dict[str, Any] = {"hosts": 6, "pages": 30, "seed": 5, "stocked": 0}
 EMBEDDED = ("--num-pods", 2)
 ON_REDIS = ("--pods", "managed", "--pods", "managed", "--fetchers-per-pod", 1, "--parsers-per-pod", 1)
 
 
-@pytest.mark.parametrize("pods", [EMBEDDED, ON_REDIS], ids=["embedded", "redis"])
-def test_failures_are_tried_again_and_known_pages_visited_again(tmp_path: Path, pods: tuple[object, ...]) -> None:
+def embedded(folder: Path) -> None:
+    tried_and_visited_again(folder, EMBEDDED)
+
+
+def on_redis(folder: Path) -> None:
+    tried_and_visited_again(folder, ON_REDIS)
+
+
+@pytest.mark.parametrize("scenario", [on_redis, embedded])
+def test_failures_are_tried_again_and_known_pages_visited_again(crawls: dict[Any, Future[None]], scenario: Any) -> None:
+    crawls[scenario].result()
+
+
+def tried_and_visited_again(folder: Path, pods: tuple[object, ...]) -> None:
     port = free_port()
     with synthetic_web(**WORLD, port=port) as web:
         seeds = web.seeds
-    crawler = Crawler(seeds, tmp_path, *pods, "--max-retries", 0, "--breaker-reset-seconds", 0.1, delay_s=DELAY_S)
+    crawler = Crawler(seeds, folder, *pods, "--max-retries", 0, "--breaker-reset-seconds", 0.1, delay_s=DELAY_S)
     assert crawler.run() == 4, crawler.said
     assert crawler.pages() == [], "nobody is there yet"
     with synthetic_web(**WORLD, port=port) as web:
@@ -34,7 +47,7 @@ def test_failures_are_tried_again_and_known_pages_visited_again(tmp_path: Path, 
         assert verdict.ok, verdict
         pages = sorted(row.url for row in crawler.pages())
         assert {int(row.item) >> 48 for row in crawler.pages()} == {0, 1}
-    with synthetic_web(**WORLD, port=port, edition=1, changed=0.1) as web:
+    with synthetic_web(**WORLD, port=port, edition=1, changed=0.4) as web:
         assert crawler.run("--recrawl", resume=True) == 0, crawler.said
         web.stop()
         verdict = judge(web.arrivals(), web.expect(), DELAY_S, complete=False)

@@ -11,7 +11,9 @@ import shutil
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -43,15 +45,19 @@ from server_kills import kill_written
 from weft import urls
 from weft.frontier.redis.connection import connect
 from weft.supervise import process
+from weft.supervise.redis_server import RedisServer
 from weft.testing.judge import judge
 from weft.testing.web import synthetic_web
 
 pytestmark = pytest.mark.timeout(360)  # many processes each, and several crawls at once
 
-DELAY_S = 0.05
-MESSY: dict[str, Any] = {"hosts": 10, "pages": 60, "seed": 12, "profile": "messy", "stocked": 1}
-OTHER: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 53, "profile": "messy", "stocked": 1}
-CALM: dict[str, Any] = {"hosts": 12, "pages": 100, "seed": 2, "profile": "calm", "stocked": 1}
+DELAY_S, SHORT_S = 0.05, 0.02
+# One host with all special URLs is for the crawl that is not disturbed: its hundred requests, one after the other, are
+# what the others would wait for.
+STOCKED: dict[str, Any] = {"hosts": 10, "pages": 60, "seed": 12, "profile": "messy", "stocked": 1}
+MESSY: dict[str, Any] = STOCKED | {"stocked": 0}
+OTHER: dict[str, Any] = {"hosts": 22, "pages": 130, "seed": 53, "profile": "messy", "stocked": 0}
+CALM: dict[str, Any] = {"hosts": 12, "pages": 60, "seed": 2, "profile": "calm", "stocked": 0}
 LOST_S = 0.5
 BACK_S = patience(10)  # tests/chaos holds it to 5 and 10 s: here several crawls share the machine
 SPLIT = (*MANAGED, "--fetchers-per-pod", 2, "--parsers-per-pod", 1)
@@ -59,11 +65,31 @@ ONE_EACH = ("--fetchers-per-pod", 1, "--parsers-per-pod", 0)
 FUSED = (*MANAGED, *ONE_EACH)
 
 
+@contextmanager
+def redis_servers(folder: Path, count: int) -> Iterator[list[RedisServer]]:
+    """Servers that the crawl does not run itself."""
+    servers = [RedisServer(folder / f"server{number}") for number in range(count)]
+    try:
+        for server in servers:
+            server.start()
+        yield servers
+    finally:
+        for server in servers:
+            server.kill()
+            server.stop()
+
+
+def on(servers: list[RedisServer], *, parsers: int) -> list[object]:
+    """The flags of a crawl with a pod on each of these."""
+    pods: list[object] = [word for server in servers for word in ("--pods", server.url)]
+    return [*pods, "--fetchers-per-pod", 1, "--parsers-per-pod", parsers]
+
+
 def undisturbed(folder: Path) -> None:
-    with synthetic_web(**MESSY) as web:
-        crawler = Crawler(web.seeds, folder, *SPLIT, delay_s=DELAY_S)
+    with synthetic_web(**STOCKED) as web:
+        crawler = Crawler(web.seeds, folder, *SPLIT, delay_s=SHORT_S)
         assert crawler.run(WEFT_DEBUG_POD_ASSIGNMENT="true") == 0, crawler.said
-        verdict = web.judge(delay_s=DELAY_S)
+        verdict = web.judge(delay_s=SHORT_S)
         assert verdict.ok, verdict
         rows = check_corpus(crawler)
         check_refusals(crawler, web.expect(), rows)
@@ -119,7 +145,7 @@ def orchestrator_killed(folder: Path) -> None:
     with synthetic_web(**MESSY) as web:
         crawler = Crawler(web.seeds, folder, *FUSED, delay_s=DELAY_S)
         kills: list[Kill] = []
-        for pages in (20, 90):
+        for pages in (20, 60):
             with crawler.running(resume=bool(kills)) as running:
                 crawler.pages_at_least(pages, 60)
                 children = process.children(running.pid)
@@ -165,8 +191,178 @@ def one_core_each(folder: Path) -> None:
         assert len(crawler.pages()) == 40
 
 
+def redis_away(folder: Path) -> None:
+    """Its pod pauses, and links for it wait."""
+    with redis_servers(folder, 2) as servers, synthetic_web(**OTHER) as web:
+        crawler = Crawler(web.seeds, folder, *on(servers, parsers=1), delay_s=DELAY_S)
+        with crawler.running() as running:
+            crawler.pages_at_least(20, 60)
+            died = time.monotonic()
+            kill_written(servers[1])
+            until(lambda: crawler.status()["pods"][1]["state"] == "paused", 30, "a pause of pod 1")
+            gone_on = crawler.status()["pods"][0]["requests"] + 10
+            until(lambda: crawler.status()["pods"][0]["requests"] >= gone_on, 30, "pages of pod 0")
+            kept = crawler.data_dir / "frontier" / "pod_0" / "outbox"
+            until(lambda: any(path.stat().st_size for path in kept.glob("*.db-wal")), 30, "links in an outbox")
+            assert running.poll() is None, crawler.said
+            servers[1].start()
+            assert running.wait(patience(100)) == 0, crawler.said
+        verdict, _ = judged_with_kills(web, crawler, [Kill(died, died)])
+        assert verdict.ok, verdict
+        check_corpus(crawler)
+        check_pods(crawler)
+
+
+def redis_hangs(folder: Path) -> None:
+    """It holds up its own pod alone."""
+    with redis_servers(folder, 2) as servers, synthetic_web(**OTHER) as web:
+        crawler = Crawler(web.seeds, folder, *on(servers, parsers=0), delay_s=DELAY_S)
+        with crawler.running(WEFT_REDIS_SOCKET_TIMEOUT="3600") as running:
+            crawler.pages_at_least(20, 60)
+            stopped, hanging = time.monotonic(), servers[1].pid
+            assert hanging is not None
+            os.kill(hanging, signal.SIGSTOP)
+            before = asked_by(crawler, 0)
+            try:
+                # Whoever waits for its answer waits for ever: neither the other pod does, nor who replaces its dead.
+                until(lambda: asked_by(crawler, 0) >= before + 15, 20, "pages of pod 0")
+                killed = kill_fetcher(pid_of(crawler, "pod0-fetcher0"), crawler.data_dir)
+                again = asked_by(crawler, 0)
+                until(lambda: asked_by(crawler, 0) >= again + 15, 20, "pages of pod 0 by another fetcher")
+            finally:
+                os.kill(hanging, signal.SIGCONT)
+            assert running.wait(patience(100)) == 0, crawler.said
+        verdict, _ = judged_with_kills(web, crawler, [Kill(stopped, stopped), killed])
+        assert verdict.ok, verdict
+        check_corpus(crawler)
+        check_pods(crawler)
+
+
+def pid_of(crawler: Crawler, slot: str) -> int:
+    """Who fills a slot, as it has told itself."""
+    return int(json.loads((crawler.data_dir / "status" / f"{slot}.json").read_bytes())["pid"])
+
+
+def asked_by(crawler: Crawler, pod: int) -> int:
+    """How many requests a pod has begun."""
+    return sum(1 for one, _ in requests_by_pod(crawler, 2) if one == pod)
+
+
+def ends_lost(folder: Path) -> None:
+    """A server that comes back as it was some time ago: what was stored since is not fetched again, but read again."""
+    with redis_servers(folder, 1) as (server,):
+        kept, earlier = folder / "server0" / "appendonlydir", folder / "earlier"
+        with synthetic_web(**CALM) as web:
+            crawler = Crawler(web.seeds, folder, *on([server], parsers=1), delay_s=DELAY_S)
+            with crawler.running() as running:
+                crawler.pages_at_least(15, 60)
+                server.kill()
+                shutil.copytree(kept, earlier)
+                server.start()
+                crawler.pages_at_least(len(crawler.pages()) + 40, 60)
+                kill_now(running)
+            server.kill()
+            shutil.rmtree(kept)
+            shutil.copytree(earlier, kept)
+            server.start()
+            assert crawler.run(resume=True) == 0, crawler.said
+            logs = "".join(path.read_text() for path in (crawler.data_dir / "logs").rglob("*.log"))
+            assert "their links are read again" in logs
+            verdict = web.judge(delay_s=DELAY_S)
+            assert (verdict.missing, verdict.robots, verdict.delay, verdict.overlap) == ([], [], [], []), verdict
+
+
+def databases_emptied(folder: Path) -> None:
+    """Both at once while the crawl runs; one while it does not, with keys that its processes wrote before the end."""
+    with redis_servers(folder, 2) as servers:
+        clients: list[Any] = [connect(server.url) for server in servers]
+        with synthetic_web(**CALM) as web:
+            crawler = Crawler(web.seeds, folder, *on(servers, parsers=1), delay_s=DELAY_S)
+            with crawler.running() as running:
+                crawler.pages_at_least(20, 60)
+                for client in clients:
+                    client.flushall()
+                until(lambda: all(client.hget("meta", "seeded") for client in clients), 30, "the pods' seeds")
+                crawler.pages_at_least(len(crawler.pages()) + 10, 60)
+                kill_now(running)
+            stored = [row.url for row in crawler.pages()]
+            clients[0].flushall()
+            clients[0].hset("n", mapping={"ops": 7, "last": 1})
+            clients[0].hset("slots", "pod0-parser0", 99)
+            clients[0].set("owner", "a node")
+            clients[0].hset("meta", "seeded", "1")
+            assert crawler.run(resume=True) == 0, crawler.said
+            assert "pod 0: " in crawler.said and "was emptied; it is filled again from what is stored" in crawler.said
+            verdict = web.judge(delay_s=DELAY_S)
+            assert (verdict.missing, verdict.robots, verdict.delay, verdict.overlap) == ([], [], [], []), verdict
+            pages = [row.url for row in crawler.pages()]
+            assert len(pages) == len({*pages}) and {*stored} < {*pages}, "what was stored is there, once"
+        logs = "".join(path.read_text() for path in (crawler.data_dir / "logs").rglob("*.log"))
+        assert "a pod's database was emptied: it is filled again from what is stored" in logs
+
+
+def password_changed(folder: Path) -> None:
+    """The pod pauses until it is accepted again."""
+    with redis_servers(folder, 1) as (server,):
+        with synthetic_web(**CALM | {"hosts": 4, "pages": 15}) as web:
+            crawler = Crawler(web.seeds, folder, *on([server], parsers=0), delay_s=DELAY_S)
+            with crawler.running() as running:
+                crawler.pages_at_least(5, 60)
+                client: Any = connect(server.url)
+                client.config_set("requirepass", "changed")
+                client.client_kill_filter(_type="normal", skipme=True)
+                until(lambda: "refuses the password" in crawler.status()["note"], 30, "the reason of the pause")
+                assert crawler.status()["state"] == "paused"
+                client.config_set("requirepass", "")
+                assert running.wait(patience(90)) == 0, crawler.said
+            verdict = web.judge(delay_s=DELAY_S)
+            assert (verdict.missing, verdict.robots, verdict.delay, verdict.overlap) == ([], [], [], []), verdict
+            pages = [row.url for row in crawler.pages()]
+            assert len(pages) == len({*pages})
+        logs = "".join(path.read_text() for path in (crawler.data_dir / "logs").rglob("*.log"))
+        assert "Traceback" not in logs and "refuses the password" in logs
+
+
+def explained_from_the_pods(folder: Path) -> None:
+    """`weft explain` asks the pods what is queued, and says where they cannot be asked."""
+    with redis_servers(folder, 2) as servers:
+        with synthetic_web(**CALM) as web:
+            crawler = Crawler(web.seeds, folder, *on(servers, parsers=0), "--max-pages", 30, delay_s=DELAY_S)
+            assert crawler.run() == 3, crawler.said
+            missing = sorted({*web.expect().must} - {row.url for row in crawler.rows()})
+        by_pod = [[url for url in missing if urls.pod_of(urls.domain_of(url), 2) == pod] for pod in (0, 1)]
+        told = explained(crawler, [url for part in by_pod for url in part[:: 1 + len(part) // 30]])
+        queued = [url for url, answer in told.items() if answer["reason"] == "queued"]
+        assert {urls.pod_of(urls.domain_of(url), 2) for url in queued} == {0, 1}
+        assert all("come before it" in told[url]["evidence"][0] for url in queued)
+        for server in servers:
+            server.kill()
+        for answer in explained(crawler, queued[:3]).values():
+            assert (answer["crawled"], answer["reason"]) == (False, "unknown")
+            assert "which cannot be asked" in answer["summary"]
+            assert "no server is running there" in answer["evidence"][0]
+
+
+def explained(crawler: Crawler, those: list[str]) -> dict[str, dict[str, Any]]:
+    answers = json.loads(weft("explain", crawler.data_dir, *those, "--json").stdout)["urls"]
+    return {answer["url"]: answer for answer in answers}
+
+
 # --max-depth over pods on Redis: in test_nodes.py.
-SCENARIOS = [undisturbed, all_roles_killed, orchestrator_killed, pages_in_all, one_core_each]
+# Those that wait longest come first.
+SCENARIOS = [
+    databases_emptied,
+    all_roles_killed,
+    ends_lost,
+    redis_hangs,
+    redis_away,
+    undisturbed,
+    orchestrator_killed,
+    pages_in_all,
+    password_changed,
+    explained_from_the_pods,
+    one_core_each,
+]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -223,164 +419,3 @@ def test_a_log_dir_that_cannot_be_written_and_a_port_in_use_are_refused(tmp_path
         refused = weft("crawl", SEED, "--data-dir", tmp_path / "b", "--num-pods", 2, "--prometheus-port", port)
     assert refused.returncode == 2
     assert f"prometheus_port {port}" in refused.stderr
-
-
-def test_a_pod_whose_redis_is_away_pauses_and_links_for_it_wait(tmp_path: Path, start_server: Any) -> None:
-    first, second = start_server(), start_server()
-    pods = ("--pods", first.url, "--pods", second.url, "--fetchers-per-pod", 1, "--parsers-per-pod", 1)
-    with synthetic_web(**OTHER) as web:
-        crawler = Crawler(web.seeds, tmp_path, *pods, delay_s=DELAY_S)
-        with crawler.running() as running:
-            crawler.pages_at_least(20, 60)
-            died = time.monotonic()
-            kill_written(second)
-            until(lambda: crawler.status()["pods"][1]["state"] == "paused", 30, "a pause of pod 1")
-            gone_on = crawler.status()["pods"][0]["requests"] + 10
-            until(lambda: crawler.status()["pods"][0]["requests"] >= gone_on, 30, "pages of pod 0")
-            kept = crawler.data_dir / "frontier" / "pod_0" / "outbox"
-            until(lambda: any(path.stat().st_size for path in kept.glob("*.db-wal")), 30, "links in an outbox")
-            assert running.poll() is None, crawler.said
-            second.start()
-            assert running.wait(patience(100)) == 0, crawler.said
-        verdict, _ = judged_with_kills(web, crawler, [Kill(died, died)])
-        assert verdict.ok, verdict
-        check_corpus(crawler)
-        check_pods(crawler)
-
-
-def test_a_redis_that_hangs_holds_up_its_own_pod_alone(tmp_path: Path, start_server: Any) -> None:
-    first, second = start_server(), start_server()
-    pods = ("--pods", first.url, "--pods", second.url, "--fetchers-per-pod", 1, "--parsers-per-pod", 0)
-    with synthetic_web(**OTHER) as web:
-        crawler = Crawler(web.seeds, tmp_path, *pods, delay_s=DELAY_S)
-        with crawler.running(WEFT_REDIS_SOCKET_TIMEOUT="3600") as running:
-            crawler.pages_at_least(20, 60)
-            stopped = time.monotonic()
-            os.kill(second.pid, signal.SIGSTOP)
-            before = asked_by(crawler, 0)
-            try:
-                # Whoever waits for its answer waits for ever: neither the other pod does, nor who replaces its dead.
-                until(lambda: asked_by(crawler, 0) >= before + 15, 20, "pages of pod 0")
-                killed = kill_fetcher(pid_of(crawler, "pod0-fetcher0"), crawler.data_dir)
-                again = asked_by(crawler, 0)
-                until(lambda: asked_by(crawler, 0) >= again + 15, 20, "pages of pod 0 by another fetcher")
-            finally:
-                os.kill(second.pid, signal.SIGCONT)
-            assert running.wait(patience(100)) == 0, crawler.said
-        verdict, _ = judged_with_kills(web, crawler, [Kill(stopped, stopped), killed])
-        assert verdict.ok, verdict
-        check_corpus(crawler)
-        check_pods(crawler)
-
-
-def pid_of(crawler: Crawler, slot: str) -> int:
-    """Who fills a slot, as it has told itself."""
-    return int(json.loads((crawler.data_dir / "status" / f"{slot}.json").read_bytes())["pid"])
-
-
-def asked_by(crawler: Crawler, pod: int) -> int:
-    """How many requests a pod has begun."""
-    return sum(1 for one, _ in requests_by_pod(crawler, 2) if one == pod)
-
-
-def test_links_of_pages_whose_ends_a_server_has_lost_are_read_again(tmp_path: Path, start_server: Any) -> None:
-    """A server that comes back as it was some time ago: what was stored since is not fetched again, but read again."""
-    server = start_server(folder=tmp_path / "server")
-    kept, earlier = tmp_path / "server" / "appendonlydir", tmp_path / "earlier"
-    pods = ("--pods", server.url, "--fetchers-per-pod", 1, "--parsers-per-pod", 1)
-    with synthetic_web(**CALM) as web:
-        crawler = Crawler(web.seeds, tmp_path, *pods, delay_s=DELAY_S)
-        with crawler.running() as running:
-            crawler.pages_at_least(15, 60)
-            server.kill()
-            shutil.copytree(kept, earlier)
-            server.start()
-            crawler.pages_at_least(len(crawler.pages()) + 40, 60)
-            kill_now(running)
-        server.kill()
-        shutil.rmtree(kept)
-        shutil.copytree(earlier, kept)
-        server.start()
-        assert crawler.run(resume=True) == 0, crawler.said
-        logs = "".join(path.read_text() for path in (crawler.data_dir / "logs").rglob("*.log"))
-        assert "their links are read again" in logs
-        verdict = web.judge(delay_s=DELAY_S)
-        assert (verdict.missing, verdict.robots, verdict.delay, verdict.overlap) == ([], [], [], []), verdict
-
-
-def test_databases_that_are_emptied_are_filled_again_from_what_is_stored(tmp_path: Path, start_server: Any) -> None:
-    """Both at once while the crawl runs; one while it does not, with keys that its processes wrote before the end."""
-    servers = [start_server(), start_server()]
-    clients: list[Any] = [connect(server.url) for server in servers]
-    pods = [flag for server in servers for flag in ("--pods", server.url)]
-    with synthetic_web(**CALM | {"pages": 50}) as web:
-        crawler = Crawler(web.seeds, tmp_path, *pods, "--fetchers-per-pod", 1, "--parsers-per-pod", 1, delay_s=DELAY_S)
-        with crawler.running() as running:
-            crawler.pages_at_least(20, 60)
-            for client in clients:
-                client.flushall()
-            until(lambda: all(client.hget("meta", "seeded") for client in clients), 30, "the pods' seeds")
-            crawler.pages_at_least(len(crawler.pages()) + 10, 60)
-            kill_now(running)
-        stored = [row.url for row in crawler.pages()]
-        clients[0].flushall()
-        clients[0].hset("n", mapping={"ops": 7, "last": 1})
-        clients[0].hset("slots", "pod0-parser0", 99)
-        clients[0].set("owner", "a node")
-        clients[0].hset("meta", "seeded", "1")
-        assert crawler.run(resume=True) == 0, crawler.said
-        assert "pod 0: " in crawler.said and "was emptied; it is filled again from what is stored" in crawler.said
-        verdict = web.judge(delay_s=DELAY_S)
-        assert (verdict.missing, verdict.robots, verdict.delay, verdict.overlap) == ([], [], [], []), verdict
-        pages = [row.url for row in crawler.pages()]
-        assert len(pages) == len({*pages}) and {*stored} < {*pages}, "what was stored is there, once"
-    logs = "".join(path.read_text() for path in (crawler.data_dir / "logs").rglob("*.log"))
-    assert "a pod's database was emptied: it is filled again from what is stored" in logs
-
-
-def test_a_password_that_is_changed_pauses_the_pod_until_it_is_accepted_again(
-    tmp_path: Path, start_server: Any
-) -> None:
-    server = start_server()
-    with synthetic_web(**CALM | {"hosts": 4, "pages": 15}) as web:
-        crawler = Crawler(web.seeds, tmp_path, "--pods", server.url, *ONE_EACH, delay_s=DELAY_S)
-        with crawler.running() as running:
-            crawler.pages_at_least(5, 60)
-            client: Any = connect(server.url)
-            client.config_set("requirepass", "changed")
-            client.client_kill_filter(_type="normal", skipme=True)
-            until(lambda: "refuses the password" in crawler.status()["note"], 30, "the reason of the pause")
-            assert crawler.status()["state"] == "paused"
-            client.config_set("requirepass", "")
-            assert running.wait(patience(90)) == 0, crawler.said
-        verdict = web.judge(delay_s=DELAY_S)
-        assert (verdict.missing, verdict.robots, verdict.delay, verdict.overlap) == ([], [], [], []), verdict
-        pages = [row.url for row in crawler.pages()]
-        assert len(pages) == len({*pages})
-    logs = "".join(path.read_text() for path in (crawler.data_dir / "logs").rglob("*.log"))
-    assert "Traceback" not in logs and "refuses the password" in logs
-
-
-def test_explain_asks_the_pods_what_is_queued(tmp_path: Path, start_server: Any) -> None:
-    servers = [start_server(), start_server()]
-    pods = [flag for server in servers for flag in ("--pods", server.url)]
-    with synthetic_web(**CALM) as web:
-        crawler = Crawler(web.seeds, tmp_path, *pods, *ONE_EACH, "--max-pages", 30, delay_s=DELAY_S)
-        assert crawler.run() == 3, crawler.said
-        missing = sorted({*web.expect().must} - {row.url for row in crawler.rows()})
-    by_pod = [[url for url in missing if urls.pod_of(urls.domain_of(url), 2) == pod] for pod in (0, 1)]
-    told = explained(crawler, [url for part in by_pod for url in part[:: 1 + len(part) // 30]])
-    queued = [url for url, answer in told.items() if answer["reason"] == "queued"]
-    assert {urls.pod_of(urls.domain_of(url), 2) for url in queued} == {0, 1}
-    assert all("come before it" in told[url]["evidence"][0] for url in queued)
-    for server in servers:
-        server.kill()
-    for answer in explained(crawler, queued[:3]).values():
-        assert (answer["crawled"], answer["reason"]) == (False, "unknown")
-        assert "which cannot be asked" in answer["summary"]
-        assert "no server is running there" in answer["evidence"][0]
-
-
-def explained(crawler: Crawler, those: list[str]) -> dict[str, dict[str, Any]]:
-    answers = json.loads(weft("explain", crawler.data_dir, *those, "--json").stdout)["urls"]
-    return {answer["url"]: answer for answer in answers}

@@ -9,7 +9,8 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -30,20 +31,22 @@ pytestmark = pytest.mark.timeout(360)  # many processes each, and several crawls
 
 SPLIT = ("fetcher0", "fetcher1", "parser0", "parser1")
 FUSED = ("fused0", "fused1")
-StartServer = Callable[..., RedisServer]
 
 
-@pytest.fixture
-def pod(start_server: StartServer, tmp_path: Path) -> Iterator[Callable[..., Pod]]:
-    made: list[Pod] = []
-
-    def make(seeds: list[str], **flags: Any) -> Pod:
-        made.append(Pod(start_server().url, tmp_path / "data", seeds, **flags))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+@contextmanager
+def pod(folder: Path, seeds: list[str], **flags: Any) -> Iterator[tuple[Pod, RedisServer]]:
+    """A pod, whose processes the caller starts, and its server."""
+    server = RedisServer(folder / "server")
+    server.start()
+    try:
+        crawl = Pod(server.url, folder / "data", seeds, **flags)
+        try:
+            yield crawl, server
+        finally:
+            crawl.close()
+    finally:
+        server.kill()
+        server.stop()
 
 
 def pages_of(rows: list[Row]) -> Counter[str]:
@@ -64,10 +67,19 @@ def is_paused(crawl: Pod, slot: str) -> bool:
     return status is not None and status.state == "paused"
 
 
-@pytest.mark.parametrize("processes", [FUSED, SPLIT], ids=["fused", "split"])
-def test_every_page_is_fetched_and_stored_once(pod: Callable[..., Pod], processes: tuple[str, ...]) -> None:
-    with synthetic_web(hosts=6, pages=90, profile="calm", stocked=1, seed=3) as web:
-        crawl = pod(web.seeds, politeness_delay_seconds=0.05)
+def every_page_once_fused(folder: Path) -> None:
+    every_page_once(folder, FUSED)
+
+
+def every_page_once_split(folder: Path) -> None:
+    every_page_once(folder, SPLIT)
+
+
+def every_page_once(folder: Path, processes: tuple[str, ...]) -> None:
+    with (
+        synthetic_web(hosts=6, pages=90, profile="calm", stocked=0, seed=3) as web,
+        pod(folder, web.seeds, politeness_delay_seconds=0.05) as (crawl, _),
+    ):
         for name in processes:
             crawl.start(name)
         crawl.until_ended()
@@ -80,9 +92,12 @@ def test_every_page_is_fetched_and_stored_once(pod: Callable[..., Pod], processe
         assert len(slots) == len(processes), "each process has an index of its own"
 
 
-def test_a_killed_parser_or_fetcher_loses_and_doubles_nothing(pod: Callable[..., Pod]) -> None:
-    with synthetic_web(hosts=6, pages=150, profile="calm", stocked=1, seed=4) as web:
-        crawl = pod(web.seeds, politeness_delay_seconds=0.02)
+def killed_one_by_one(folder: Path) -> None:
+    """A killed parser or fetcher loses and doubles nothing."""
+    with (
+        synthetic_web(hosts=6, pages=150, profile="calm", stocked=0, seed=4) as web,
+        pod(folder, web.seeds, politeness_delay_seconds=0.02) as (crawl, _),
+    ):
         for name in SPLIT:
             crawl.start(name)
         kills = []
@@ -114,15 +129,27 @@ FETCHER_STEPS, PARSER_STEPS = SPLIT_STEPS[:1], SPLIT_STEPS[1:]
 DEATHS = (FETCHER_STEPS, (*PARSER_STEPS, "after-links", "after-acknowledge"), ("after-write", "after-rows"))
 
 
-@pytest.mark.parametrize("steps", DEATHS, ids=" ".join)
-def test_kills_between_two_writes_cost_repeated_work_alone(
-    pod: Callable[..., Pod], tmp_path: Path, steps: tuple[str, ...]
-) -> None:
-    markers = [tmp_path / step for step in steps]
-    places = [f"{step}:{1 if step == 'after-acknowledge' else 4}@{tmp_path / step}" for step in steps]
+def fetcher_killed_between_writes(folder: Path) -> None:
+    killed_between_writes(folder, DEATHS[0])
+
+
+def parser_killed_between_writes(folder: Path) -> None:
+    killed_between_writes(folder, DEATHS[1])
+
+
+def parser_killed_between_rows(folder: Path) -> None:
+    killed_between_writes(folder, DEATHS[2])
+
+
+def killed_between_writes(folder: Path, steps: tuple[str, ...]) -> None:
+    """Kills between two writes cost repeated work alone."""
+    markers = [folder / step for step in steps]
+    places = [f"{step}:{1 if step == 'after-acknowledge' else 4}@{folder / step}" for step in steps]
     crash, is_fetcher = {"WEFT_TEST_CRASH_AT": ",".join(places)}, steps == FETCHER_STEPS
-    with synthetic_web(hosts=6, pages=60, profile="calm", stocked=1, seed=6) as web:
-        crawl = pod(web.seeds, politeness_delay_seconds=0.02)
+    with (
+        synthetic_web(hosts=6, pages=60, profile="calm", stocked=0, seed=6) as web,
+        pod(folder, web.seeds, politeness_delay_seconds=0.02) as (crawl, _),
+    ):
         crawl.start("fetcher0", env=crash if is_fetcher else None)
         crawl.start("parser0", env=None if is_fetcher else crash)
         crawl.until_ended(env=crash)
@@ -137,9 +164,13 @@ def test_kills_between_two_writes_cost_repeated_work_alone(
         assert crawl.spool() == []
 
 
-def test_a_fetcher_that_was_stopped_for_long_sends_nothing_late(pod: Callable[..., Pod]) -> None:
-    with synthetic_web(hosts=6, pages=60, profile="calm", stocked=1, seed=8) as web:
-        crawl = pod(web.seeds, politeness_delay_seconds=0.1, total_timeout=1, read_timeout=1, lease_seconds=1.5)
+def stopped_for_long(folder: Path) -> None:
+    """A fetcher that was stopped for long sends nothing late."""
+    limits = {"total_timeout": 1, "read_timeout": 1, "lease_seconds": 1.5}
+    with (
+        synthetic_web(hosts=6, pages=60, profile="calm", stocked=0, seed=8) as web,
+        pod(folder, web.seeds, politeness_delay_seconds=0.1, **limits) as (crawl, _),
+    ):
         for name in FUSED:
             crawl.start(name)
         until(partial(has_finished, crawl, 10), what="item 10")
@@ -154,27 +185,24 @@ def test_a_fetcher_that_was_stopped_for_long_sends_nothing_late(pod: Callable[..
         check_corpus(crawl)
 
 
-def test_a_server_that_goes_away_pauses_the_pod_and_comes_back_with_it(
-    start_server: StartServer, tmp_path: Path
-) -> None:
-    server = start_server()
-    with synthetic_web(hosts=6, pages=150, profile="calm", stocked=1, seed=5) as web:
-        crawl = Pod(server.url, tmp_path / "data", web.seeds, politeness_delay_seconds=0.02)
-        try:
-            for name in SPLIT:
-                crawl.start(name)
-            for name in SPLIT:  # one that has not begun would end, and nothing starts it again here
-                until(partial(has_begun, crawl, f"pod0-{name}"), what=f"the start of {name}")
-            until(lambda: crawl.frontier.status.stats().finished >= 30, what="item 30")
-            kill_written(server)
-            for slot in ("pod0-fetcher0", "pod0-parser0"):
-                until(partial(is_paused, crawl, slot), what=f"a pause of {slot}")
-            server.start()
-            until(lambda: not is_paused(crawl, "pod0-fetcher0"), what="an end of the pause")
-            crawl.until_ended()
-            crawl.stop()
-        finally:
-            crawl.close()
+def server_away(folder: Path) -> None:
+    """A server that goes away pauses the pod and comes back with it."""
+    with (
+        synthetic_web(hosts=6, pages=150, profile="calm", stocked=0, seed=5) as web,
+        pod(folder, web.seeds, politeness_delay_seconds=0.02) as (crawl, server),
+    ):
+        for name in SPLIT:
+            crawl.start(name)
+        for name in SPLIT:  # one that has not begun would end, and nothing starts it again here
+            until(partial(has_begun, crawl, f"pod0-{name}"), what=f"the start of {name}")
+        until(partial(has_finished, crawl, 30), what="item 30")
+        kill_written(server)
+        for slot in ("pod0-fetcher0", "pod0-parser0"):
+            until(partial(is_paused, crawl, slot), what=f"a pause of {slot}")
+        server.start()
+        until(lambda: not is_paused(crawl, "pod0-fetcher0"), what="an end of the pause")
+        crawl.until_ended()
+        crawl.stop()
         verdict = web.judge(delay_s=0.02)
         verdict.duplicates = []  # what was under way is asked for again
         assert verdict.ok, verdict
@@ -230,12 +258,19 @@ def site(pages: int = 12) -> Iterator[tuple[str, list[tuple[str, dict[str, str],
         server.server_close()
 
 
-@pytest.mark.parametrize("processes", [("fused0",), ("fetcher0", "parser0", "parser1")], ids=["fused", "split"])
-def test_poison_logins_cookies_and_visits_to_known_pages(pod: Callable[..., Pod], processes: tuple[str, ...]) -> None:
+def poison_fused(folder: Path) -> None:
+    poison_logins_and_visits(folder, ("fused0",))
+
+
+def poison_split(folder: Path) -> None:
+    poison_logins_and_visits(folder, ("fetcher0", "parser0", "parser1"))
+
+
+def poison_logins_and_visits(folder: Path, processes: tuple[str, ...]) -> None:
+    """A page that kills its parser, logins, cookies, and visits to known pages."""
     deadly = {"WEFT_TEST_DEADLY_MARK": "THIS PAGE KILLS"}
-    with site() as (seed, asked):
-        flags = {"politeness_delay_seconds": 0.01, "auth": {"127.0.0.1": "me:secret"}}
-        crawl = pod([seed], **flags)
+    flags = {"politeness_delay_seconds": 0.01, "auth": {"127.0.0.1": "me:secret"}}
+    with site() as (seed, asked), pod(folder, [seed], **flags) as (crawl, _):
         for name in processes:
             crawl.start(name, env=deadly)
         crawl.until_ended(env=deadly)
@@ -266,9 +301,12 @@ def test_poison_logins_cookies_and_visits_to_known_pages(pod: Callable[..., Pod]
         )
 
 
-def test_fetchers_wait_for_parsers_that_cannot_keep_up(pod: Callable[..., Pod]) -> None:
-    with site() as (root, asked):
-        crawl = pod([f"{root}{n}" for n in range(200)], politeness_delay_seconds=0)
+def parsers_too_slow(folder: Path) -> None:
+    """Fetchers wait for parsers that cannot keep up."""
+    with (
+        site() as (root, asked),
+        pod(folder, [f"{root}{n}" for n in range(200)], politeness_delay_seconds=0) as (crawl, _),
+    ):
         crawl.start("fetcher0", soft=20, hard=40)
         until(lambda: crawl.frontier.status.stats().to_parse >= 40, what="a full queue")
         until(lambda: crawl.frontier.status.stats().leased == 0, what="the end of what was in flight")
@@ -284,3 +322,24 @@ def test_fetchers_wait_for_parsers_that_cannot_keep_up(pod: Callable[..., Pod]) 
         events = json.loads((crawl.data_dir / "pressure-pod0-fetcher0.json").read_text())
         assert events["hard"] >= 1
         assert crawl.spool() == []
+
+
+# Those that wait longest come first.
+SCENARIOS = [
+    stopped_for_long,
+    every_page_once_split,
+    every_page_once_fused,
+    server_away,
+    killed_one_by_one,
+    fetcher_killed_between_writes,
+    poison_fused,
+    poison_split,
+    parser_killed_between_writes,
+    parser_killed_between_rows,
+    parsers_too_slow,
+]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_processes_of_a_pod_work_as_one_does(crawls: dict[Any, Future[None]], scenario: Any) -> None:
+    crawls[scenario].result()

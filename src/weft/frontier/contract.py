@@ -16,7 +16,7 @@ callers hold the parts that they use. There is no object with all methods.
 
     queue       URLs come in                             leases      items go out, and end
     revisits    known URLs come in once more             rejected    what ends without a request
-    crawls      opened, changed, paused, ended           status      numbers, and what a crawl waits for
+    crawls      opened, changed, paused                  status      numbers, and what a crawl waits for
     permits     how many pages crawls may have           sites       robots.txt, cookies, politeness keys
     notes       strings kept with the frontier           durability  what is safe, and against what
     recovery    what an earlier process left             parse_queue pages for parser processes (Redis alone)
@@ -79,6 +79,11 @@ class Ended(Struct, frozen=True, gc=False):
     outcome: str = ""  # for the request log: the status, or the kind of failure
     in_trouble: bool = False  # of a slow-down: by a fault of the site (503), not by a limit that it has set
     took_s: float | None = None  # until the answer was there; None where there was none, or nobody looked
+
+    @property
+    def failure(self) -> str:
+        """What went wrong, where `ok` is False: the cause of what is rejected after it."""
+        return f"HTTP {self.outcome}" if self.outcome.isdecimal() else self.outcome
 
 
 class End(StrEnum):
@@ -308,10 +313,11 @@ class RejectedPart(Protocol):
 
 
 class CrawlsPart(Protocol):
-    """Crawls as tenants of a frontier: each with its own limits, politeness, weight, queue, seen URLs and end.
+    """Crawls as tenants of a frontier: each with its own limits, politeness, weight, queue and seen URLs.
 
-    A crawl is opened by its name; its number is this frontier's (in each pod another), and never given out again.
-    Whether it has ended is its owner's to know: `close_crawl` is undone by a kill until `closed`.
+    A crawl is opened by its name; its number is this frontier's (in each pod another), and never given out again. An
+    engine also ends and forgets crawls: that is the embedded frontier's alone, since a crawl of pods on Redis is the
+    only one in its databases, which are emptied as a whole.
     """
 
     def open_crawl(
@@ -322,24 +328,8 @@ class CrawlsPart(Protocol):
         Without a `section` it is as polite as the frontier.
         """
 
-    def reopen_crawl(self, crawl: int, limits: CrawlLimits, section: PolitenessSection, weight: float) -> None:
-        """Brings back one of `kept_crawls`."""
-
     def change_crawl(self, crawl: int, limits: CrawlLimits, section: PolitenessSection, weight: float) -> None:
         """Holds a crawl to other settings from now on; BadInput for a `max_depth` that comes too late."""
-
-    def kept_crawls(self) -> list[int]:
-        """Every crawl that is kept, opened or not. Two may have one name: a kill came before one was `closed`."""
-
-    def close_crawl(self, crawl: int) -> None:
-        """Ends a crawl in one step, however much is queued: nothing of it is claimed or told, and its name is free.
-        Leases of it may end as others do, and leave no trace. A kill undoes it until `closed` is committed."""
-
-    def closed(self, crawl: int) -> None:
-        """Its owner knows, for good, that a crawl has ended: it does not come back after the next commit."""
-
-    def forget_crawls(self, crawls: Sequence[int], at_most: int = 200) -> bool:
-        """Deletes a part of what is kept of closed crawls; True when nothing is left. A kill in between is no harm."""
 
     def pause(self, crawl: int, paused: bool = True) -> None:
         """Nothing of a paused crawl is claimed, and nothing is lost."""

@@ -7,9 +7,10 @@ from typing import Any
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, RobotsRecord
-from weft.frontier.redis.client import Limits, PodClient
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.link import Limits, PodLink
+from weft.frontier.redis.pods.client import PodClient
 from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
 
@@ -39,21 +40,28 @@ class Pod:
             limits=limits, clock=lambda: self.time, wall=lambda: self.time, server_clock=lambda: self.time,
             idle_s=idle_s,
         )  # fmt: skip
-        assert frontier.open_crawl("test", crawl or CrawlLimits()) == 1
+        assert frontier.crawls.open_crawl("test", crawl or CrawlLimits()) == 1
         return frontier
 
     def from_afar(self) -> PodClient:
         section = PolitenessSection(delay_s=10.0, places=1)
         return PodClient(
-            connect(self.server.url), section, pod=0, pods=2, clock=lambda: self.time, server_clock=lambda: self.time
+            PodLink(
+                connect(self.server.url),
+                section,
+                pod=0,
+                pods=2,
+                clock=lambda: self.time,
+                server_clock=lambda: self.time,
+            )
         )
 
 
 def admit(frontier: RedisFrontier, *hosts: str, pages: int = 1) -> None:
     for host in hosts:
-        frontier.robots_known(f"https://{host}", ALLOW, None)
-    frontier.admit(1, [Found(f"https://{host}/{number}", 0) for host in hosts for number in range(pages)])
+        frontier.sites.robots_known(f"https://{host}", ALLOW, None)
+    frontier.queue.admit(1, [Found(f"https://{host}/{number}", 0) for host in hosts for number in range(pages)])
 
 
 def claim(frontier: RedisFrontier, limit: int = 9) -> list[Lease]:
-    return frontier.claim(frontier.owner, limit)
+    return frontier.leases.claim(frontier.owner, limit)

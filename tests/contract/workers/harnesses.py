@@ -163,8 +163,8 @@ class RedisHarness:
         )  # fmt: skip
         self.crawl = frontier.crawls.open_crawl("test", self.limits)
         if self.others is not None:
-            for number in set(frontier.crawls.kept_crawls()) - {self.crawl}:
-                frontier.crawls.reopen_crawl(number, *self.others)
+            for name in set(self.clients[0].hkeys("crawls")) - {b"test"}:
+                frontier.crawls.open_crawl(name.decode(), *self.others)
         return frontier
 
     def start(self, limits: CrawlLimits | None = None) -> RedisFrontier:
@@ -187,7 +187,7 @@ class RedisHarness:
             self.server.start()
         self.frontier = self._open()
         self.frontier.recovery.recover(done, {self.crawl: pages})
-        self.frontier.release_owner("me")
+        self.frontier.crew.release_owner("me")
         return self.frontier
 
     def close(self) -> None:
@@ -212,6 +212,7 @@ HARNESSES = {
     "valkey": (RedisHarness, "valkey"),
     "redis-killed": (KilledServerHarness, "redis killed"),
 }
+NO_ENDS = "the only crawl of a pod on Redis ends with its databases"
 ALLOW = RobotsRecord("allow", b"", 9e12)
 
 

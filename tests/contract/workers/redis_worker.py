@@ -50,57 +50,57 @@ class Worker:
                 connect(url), folder / "pod", section, slot=slot, incarnation=incarnation, idle_s=0.005
             )
         )
-        self.crawl = patient(lambda: self.frontier.open_crawl("test", CrawlLimits()))
+        self.crawl = patient(lambda: self.frontier.crawls.open_crawl("test", CrawlLimits()))
         self.rows_path = folder / f"{slot}.rows"
         rows = [line.split() for line in self.rows_path.read_text().splitlines()] if self.rows_path.exists() else []
-        done = [int(item) for batch, item, _ in rows if int(batch) > self.frontier.acknowledged]
+        done = [int(item) for batch, item, _ in rows if int(batch) > self.frontier.durability.acknowledged]
         self.batch = max((int(batch) for batch, _, _ in rows), default=0)
-        patient(lambda: self.frontier.recover(done, {self.crawl: len(rows)}))
+        patient(lambda: self.frontier.recovery.recover(done, {self.crawl: len(rows)}))
         self.rows = os.open(self.rows_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.arrivals = os.open(folder / "arrivals", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def fetch(self) -> int:
         frontier = self.frontier
-        leases = patient(lambda: frontier.claim(frontier.owner, 20))
+        leases = patient(lambda: frontier.leases.claim(frontier.owner, 20))
         handed = []
         for lease in leases:
             began = time.monotonic()
             end = Ended(lease, time.monotonic(), ok=True)
             os.write(self.arrivals, f"{lease.key} {began:.6f} {end.at:.6f} {lease.item}\n".encode())
             if lease.purpose is Purpose.ROBOTS:
-                frontier.cool([end])
+                frontier.leases.cool([end])
                 patient(lambda origin=lease.about: self.learn(origin))  # type: ignore[misc]
-                patient(lambda lease=lease: frontier.finish([Outcome(lease, End.OTHER)]))  # type: ignore[misc]
+                patient(lambda lease=lease: frontier.leases.finish([Outcome(lease, End.OTHER)]))  # type: ignore[misc]
             else:
                 handed.append(Handed(end, lease.url.encode()))
         if handed:
-            patient(lambda: frontier.fetched(handed))
+            patient(lambda: frontier.parse_queue.fetched(handed))
         return len(leases)
 
     def learn(self, origin: str) -> None:
-        self.frontier.robots_known(origin, RobotsRecord("allow", b"", 9e12), None)
-        self.frontier.commit()
+        self.frontier.sites.robots_known(origin, RobotsRecord("allow", b"", 9e12), None)
+        self.frontier.durability.commit()
 
     def parse(self) -> int:
         frontier = self.frontier
-        taken = patient(lambda: frontier.take(20))
+        taken = patient(lambda: frontier.parse_queue.take(20))
         if not taken:
             return 0
         found = []
         for one in taken:
             page = int(one.reference.decode().rpartition("/")[2])
             found += [Found(url_of(link), 1, one.lease.item) for link in (2 * page + 1, 2 * page + 2) if link < PAGES]
-        patient(lambda: frontier.admit(self.crawl, found))
+        patient(lambda: frontier.queue.admit(self.crawl, found))
         batch = self.batch + 1
         ends = [Outcome(one.lease, End.PAGE) for one in taken]
-        valid = patient(lambda: frontier.finish(ends, batch))
+        valid = patient(lambda: frontier.leases.finish(ends, batch))
         rows = "".join(
             f"{batch} {one.lease.item} {one.lease.url}\n" for one, ok in zip(taken, valid, strict=True) if ok
         )
         os.write(self.rows, rows.encode())
         self.batch = batch
-        frontier.acknowledge(batch)
-        patient(frontier.commit)
+        frontier.durability.acknowledge(batch)
+        patient(frontier.durability.commit)
         return len(taken)
 
 

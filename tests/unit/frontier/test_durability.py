@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,10 +20,11 @@ from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.journal import Journal, check_size
 from weft.frontier.mark import read_mark
-from weft.frontier.redis.lead import Lead
+from weft.frontier.redis.link import Limits
 from weft.frontier.redis.marks import Marks
-from weft.frontier.redis.outbox import FileOutbox
-from weft.frontier.redis.shelf import Shelf
+from weft.frontier.redis.parts.lead import Lead
+from weft.frontier.redis.parts.shelf import Shelf
+from weft.frontier.redis.pods.outbox import FileOutbox
 from weft.frontier.requests import RequestLog
 from weft.frontier.scheduling import rows
 from weft.frontier.view import FrontierView
@@ -153,7 +155,9 @@ def test_a_segment_is_on_the_disk_with_its_folders_before_it_counts(
             return {b"1:0:a"} if command[1] == "long" else set()
         return entries if command[0] == "LRANGE" and command[1] == b"w:1:0:a" else []
 
-    lead = Lead(tmp_path / "spill", call, ask, lambda pattern: iter(()), 3)
+    nothing_claimed = SimpleNamespace(after=lambda _seconds: None)
+    link: Any = SimpleNamespace(limits=Limits(cap=3), call=call, ask=ask, now=lambda: 0.0, next_claim=nothing_claimed)
+    lead = Lead(link, tmp_path / "spill")
     assert lead.tend() == 2
     segments = [segment for segment, _ in registered]
     folder, name = segments[0].split("/")

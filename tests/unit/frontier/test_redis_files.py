@@ -10,11 +10,11 @@ import pytest
 
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.redis import marks as marks_module
-from weft.frontier.redis import outbox
-from weft.frontier.redis import shelf as shelf_module
 from weft.frontier.redis.marks import Marks
-from weft.frontier.redis.outbox import KEEP_S, Arrived, Behind, FileOutbox, Sent
-from weft.frontier.redis.shelf import Shelf
+from weft.frontier.redis.parts import shelf as shelf_module
+from weft.frontier.redis.parts.shelf import Shelf
+from weft.frontier.redis.pods import outbox
+from weft.frontier.redis.pods.outbox import KEEP_S, Arrived, Behind, FileOutbox, Sent
 from weft.frontier.view import FrontierView, SitePace
 from weft.records import Found, Purpose
 

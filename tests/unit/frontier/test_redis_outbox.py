@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.frontier.redis import outbox
-from weft.frontier.redis.outbox import KEEP_S, Arrived, Behind, FileOutbox, Sent
+from weft.frontier.redis.pods import outbox
+from weft.frontier.redis.pods.outbox import KEEP_S, Arrived, Behind, FileOutbox, Sent
 
 
 def sent_up_to(last: int) -> Sent:

@@ -35,11 +35,12 @@ from weft.engine.loop.stop import Stop
 from weft.engine.loop.suspects import take_suspect
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.frontier.contract import FrontierStats
-from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.connection import Emptied, address, connect, hurry, inspect
 from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.metrics import RedisMetrics
 from weft.frontier.redis.pod_info import PodIdentity, bind, is_taken, take, unbind
+from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.shared import runner, settle, used_permits
 from weft.telemetry import Log
 
@@ -129,7 +130,7 @@ class RedisPods:
             log.warning("the decision could not be let go", why=why)
         for frontier in self._frontiers.values():
             try:
-                frontier.hold_pod(self._node, 0.0)
+                frontier.pod.hold_pod(self._node, 0.0)
                 frontier.close()
             except ABSENT as why:
                 log.warning("a pod could not be let go", why=why)
@@ -157,7 +158,7 @@ class RedisPods:
             where=where, bloom_filter=bloom_of(self._config), identity=identity,
         )  # fmt: skip
         self._frontiers[pod], self._connections[pod] = frontier, connection
-        frontier.hold_pod(self._node, HOLD_S)
+        frontier.pod.hold_pod(self._node, HOLD_S)
         if not is_taken(connection, where, identity):
             raise BadInput(f"{where}: the crawl was started over from another node in this moment; start again")
 
@@ -209,9 +210,9 @@ class RedisPods:
             "seeded",
         ):  # until this run's first fetcher has brought in seeds, and what is visited again
             frontier.notes.note(name, "")
-        frontier.crew(self._slots(pod))
+        frontier.crew.assign(self._slots(pod))
         for slot in self._slots(pod):
-            frontier.release_owner(slot + "#")
+            frontier.crew.release_owner(slot + "#")
         hurry(self._connections[pod], PATIENCE_S)
 
     def _slots(self, pod: int) -> list[str]:
@@ -230,21 +231,21 @@ class RedisPods:
             return
         for frontier in self._frontiers.values():
             crawl = frontier.crawls.open_crawl(CRAWL, limits_of(self._config))
-            pages, flight, _ = frontier.given(crawl)
+            pages, flight, _ = frontier.permits.given(crawl)
             frontier.permits.allow(crawl, pages + flight)
         try:
             first = self._client(0)
             crawl = first.find_crawl(CRAWL)
-            first.limit_pages(crawl, most)
-            told = first.pods_with_permits(crawl)
+            first.permits.limit_pages(crawl, most)
+            told = first.permits.pods_with_permits(crawl)
         except ABSENT as why:
             log.warning("pod 0 has no permits to give yet", why=why)
             return
         for pod in range(len(self.urls)):
             if pod in self._here:
-                first.give_permits(crawl, pod, self._used(pod))
+                first.permits.give_permits(crawl, pod, self._used(pod))
             elif pod not in told:
-                first.record_permits(crawl, pod, self._used(pod))
+                first.permits.record_permits(crawl, pod, self._used(pod))
 
     def _used(self, pod: int) -> int:
         """How many pages a pod has, or is about to have."""
@@ -272,7 +273,7 @@ class RedisPods:
         for pod, frontier in self._frontiers.items():
             try:
                 with self._asking(pod):
-                    frontier.hold_pod(self._node, HOLD_S)
+                    frontier.pod.hold_pod(self._node, HOLD_S)
             except ABSENT:
                 continue
         unrun = [pod for pod, node in self._runners().items() if not node]
@@ -314,7 +315,7 @@ class RedisPods:
         for pod in self._here:
             if pod not in but:
                 if pod not in self._reopening and not self._claim_again(pod):
-                    self._frontiers[pod].report_again()
+                    self._frontiers[pod].crew.report_again()
                 self._open_again(pod)
 
     def _open_again(self, pod: int) -> None:
@@ -338,7 +339,7 @@ class RedisPods:
             with self._asking(pod):
                 if pulse is not None and (suspect := take_suspect(pulse)):
                     log.error("a page killed its parser", item=suspect, deaths=frontier.parse_queue.died_on(suspect))
-                frontier.release_owner(slot + "#")
+                frontier.crew.release_owner(slot + "#")
         except ABSENT:
             self._buried.append((pod, slot, None))  # the page is the successor's to tell of, which waits for the pod
 
@@ -370,13 +371,13 @@ class RedisPods:
             with self._asking(0):
                 first = self._client(0)
                 if not self._has_begun:
-                    first.note("end", "")
+                    first.notes.note("end", "")
                     self._has_begun = True
-                if said := first.note("end"):
+                if said := first.notes.note("end"):
                     return Stop(said)
                 is_decider = first.decide(self._node, DECIDE_S)
             if is_decider and (reason := self._judge()) is not None:
-                first.note("end", str(reason))
+                first.notes.note("end", str(reason))
                 return reason
         except ABSENT:
             self._first = None
@@ -409,18 +410,19 @@ class RedisPods:
 
     def _facts(self, pod: int) -> tuple[FrontierStats, dict[str, int]]:
         with self._asking(pod):
-            return self._client(pod).facts()
+            return self._client(pod).status.facts()
 
     def _client(self, pod: int) -> PodClient:
         if pod in self._frontiers:
-            return self._frontiers[pod]
+            return self._frontiers[pod].pod
         if pod not in self._clients:
             connection = connect(self.urls[pod], self._settings)
             hurry(connection, PATIENCE_S)
-            client = PodClient(
+            link = PodLink(
                 connection, self._config.politeness, pod=pod, pods=len(self.urls),
                 where=self._where(pod), identity=self._identity(pod),
             )  # fmt: skip
+            client = PodClient(link)
             client.find_crawl(CRAWL)
             self._clients[pod] = client
         return self._clients[pod]

@@ -24,10 +24,12 @@ from weft.engine.loop.steps import crash_point
 from weft.engine.loop.stop import BLOCKING
 from weft.engine.recovery import read_lost
 from weft.errors import ServerAway, ServerFull
-from weft.frontier.redis.client import PodClient
 from weft.frontier.redis.connection import address, asking, connect, peers
+from weft.frontier.redis.frontier import RoutedRedisFrontier
+from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.pod_info import PodIdentity
-from weft.frontier.redis.routing import OtherPod, RoutedRedisFrontier
+from weft.frontier.redis.pods.client import PodClient
+from weft.frontier.redis.pods.other_pod import OtherPod
 from weft.telemetry import Peer
 
 TRY_AGAIN_S = 0.3
@@ -100,8 +102,8 @@ class RedisBackend:
 
 def measure(frontier: RoutedRedisFrontier, metrics: EngineMetrics) -> None:
     """Counts the links that cross between pods."""
-    frontier.crossed = metrics.crossed
-    metrics.before_save.append(lambda: metrics.waiting(frontier.waiting))
+    frontier.pods.crossed = metrics.crossed
+    metrics.before_save.append(lambda: metrics.waiting(frontier.pods.outgoing.waiting))
 
 
 def other_pod(order: ProcessOrder, folder: CrawlFolder, pod: int) -> OtherPod:
@@ -113,12 +115,12 @@ def other_pod(order: ProcessOrder, folder: CrawlFolder, pod: int) -> OtherPod:
         connect_timeout_s=min(usual.connect_timeout_s, OTHERS_TIMEOUT_S),
     )
     url = order.servers[pod]
-    client = PodClient(
+    link = PodLink(
         connect(url, settings), order.config.politeness, pod=pod, pods=order.pods, where=address(url, settings.db),
         identity=PodIdentity(order.crawl_id, pod, order.pods),
     )  # fmt: skip
     shelf = folder.of_pod(pod) / "robots.db" if pod in order.config.pods.here else None
-    return OtherPod(pod, client, shelf, CRAWL)
+    return OtherPod(pod, PodClient(link, is_afar=shelf is None), shelf)
 
 
 def open_frontier(
@@ -141,7 +143,7 @@ def open_frontier(
             )  # fmt: skip
             if order.slot.role == "fetcher" and order.index == 0:
                 for left in _outboxes_left(order, home / "outbox"):
-                    frontier.adopt(left)
+                    frontier.pods.outgoing.adopt(left, work)
             return frontier
         except (ServerAway, ServerFull) as why:
             progress.write("paused", str(why))
@@ -187,13 +189,13 @@ def shared_chores(
                 crawl.extend(url)
 
     def empty_outbox() -> None:
-        for admission in frontier.deliver_waiting():
+        for admission in frontier.pods.deliver_waiting():
             if admission.expand and expand is not None:
                 expand(crawl, admission.expand)
 
     chores = [every(SCOPES_EVERY_S, hear_scopes), every(OUTBOX_EVERY_S, empty_outbox)]
     if expand is not None and order.index == 0 and len(order.config.pods.here) < order.pods:
-        chores.append(every(MAIL_EVERY_S, lambda: frontier.take_mail(partial(expand, crawl))))
+        chores.append(every(MAIL_EVERY_S, lambda: frontier.mail.take(partial(expand, crawl))))
     return chores
 
 
@@ -201,7 +203,7 @@ def lead_chores(
     order: ProcessOrder, folder: CrawlFolder, frontier: RoutedRedisFrontier, crawl: RunningCrawl
 ) -> Sequence[Chore]:
     """Of the pod's first fetcher: long queues, and permits for pages."""
-    chores = [every(TEND_EVERY_S, frontier.tend)]
+    chores = [every(TEND_EVERY_S, frontier.lead.tend)]
     if order.config.limits.max_pages is not None and order.pods > 1:
         chores.append(every(PERMITS_EVERY_S, RedisPermits(order, folder, frontier, crawl.number)))
     return chores
@@ -225,31 +227,31 @@ class RedisPermits:
     def __call__(self) -> None:
         """Asks for more where something waits for it, gives back what nothing here can use."""
         stats = self._frontier.status.stats()
-        pages, flight, given = self._frontier.given(self._crawl)
+        pages, flight, given = self._frontier.permits.given(self._crawl)
         if stats.queued and given - pages - flight <= 0:
-            run = self._ask_first(lambda client, _: client.arrived("")).run
+            run = self._ask_first(lambda client, _: client.intake.arrived("")).run
             granted = self._give(max(given, pages + flight) + self._block)
-            told = self._ask_first(lambda client, _: client.arrived(""))
+            told = self._ask_first(lambda client, _: client.intake.arrived(""))
             if told.run == run and not told.unwritten:  # else it is asked for again
                 self._frontier.permits.allow(self._crawl, granted)
         elif given > pages and not (stats.queued or stats.leased or stats.to_parse):
-            left = self._frontier.lower_permits(self._crawl, pages)
+            left = self._frontier.permits.lower_permits(self._crawl, pages)
             self._wait_written()
             self._give(left)
 
     def _wait_written(self) -> None:
         """There is nothing else to do in this pod."""
         until = time.monotonic() + WRITTEN_S
-        while self._frontier.arrived("").unwritten:
+        while self._frontier.pod.intake.arrived("").unwritten:
             if time.monotonic() > until:
                 raise ServerAway("the pod's Redis does not write what it is told")
             time.sleep(0.01)
 
     def _give(self, wanted: int) -> int:
-        return self._ask_first(lambda client, crawl: client.give_permits(crawl, self._pod, wanted))
+        return self._ask_first(lambda client, crawl: client.permits.give_permits(crawl, self._pod, wanted))
 
     def _ask_first(self, what: Callable[[PodClient, int], T]) -> T:
         if self._first is None:
-            return what(self._frontier, self._crawl)
+            return what(self._frontier.pod, self._crawl)
         crawl = self._first.number_of(CRAWL)
         return self._first.ask(lambda client: what(client, crawl))

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from weft.errors import BadInput
-from weft.frontier.redis.client import POD_BITS
 from weft.frontier.redis.connection import asking, describe
+from weft.frontier.redis.link import POD_BITS
 from weft.frontier.redis.packing import Keys, unpacked, unpacked_breakers, unpacked_item
 from weft.frontier.view import Entry, SitePace
 

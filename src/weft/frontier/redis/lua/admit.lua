@@ -10,8 +10,8 @@
 -- Modes: empty; "again": queue also what is seen; "had": mark stored pages seen and ended, `rest` is their item's number;
 -- "afar": the caller runs on another node than the one that has the pod's pages.
 -- Reply: a letter for each (n new, d seen, h had, b over budget, f full, r a robots.txt), pairs of index and item to expand
--- again, 0 (1: the batch was delivered before, 2: one before it is missing, 3: the pod recovers from a loss, 4: the crawl has
--- ended), the last item's number. A repeated batch changes nothing; one with a full queue will be repeated.
+-- again, 0 (1: the batch was delivered before, 2: one before it is missing, 3: the pod recovers from a loss, 4: there is no
+-- such crawl), the last item's number. A repeated batch changes nothing; one with a full queue will be repeated.
 local c, mode, sender, number = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local cap, at_once, hard = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local k = crawl(c)
@@ -206,7 +206,7 @@ if sender ~= '' then
   end
 end
 
-if refused == 0 and k.ended and #ARGV > 12 then refused = 4 end
+if refused == 0 and k.is_gone and #ARGV > 12 then refused = 4 end
 
 if ARGV[10] ~= '' and refused == 0 then call('HSET', 'meta', ARGV[10], ARGV[11]) end
 local at, index = 13, 0

@@ -17,7 +17,7 @@ if what == 'out' then
         pages_out(s, k, -1)
         mark(k, item, 'q')
       end
-      if not k.is_over then call('HSET', 'aside:' .. k.c, n, pack({ rec[3], item })) end
+      call('HSET', 'aside:' .. k.c, n, pack({ rec[3], item }))
       save(s)
       schedule(s)
     end

@@ -3,10 +3,8 @@
 -- ARGV: site, pages, crawls.
 local s = load(ARGV[3])
 for i = 5, #ARGV do
-  if not crawl(ARGV[i]).ended then
-    local l = lane(s, ARGV[i])
-    if l.p == 0 then l.p = tonumber(ARGV[4]) end
-  end
+  local l = lane(s, ARGV[i])
+  if l.p == 0 then l.p = tonumber(ARGV[4]) end
 end
 save(s)
 schedule(s, true)

@@ -121,7 +121,7 @@ local function page_unheld(s, l, k)
     if item or depths >= DEPTHS then break end
   end
   for _, one in ipairs(rejected) do
-    if reject_item(s, k, one[1], 'breaker') then urls[one[2]] = (urls[one[2]] or 0) + 1 end
+    if reject_item(s, k, one[1], breaker_reason(s, one[2])) then urls[one[2]] = (urls[one[2]] or 0) + 1 end
   end
   for code, amount in pairs(urls) do happens('breaker', authority(s.site, code), amount) end
   if #rejected > 0 then
@@ -199,7 +199,7 @@ local function robots_for(s, l, item, origin, wait)
   local other = wait and match(wait, '^%-(%d+)$')
   local robots = nil
   if other and other ~= l.c then
-    -- Another crawl asked, and failed: taken over when its time has come, so that one that is paused, or has ended, keeps
+    -- Another crawl asked, and failed: taken over when its time has come, so that one that is paused keeps
     -- nobody waiting.
     local key = 'r:' .. other .. ':' .. s.site
     local all = call('ZRANGE', key, 0, -1, 'WITHSCORES')
@@ -404,7 +404,7 @@ end
 -- Serves a crawl once; false if it has nothing due in a line that has room.
 local function serve(e, share)
   local k = crawl(e.c)
-  if k.paused or k.ended then return false end
+  if k.paused then return false end
   for _, at in ipairs(BY_TURN[line_turn]) do
     local site = room[at] > 0 and next_in(e, at, share)
     if site then
@@ -492,7 +492,7 @@ for c, e in pairs(by_crawl) do
   else
     if e.in_ring then append(gone, c) end
     local k, own, first = crawl(c), nil, nil
-    if not k.paused and not k.ended then
+    if not k.paused then
       own, first = firsts(c)
     end
     if first and first ~= own then

@@ -4,20 +4,17 @@
 -- ARGV[1]: the time, for tests that move the clock; empty: the server's. ARGV[2]: the politeness section, and behind an @ the
 -- id of the database's claim that the caller works on (pod_info.py).
 --
---   n                 hash   counters: item, transient, seq, stamp, ops, epoch, queued, admitted, finished, sent, received,
+--   n                 hash   counters: item, transient, seq, stamp, ops, epoch, queued, admitted, finished, received,
 --                            sites, crawl; last, offset: keep the time from running backwards; turn: how far the crawl
 --                            is whose turn was last; lost: when its data was found incomplete, losses: how often;
 --                            id: of the claim
 --   state             hash   run (of the server)
 --   c:CRAWL           hash   name, seed, limits, section (its politeness), weight, pages, flight, queued, leased, paused,
---                            given; ended (1: not confirmed, 2: for good); moving: its sites are yet to be scheduled anew;
---                            size, split, seen of its seen set; swept: how far that is deleted
---   crawls, numbers   hashes name -> number; number -> name of each crawl that is kept;  twins hash name -> an older crawl
---                            of a name that is taken;  closing hash crawl -> slot that has ended it;  over set of crawls
---                            that have ended for good
+--                            given; moving: its sites are yet to be scheduled anew; size, split, seen of its seen set
+--   crawls            hash   name -> number
 --   soon, ring        zsets  crawl -> a time before which nothing of it is due; those with something due, by stride
 --   stride            hash   crawl -> how far it has been served, by its weight
---   aside:CRAWL       hash   item -> record, excluded by an edit;  held:CRAWL list, its rejected while its end may be undone
+--   aside:CRAWL       hash   item -> record, excluded by an edit
 --   e:CRAWL:BUCKET    set    fingerprints, small integer sets, split by linear hashing
 --   b:CRAWL:PIECE     string the pieces of a Bloom filter, where there is one instead
 --   k:CRAWL:BUCKET    hash   fingerprint -> item:depth:state, only with a max_depth
@@ -27,7 +24,8 @@
 --   s:SITE            hash   u not before this, b and e start and end of the last request, a active, t rare state of its
 --                            politeness clock, l how long it takes to answer, c the line it is in, T address of a shared
 --                            clock, L lanes; o its breakers: origin's code -> { open until (0: closed), failed probes,
---                            items that failed, the probe's item, the last item that was queued when it was given up };
+--                            items that failed, the probe's item, the last item that was queued when it was given up,
+--                            the last failure };
 --                            rORIGIN expiry:version of a robots.txt, RORIGIN it is being fetched (-CRAWL: by that crawl,
 --                            or a time until which nobody asks);
 --                            mCRAWL sitemaps admitted, MCRAWL the last item was a sitemap
@@ -72,14 +70,6 @@ else
   now = time[1] * 1000000 + time[2]
 end
 do
-  if not head[2] then
-    -- An earlier version kept these in hashes of their own.
-    local kept, state = call('HMGET', 'clock', 'last', 'offset'), call('HMGET', 'state', 'lost', 'losses')
-    head[2], head[3], head[7], head[8] = kept[1], kept[2], state[1], state[2]
-    if head[3] then append(tail, 'offset', head[3]) end
-    if head[7] then append(tail, 'lost', head[7]) end
-    if head[8] then append(tail, 'losses', head[8]) end
-  end
   local last, offset = tonumber(head[2]) or 0, tonumber(head[3]) or 0
   now = now + offset
   if now < last then
@@ -131,28 +121,26 @@ local D = section(ARGV[2])
 
 local crawls = {}
 
--- `is_gone`: nothing is kept of it. `is_over`: it has ended for good. `ended`: either, or an end that may be undone.
+-- `is_gone`: there is no such crawl.
 local function crawl(c)
   local k = crawls[c]
   if not k then
     local v = call('HMGET', 'c:' .. c, 'pages', 'flight', 'paused', 'max', 'cap', 'depth', 'inflight', 'given',
-      'size', 'split', 'seen', 'bloom', 'maps', 'queued', 'leased', 'section', 'weight', 'ended')
+      'size', 'split', 'seen', 'bloom', 'maps', 'queued', 'leased', 'section', 'weight')
     local paused, max, inflight = v[3] == '1', tonumber(v[4]), tonumber(v[7])
-    local is_over = not v[12] or v[18] == '2'
     k = { c = c, pages = tonumber(v[1]) or 0, flight = tonumber(v[2]) or 0, paused = paused, max = max,
       cap = tonumber(v[5]), depths = v[6] and v[6] ~= '', inflight = inflight, given = tonumber(v[8]),
       size = tonumber(v[9]) or 16, split = tonumber(v[10]) or 0, seen = tonumber(v[11]) or 0, bloom = v[12] or '',
       maps = tonumber(v[13]), queued = tonumber(v[14]) or 0, leased = tonumber(v[15]) or 0,
       D = v[16] and section(v[16]) or D, weight = tonumber(v[17]) or 1, is_gone = not v[12], dflight = 0,
-      changed = false, dseen = false, is_over = is_over, ended = is_over or v[18] == '1',
-      limited = paused or max or inflight }
+      changed = false, dseen = false, limited = paused or max or inflight }
     crawls[c] = k
   end
   return k
 end
 
 local function permits(k)
-  if k.paused or k.ended then return 0 end
+  if k.paused then return 0 end
   local left = 1000000000
   if k.max then
     left = (k.given or k.max) - k.pages - k.flight
@@ -176,5 +164,5 @@ end
 local function queued(k, by)
   k.queued = k.queued + by
   k.changed = true
-  if not k.ended then count('queued', by) end
+  count('queued', by)
 end

@@ -1,6 +1,6 @@
 -- Transfers have ended: their places are free, and their sites are due again a delay after the end.
 --
--- ARGV: (item stamp age ok slow retry_after took reference)*; ok: 1, 0 or empty; slow: 1 a limit of the site, 2 a fault of
+-- ARGV: (item stamp age ok slow retry_after took reference)*; ok: 1, the failure (0: unnamed) or empty; slow: 1 a limit of the site, 2 a fault of
 -- its own, 0 neither; retry_after: microseconds or empty; took: microseconds, "-" where there was no answer, or empty: nobody
 -- looked. With a reference (to the page in the spool) the item goes to the parse queue, and has no deadline there.
 -- Reply: 1 or 0 for each, whether the lease was valid. A lease that has cooled already is left as it is.
@@ -20,14 +20,14 @@ local function breaker_of(s, code)
     if not spare or one[1] == 0 then spare = other end
   end
   if amount >= MOST_BREAKERS then s.breakers[spare] = nil end
-  s.breakers[code] = { 0, 0, '', '', 0 }
+  s.breakers[code] = { 0, 0, '', '', 0, '' }
   return s.breakers[code]
 end
 
 -- Counts a success or a failure; the rules are those of `Breaker` and `PolitenessClock.answered`. Returns whether a probe has
 -- failed.
 local function answered(s, d, n, code, ok, at)
-  if ok then
+  if ok == '1' then
     local b = s.breakers and s.breakers[code]
     if b then
       if b[1] > 0 then happens('closed', authority(s.site, code), b[2]) end
@@ -37,6 +37,7 @@ local function answered(s, d, n, code, ok, at)
     return false
   end
   local b = breaker_of(s, code)
+  b[6] = ok ~= '0' and ok or ''
   local is_probe = b[1] > 0
   if is_probe then
     if b[4] ~= n then return false end -- it was in flight when the breaker opened
@@ -57,7 +58,7 @@ end
 local function give_up(s, code)
   s.breakers[code][5] = tonumber(head[4]) or 0
   for _, l in ipairs(s.lanes) do
-    if not crawl(l.c).ended then reject_origin(s, l, code) end
+    reject_origin(s, l, code)
   end
 end
 
@@ -80,7 +81,7 @@ local function end_request(s, d, n, code, at, ok, slow, retry_after, time)
     slow_down(s, d, at, slow, retry_after)
     if retry_after > d.longest then reject_site(s, 'retry-after') end
   end
-  local has_failed_probe = ok ~= '' and answered(s, d, n, code, ok == '1', at)
+  local has_failed_probe = ok ~= '' and answered(s, d, n, code, ok, at)
   local slower = s.lag == lag and 0 or doublings(s.lag) - doublings(lag)
   if s.x > extra or slower > 0 then
     happens('slowed', s.site, delay_of(s, d))

@@ -13,7 +13,6 @@ if number == '' then
     call('HSET', 'crawls', name, number)
     call('HSET', 'c:' .. number, 'name', name, 'seed', ARGV[5], 'bloom', ARGV[13])
   end
-  call('HSETNX', 'numbers', number, name)
 end
 local key = 'c:' .. number
 local k = crawl(number)

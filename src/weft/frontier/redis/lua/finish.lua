@@ -22,7 +22,7 @@ local function reject_last(s, k, item)
       item[2] = math.min(item[2], is.depth)
     end
   end
-  call('RPUSH', 'rejected', pack({ k.c, 'breaker', s.site, item }))
+  call('RPUSH', 'rejected', pack({ k.c, breaker_reason(s, origin_of(item[7])), s.site, item }))
   happens('breaker', authority(s.site, origin_of(item[7])), 1)
 end
 
@@ -100,11 +100,7 @@ for i = 5, #ARGV, 4 do
     records[n] = false
     append(dropped, n)
     local how = ARGV[i + 2]
-    local is_closed = crawl(rec[4]).ended and rec[6][1] > 0
-    if is_closed then
-      -- No row tells of it: until the end of its crawl is confirmed, it is queued.
-      again(rec, 'l', 0)
-    elseif how == 'p' or how == 'o' then
+    if how == 'p' or how == 'o' then
       done(rec, how == 'p')
     else
       again(rec, how, tonumber(ARGV[i + 3]))

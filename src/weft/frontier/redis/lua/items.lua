@@ -43,18 +43,11 @@ local function push_urgent(s, l, item, not_before, first)
   queued(crawl(l.c), 1)
 end
 
--- An item that was out goes back to its queue; nothing of a crawl that has ended for good does.
+-- An item that was out goes back to its queue.
 local function give_back(s, c, item, not_before, first)
   local k = crawl(c)
   leased(k, -1)
   if item[4] == 'p' then pages_out(s, k, -1) end
-  if k.is_over then
-    if item[4] == 'r' and item[6] == '' then
-      -- Other crawls may need it; they ask when its time has come.
-      call('HSET', 's:' .. s.site, 'R' .. origin_of(item[7]), fmt('%.0f', not_before))
-    end
-    return
-  end
   if item[4] == 'p' and k.depths and item[8] ~= '' then
     local is = known(c, item[8])
     if is and is.n == item[1] then
@@ -138,13 +131,19 @@ local function reject_robots(s, k, item, reason)
   end
 end
 
+-- Why what is queued for an origin is rejected: its breaker, and the last failure there.
+local function breaker_reason(s, code)
+  local b = s.breakers and s.breakers[code]
+  return b and b[6] and b[6] ~= '' and 'breaker: ' .. b[6] or 'breaker'
+end
+
 -- Rejects what a lane has of an origin whose breaker has stayed open for too long. A long queue is left to `claim`, which
 -- rejects what was queued until now when it comes to it.
 local REJECTED_AT_ONCE = 2000
 
 local function reject_origin(s, l, code)
   if l.q == 0 then return end
-  local where, k, urls, left = l.c .. ':' .. s.site, crawl(l.c), 0, l.q
+  local where, k, urls, left, reason = l.c .. ':' .. s.site, crawl(l.c), 0, l.q, breaker_reason(s, code)
   for _, kind in ipairs({ 'r:', 'u:', 'm:' }) do
     for _, m in ipairs(call('ZRANGE', kind .. where, 0, -1)) do
       local item = unpack_(sub(m, 7))
@@ -153,7 +152,7 @@ local function reject_origin(s, l, code)
         left, l.n = left - 1, l.n - 1
         if item[4] == 'r' then
           reject_robots(s, k, item, 'breaker')
-        elseif reject_item(s, k, item, 'breaker') then
+        elseif reject_item(s, k, item, reason) then
           urls = urls + 1
         end
       end
@@ -167,7 +166,7 @@ local function reject_origin(s, l, code)
         local item = popped(entry, k, d)
         if origin_of(item[7]) ~= code then
           kept[#kept + 1] = entry
-        elseif reject_item(s, k, item, 'breaker') then
+        elseif reject_item(s, k, item, reason) then
           urls = urls + 1
         end
       end
@@ -228,11 +227,8 @@ local function reject(s, l, reason)
   put(k, s, l, nil)
 end
 
--- What an ended crawl has here is left to whoever deletes it, or undoes its end.
 local function reject_site(s, reason)
-  for _, l in ipairs(s.lanes) do
-    if not crawl(l.c).ended then reject(s, l, reason) end
-  end
+  for _, l in ipairs(s.lanes) do reject(s, l, reason) end
 end
 
 -- Lets sites that wait for a permit go on until as many are due as there are permits; `most`: how many are looked at. One that
@@ -260,12 +256,12 @@ end
 
 -- ── the end of every script ─────────────────────────────────────────────────────────────────────────────────────────
 
--- `ZADD soon LT`: a crawl is looked at no later than its first site is due. Nothing of a paused or ended one is.
+-- `ZADD soon LT`: a crawl is looked at no later than its first site is due. Nothing of a paused one is.
 local function flush_soon()
   local out = {}
   for c, at in pairs(soonest) do
     local k = crawls[c]
-    if not k.paused and not k.ended then append(out, fmt('%.0f', at), c) end
+    if not k.paused then append(out, fmt('%.0f', at), c) end
   end
   if #out > 0 then call('ZADD', 'soon', 'LT', unpack(out)) end
 end

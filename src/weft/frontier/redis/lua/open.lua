@@ -23,14 +23,5 @@ if before ~= run or (mark ~= '?' and tonumber(mark) > ops) then
   end
   call('HSET', 'state', 'run', run)
 end
--- Written by a version that knew one crawl alone: its sites are due as they were.
-if call('EXISTS', 'due') == 1 then
-  for _, c in ipairs(call('HVALS', 'crawls')) do
-    call('RENAME', 'due', 'due:' .. c)
-    call('HSET', 'c:' .. c, 'queued', call('HGET', 'n', 'queued') or 0, 'leased', call('HLEN', 'lease') + call('LLEN', 'parse'))
-    call('ZADD', 'soon', 0, c)
-    break
-  end
-end
 local epoch = call('HINCRBY', 'n', 'epoch', tonumber(ARGV[6]))
 return reply(epoch, is_lost)

@@ -4,35 +4,10 @@
 -- ARGV: slot, 1 if the machine was rebooted since, the store's last batch (0: not told), number of (crawl pages) pairs,
 -- these, then items that the store has since the last acknowledged batch.
 -- Reply: the items whose requests were in flight; the stored items whose links may be missing, because their end never
--- arrived here, or a power cut may have taken messages to other pods; the crawls whose end was undone. Without such the slot has settled, and the batch is
--- acknowledged: it is on the disk, and a process killed before its own acknowledgement would report the same items again.
+-- arrived here, or a power cut may have taken messages to other pods. Without such the slot has settled, and the batch is acknowledged: it is on
+-- the disk, and a process killed before its own acknowledgement would report the same items again.
 local slot, rebooted, last_batch, pairs_ = ARGV[3], ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6])
-local at, undone = 7, {}
-
--- An end that was not confirmed: the crawl is there as it was.
-local function undo_end(c)
-  call('HDEL', 'closing', c)
-  if call('HGET', 'c:' .. c, 'ended') ~= '1' then return end
-  call('HDEL', 'c:' .. c, 'ended')
-  local name = call('HGET', 'c:' .. c, 'name')
-  if call('HSETNX', 'crawls', name, c) == 0 then call('HSET', 'twins', name, c) end
-  local k = crawl(c)
-  count('queued', k.queued)
-  -- What has happened at its sites since, it was not told.
-  call('HSET', 'c:' .. c, 'moving', 1)
-  append(undone, c)
-  soonest[c] = first_of(c)
-  for _, text in ipairs(call('LRANGE', 'held:' .. c, 0, -1)) do
-    call('RPUSH', #unpack_(text) == 4 and 'rejected' or 'rejects', text)
-  end
-  call('DEL', 'held:' .. c)
-end
-
-local closing = call('HGETALL', 'closing')
-for i = 1, #closing, 2 do
-  if closing[i + 1] == slot then undo_end(closing[i]) end
-end
-
+local at = 7
 for _ = 1, pairs_ do
   local c, stored = ARGV[at], tonumber(ARGV[at + 1])
   local counted = tonumber(call('HGET', 'pages:' .. c, slot)) or 0
@@ -64,9 +39,7 @@ call('DEL', 'preps:' .. slot)
 table.sort(again, function(a, b) return a[4][1] > b[4][1] end)
 for _, p in ipairs(again) do
   local item = p[4]
-  if crawl(p[2]).is_over then
-    -- nothing of it comes back
-  elseif p[5] ~= '' then
+  if p[5] ~= '' then
     call('RPUSH', 'rejected', pack({ p[2], p[5], p[1], item }))
   else
     local s = load(p[1])
@@ -126,4 +99,4 @@ if #unsure == 0 then
   local acknowledged = tonumber(call('HGET', 'slots', slot)) or 0
   if last_batch > acknowledged then call('HSET', 'slots', slot, fmt('%.0f', last_batch)) end
 end
-return reply(in_flight, unsure, undone)
+return reply(in_flight, unsure)

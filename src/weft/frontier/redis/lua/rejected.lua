@@ -1,6 +1,6 @@
 -- Leases rejected items to a process that stores their rows.
 --
--- ARGV: owner, limit. Reply: (item stamp crawl site depth hops purpose attempt about rest reason)*
+-- ARGV: owner, limit. Reply: (item stamp crawl site depth hops purpose attempt about rest reason)*; a reason may have a cause behind a colon
 local owner, limit = ARGV[3], tonumber(ARGV[4])
 local out = {}
 
@@ -14,13 +14,7 @@ local function open_some(wanted)
       call('RPUSH', 'rejects', text)
     else
       local k = crawl(c)
-      if k.is_over then
-        call('UNLINK', name)
-      elseif k.ended then
-        -- It is there again if the end is undone.
-        call('RPUSH', 'held:' .. c, text)
-      end
-      local entries = not k.ended and call('LPOP', name, wanted) or {}
+      local entries = call('LPOP', name, wanted) or {}
       for _, entry in ipairs(entries) do
         local n, rest, fp = struct.unpack('>I5', entry), sub(entry, 6), ''
         if k.depths then
@@ -33,7 +27,7 @@ local function open_some(wanted)
           wanted = wanted - 1
         end
       end
-      if not k.ended and call('EXISTS', name) == 1 then call('LPUSH', 'rejects', text) end
+      if call('EXISTS', name) == 1 then call('LPUSH', 'rejects', text) end
     end
   end
 end
@@ -42,15 +36,11 @@ open_some(limit - call('LLEN', 'rejected'))
 local stamp = tonumber(head[5]) or 0
 for _, text in ipairs(call('LPOP', 'rejected', limit) or {}) do
   local c, reason, site, item = unpack(unpack_(text))
-  if crawl(c).ended then
-    if not crawl(c).is_over then call('RPUSH', 'held:' .. c, text) end
-  else
-    stamp = stamp + 1
-    local n = fmt('%.0f', item[1])
-    call('HSET', 'lease', n, pack({ stamp, owner, site, c, 1, item, '', reason }))
-    call('ZADD', 'deadline', fmt('%.0f', now + D.lease), n)
-    out[#out + 1] = { n, stamp, c, site, item[2], item[3], item[4], item[5], item[6], item[7], reason }
-  end
+  stamp = stamp + 1
+  local n = fmt('%.0f', item[1])
+  call('HSET', 'lease', n, pack({ stamp, owner, site, c, 1, item, '', reason }))
+  call('ZADD', 'deadline', fmt('%.0f', now + D.lease), n)
+  out[#out + 1] = { n, stamp, c, site, item[2], item[3], item[4], item[5], item[6], item[7], reason }
 end
 if #out > 0 then append(tail, 'stamp', fmt('%.0f', stamp)) end
 return reply(out)

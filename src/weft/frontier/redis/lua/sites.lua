@@ -46,8 +46,7 @@ end
 local function load(site)
   if sites[site] then return sites[site] end
   local v = call('HMGET', 's:' .. site, 'u', 'a', 't', 'T', 'L', 'b', 'e', 'l', 'c', 'o')
-  -- One that an older version has written is in the first line; what is new is unknown.
-  local at_line = tonumber(v[9]) or v[5] and FINE or UNKNOWN
+  local at_line = tonumber(v[9]) or UNKNOWN
   if v[4] then
     local t = call('HMGET', 't:' .. v[4], 'u', 'a', 't', 'b', 'e', 'l')
     v[1], v[2], v[3], v[6], v[7], v[8] = t[1], t[2], t[3], t[4], t[5], t[6]
@@ -173,7 +172,6 @@ end
 -- be given one. Not below nought: an older version counted only where there was one.
 local function pages_out(s, k, by)
   flight(k, by)
-  if k.is_over then return end
   local l = lane(s, k.c)
   l.f = math.max(0, l.f + by)
 end
@@ -276,8 +274,7 @@ end
 -- The earliest times that this script has put into the lines, by crawl, and how often it has put a site that is due.
 local soonest, put_due = {}, {}
 
--- Sets when a crawl may claim from a site; nil: something must happen first. A lane with nothing queued is in no line, but
--- where there are cookies to be deleted with it.
+-- Sets when a crawl may claim from a site; nil: something must happen first. A lane with nothing queued is in no line.
 local function put(k, s, l, at)
   if l.w > 0 and l.is_out ~= (at == nil) then
     l.is_out = at == nil
@@ -288,7 +285,7 @@ local function put(k, s, l, at)
     local first = soonest[k.c]
     if not first or at < first then soonest[k.c] = at end
     if at <= now then put_due[k.c] = (put_due[k.c] or 0) + 1 end
-  elseif l.q == 0 and l.k == '0' then
+  elseif l.q == 0 then
     call('ZREM', line(k.c, s), s.site)
   else
     call('ZADD', line(k.c, s), 'inf', s.site)
@@ -299,15 +296,9 @@ end
 -- those that have no time: one that is there is early enough, as clocks only move on. `all`: it may be too late.
 local function enter(s, all)
   local best = nil
-  for i = #s.lanes, 1, -1 do
-    local l = s.lanes[i]
+  for _, l in ipairs(s.lanes) do
     local k = crawl(l.c)
-    if k.is_over and l.q == 0 and l.k == '0' then
-      -- Whatever it had more was deleted by forget.lua.
-      table.remove(s.lanes, i)
-      call('HDEL', 's:' .. s.site, 'm' .. l.c, 'M' .. l.c)
-      save(s)
-    elseif l.q > 0 and not k.ended then
+    if l.q > 0 then
       if l.w > 0 and not l.is_out and not all then
         best = 0
       elseif s.active < places(s, k.D) then
@@ -342,11 +333,8 @@ local function schedule(s, all)
     return
   end
   for _, l in ipairs(s.lanes) do
-    local k = crawl(l.c)
-    if not k.ended then
-      put(k, s, l, nil)
-      if l.q > 0 then call('SADD', 'P:' .. s.address, s.site) end
-    end
+    put(crawl(l.c), s, l, nil)
+    if l.q > 0 then call('SADD', 'P:' .. s.address, s.site) end
   end
   wake(s)
 end

@@ -17,19 +17,12 @@ local taken, deadlines = {}, {}
 for _, n in ipairs(names) do
   local rec = unpack_(records[n])
   local item, k = rec[6], crawl(rec[4])
-  if k.ended then
-    -- Nobody wants the page any more. It is fetched again if the end is undone.
-    local s = load(rec[3])
-    give_back(s, rec[4], item, 0, true)
-    save(s)
-  else
-    stamp = stamp + 1
-    rec[1], rec[2] = stamp, owner
-    append(taken, n, pack(rec))
-    append(deadlines, deadline, n)
-    out[#out + 1] = { n, stamp, rec[4], rec[3], item[2], item[3], item[4], item[5], item[6], item[7],
-      fmt('%.0f', k.D.delay), rec[7], tonumber(deaths[n]) or 0 }
-  end
+  stamp = stamp + 1
+  rec[1], rec[2] = stamp, owner
+  append(taken, n, pack(rec))
+  append(deadlines, deadline, n)
+  out[#out + 1] = { n, stamp, rec[4], rec[3], item[2], item[3], item[4], item[5], item[6], item[7],
+    fmt('%.0f', k.D.delay), rec[7], tonumber(deaths[n]) or 0 }
 end
 many('HDEL', 'fetched', names)
 many('HSET', 'lease', taken)

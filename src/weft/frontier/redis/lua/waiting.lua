@@ -34,7 +34,7 @@ local function clock_cause(s, at)
 end
 
 local function cause()
-  if k.is_gone or k.ended or k.leased > 0 or k.queued == 0 then return { '', '', math.huge } end
+  if k.is_gone or k.leased > 0 or k.queued == 0 then return { '', '', math.huge } end
   if k.paused then return { 'paused', '', math.huge } end
   local site, at = first_site()
   if not site or at <= now + SHORT then return { '', '', math.huge } end

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -25,34 +25,24 @@ import msgspec
 from weft.alive import Alive, silent
 from weft.errors import unreadable, writing
 from weft.files import sync_folder
+from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.packing import unpacked_item
-from weft.frontier.redis.scripts import Argument
 from weft.telemetry import Log
 
 KEEP_USED_S = 30.0
 SWEEP_AGE_S = 120.0
 _REMEDY = "restore it from a backup, or start over with `fresh=True`"
-log = Log("weft.frontier.redis.lead")
+log = Log("weft.frontier.redis.parts.lead")
 
 
 class Lead:
-    """The spilling of one pod; `call` runs a script, `ask` a plain command."""
+    """The spilling of one pod."""
 
-    def __init__(
-        self,
-        folder: Path,
-        call: Callable[[str, Sequence[Argument]], list[Any]],
-        ask: Callable[..., Any],
-        scan: Callable[[str], Iterator[list[bytes]]],
-        segment_entries: int,
-        clock: Callable[[], float] = time.monotonic,
-        alive: Alive = silent,
-    ) -> None:
+    def __init__(self, link: PodLink, folder: Path, alive: Alive = silent) -> None:
+        self._link = link
         self._folder = folder
         self._alive = alive
-        self._call, self._ask, self._scan = call, ask, scan
-        self._entries = segment_entries
-        self._clock = clock
+        self._entries = link.limits.cap  # in a segment
         self._used: list[tuple[float, Path]] = []
         self._swept = False
 
@@ -62,62 +52,62 @@ class Lead:
             self._sweep()
             self._swept = True
         self._forget_used()
-        return self._refill() + self._spill() + self._load_rejected()
+        moved = self._refill() + self._spill() + self._load_rejected()
+        if moved:
+            self._link.next_claim.after(0.0)
+        return moved
 
     def spilled(self, segments: Sequence[bytes]) -> Iterator[bytes]:
         """The entries of segments."""
         for segment in segments:
             yield from self._read(segment)
 
-    def discard(self, segments: Sequence[bytes]) -> None:
-        """Deletes the files of a queue that was dropped, kept a while as used ones are; another node's are not here."""
-        for segment in segments:
-            self._used.append((self._clock(), self._folder / segment.decode()))
-
     def _spill(self) -> int:
         moved = 0
-        for queue in sorted(self._ask("SMEMBERS", "long")):
+        for queue in sorted(self._link.ask("SMEMBERS", "long")):
             while self._spill_once(queue):
                 moved += 1
         return moved
 
     def _spill_once(self, queue: bytes) -> bool:
-        entries: list[bytes] = self._ask("LRANGE", b"w:" + queue, 0, self._entries - 1)
+        entries: list[bytes] = self._link.ask("LRANGE", b"w:" + queue, 0, self._entries - 1)
         if len(entries) < self._entries:
-            self._ask("SREM", "long", queue)
+            self._link.ask("SREM", "long", queue)
             return False
         segment = self._write(queue, entries)
-        (done,) = self._call("spill", ["out", queue, segment, len(entries), entries[0], entries[-1], self._entries])
+        (done,) = self._link.call(
+            "spill", ["out", queue, segment, len(entries), entries[0], entries[-1], self._entries]
+        )
         if not done:
             (self._folder / segment).unlink(missing_ok=True)
         return bool(done)
 
     def _refill(self) -> int:
         moved = 0
-        for queue in sorted(self._ask("SMEMBERS", "low")):
-            segment: bytes | None = self._ask("LINDEX", b"g:" + queue, 0)
+        for queue in sorted(self._link.ask("SMEMBERS", "low")):
+            segment: bytes | None = self._link.ask("LINDEX", b"g:" + queue, 0)
             if segment is None:
-                self._ask("SREM", "low", queue)
+                self._link.ask("SREM", "low", queue)
                 continue
             site = queue.split(b":", 2)[2]
-            (done,) = self._call("spill", ["in", queue, segment, site, *self._read(segment)])
+            (done,) = self._link.call("spill", ["in", queue, segment, site, *self._read(segment)])
             moved += self._settled(segment, done)
         return moved
 
     def _load_rejected(self) -> int:
         moved = 0
-        for record in self._ask("LRANGE", "rejects", 0, 999):
+        for record in self._link.ask("LRANGE", "rejects", 0, 999):
             fields: Any = unpacked_item(record)
             if fields[1] != b"segments":
                 continue
-            while (segment := self._ask("LINDEX", fields[0], 0)) is not None:
-                (done,) = self._call("spill", ["rejected", fields[0], segment, record, *self._read(segment)])
+            while (segment := self._link.ask("LINDEX", fields[0], 0)) is not None:
+                (done,) = self._link.call("spill", ["rejected", fields[0], segment, record, *self._read(segment)])
                 moved += self._settled(segment, done)
         return moved
 
     def _settled(self, segment: bytes, done: int) -> int:
         if done:
-            self._used.append((self._clock(), self._folder / segment.decode()))
+            self._used.append((self._link.now(), self._folder / segment.decode()))
         return int(done)
 
     def _write(self, queue: bytes, entries: list[bytes]) -> str:
@@ -143,7 +133,7 @@ class Lead:
             raise unreadable(path, error, f"it holds queued URLs: {_REMEDY}") from None
 
     def _forget_used(self) -> None:
-        now = self._clock()
+        now = self._link.now()
         while self._used and self._used[0][0] + KEEP_USED_S < now:
             self._used.pop(0)[1].unlink(missing_ok=True)
 
@@ -154,9 +144,9 @@ class Lead:
         known = {
             segment.decode()
             for pattern in ("g:*", "x:*")
-            for keys in self._scan(pattern)
+            for keys in self._link.scan(pattern)
             for key in keys
-            for segment in self._ask("LRANGE", key, 0, -1)
+            for segment in self._link.ask("LRANGE", key, 0, -1)
             if segment.endswith(b".seg")
         }
         old = time.time() - SWEEP_AGE_S

@@ -1,0 +1,117 @@
+"""The crawls of a pod on Redis: opened, changed, paused. Keys: lua/common.lua; why: decision 0019.
+
+A crawl is known by its name, and has a number in this pod that is never used twice. Its settings lie in Redis: a change
+is in force for all processes with their next script. Nothing of a crawl is deleted while the database is in use: a
+crawl of pods is the only one in its databases, and `fresh=True` empties them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from weft.config import PolitenessSection
+from weft.errors import BadInput
+from weft.frontier.contract import CrawlLimits
+from weft.frontier.redis import bloom
+from weft.frontier.redis.link import CrawlFacts, PodLink, section_text
+
+_SITES = 500  # that one script is about
+_LINES = ("unknown", "slow", "due")  # of sites that wait, by what they have shown
+
+
+class RedisCrawls:
+    """See the contract."""
+
+    def __init__(self, link: PodLink, bloom_filter: tuple[int, float] | None) -> None:
+        self._link = link
+        self._bloom = bloom_filter
+        self.by_name: dict[str, int] = {}
+        self.shortest_delay_s = 0.0  # after which a crawl may ask again, as far as this process knows
+
+    def open_crawl(
+        self, name: str, limits: CrawlLimits, section: PolitenessSection | None = None, weight: float = 1.0
+    ) -> int:
+        """The number of the crawl of that name, created where there is none; these settings replace its earlier ones.
+
+        Without a `section` it is as polite as the process that claims.
+        """
+        wanted = ""
+        if self._bloom is not None:
+            wanted = bloom.shape(self._link.client, self._link.where, *self._bloom)
+        return self._set_crawl(name, "", limits, section, weight, wanted)
+
+    def change_crawl(self, crawl: int, limits: CrawlLimits, section: PolitenessSection, weight: float) -> None:
+        """Holds a crawl to other settings from now on, in all processes."""
+        self._set_crawl("", crawl, limits, section, weight)
+
+    def pause(self, crawl: int, paused: bool = True) -> None:
+        """Nothing of a paused crawl is claimed."""
+        self._link.call("pause", [crawl, int(paused)])
+        self._link.next_claim.after(0.0)
+
+    def _set_crawl(
+        self,
+        name: str,
+        number: int | str,
+        limits: CrawlLimits,
+        section: PolitenessSection | None,
+        weight: float,
+        filter_wanted: str = "",
+    ) -> int:
+        bounds = [
+            limits.max_pages, limits.max_pages_per_domain, limits.max_depth, limits.in_flight, limits.max_sitemaps,
+        ]  # fmt: skip
+        polite = "" if section is None else section_text(section)
+        crawl, seed, kind, known_as, moving, has_depths = self._link.call(
+            "crawl",
+            [
+                name, number, random.getrandbits(63), *("" if bound is None else bound for bound in bounds), polite,
+                repr(weight), filter_wanted,
+            ],
+        )  # fmt: skip
+        if crawl < 0:
+            raise BadInput("max_depth can be changed, but not added to a crawl that has begun without one")
+        if not crawl:
+            raise KeyError(number)
+        facts = CrawlFacts(int(crawl), int(seed), limits, (kind or b"").decode(), known_as.decode(), section)
+        facts.has_depths = bool(has_depths)
+        self._learn(facts)
+        if moving:
+            self._schedule_all(facts.number)
+        self._link.next_claim.after(0.0)
+        return facts.number
+
+    def _learn(self, crawl: CrawlFacts) -> None:
+        existing = self._link.crawls.get(crawl.number)
+        if existing is not None:
+            existing.limits, existing.section = crawl.limits, crawl.section
+            existing.has_depths = crawl.has_depths
+        else:
+            self._link.crawls[crawl.number] = crawl
+            self.by_name[crawl.name] = crawl.number
+            if crawl.bloom == "server" and self._bloom is not None:
+                bloom.reserve(self._link.client, self._link.where, crawl.number, *self._bloom)
+        section = crawl.section or self._link.section
+        delay_s = section.delay_s if section.places == 1 else 0.0
+        self.shortest_delay_s = delay_s if len(self._link.crawls) == 1 else min(self.shortest_delay_s, delay_s)
+
+    def _schedule_all(self, crawl: int) -> None:
+        """After a change of the delay; where a kill interrupts it, the next process that opens the crawl does it."""
+        for sites in sites_of(self._link, crawl):
+            self._link.call("schedule", [crawl, *sites])
+        self._link.call("schedule", [crawl])
+
+
+def sites_of(link: PodLink, crawl: int) -> Iterator[list[bytes]]:
+    """All sites of a crawl, and one that moves to another line meanwhile perhaps twice: they are read in the direction
+    in which a site that answers moves, and then the other way."""
+    for line in (*_LINES, *reversed(_LINES[:-1])):
+        cursor: Any = 0
+        while True:
+            cursor, sites = link.ask("ZSCAN", f"{line}:{crawl}", cursor, "COUNT", _SITES)
+            if sites:
+                yield [site for site, _ in sites]
+            if not int(cursor):
+                break

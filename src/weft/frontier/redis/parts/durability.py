@@ -1,0 +1,52 @@
+"""What is safe of a process of a pod on Redis, and against what. The server syncs its own file every second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.frontier.redis.link import PodLink
+from weft.frontier.redis.parts.shelf import Shelf
+from weft.frontier.requests import RequestLog
+
+
+class RedisDurability:
+    """See the contract."""
+
+    def __init__(
+        self,
+        link: PodLink,
+        slot: str,
+        requests: RequestLog,
+        shelf: Shelf,
+        sync_outbox: Callable[[], None] | None = None,
+    ) -> None:
+        self._link = link
+        self._slot = slot
+        self._requests = requests
+        self._shelf = shelf
+        self._sync_outbox = sync_outbox
+        acknowledged: Any = link.ask("HGET", "slots", slot)
+        self.acknowledged = int(acknowledged or 0)
+
+    def commit(self) -> None:
+        """Writes the logs, and sends the deferred calls."""
+        self._requests.flush()
+        self._shelf.commit()
+        self._link.flush()
+
+    def sync(self) -> None:
+        """Makes this node's files safe against a power cut."""
+        self._requests.sync()
+        self._shelf.sync()
+        if self._sync_outbox is not None:
+            self._sync_outbox()
+
+    def acknowledge(self, batch: int) -> None:
+        """The store's batches up to this one are durable: what was prepared for them has ended."""
+        self.acknowledged = batch
+        self._link.scripts.later("acknowledge", lambda: [self._slot, batch])
+
+    def knows_finished(self) -> Callable[[int], bool] | None:
+        """Nothing: the server forgets what is finished."""
+        return None

@@ -1,0 +1,169 @@
+"""Admits URLs into one pod: of its own processes, and the batches that processes of other pods send.
+
+A batch from an outbox is numbered by its sender: a repeated one changes nothing, and one that comes too early is
+refused (`Behind`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from weft import urls
+from weft.config import checks_pod_assignment
+from weft.errors import ServerAway
+from weft.frontier.contract import Admission
+from weft.frontier.redis.connection import asking
+from weft.frontier.redis.link import LETTERS, CrawlFacts, PodLink, log
+from weft.frontier.redis.packing import parent_code
+from weft.frontier.redis.pods.outbox import Arrived, Behind
+from weft.frontier.redis.scripts import Argument
+from weft.frontier.seen import seen_key
+from weft.records import Found, Purpose
+
+# Why lua/admit.lua refuses a batch: an earlier one is missing; the pod recovers from a loss; there is no such crawl.
+_BEHIND, _EARLY, _GONE = 2, 3, 4
+
+
+class CrawlGone(Exception):
+    """A batch for a crawl that the pod has lost, or has under another number."""
+
+
+class PodIntake:
+    """See above."""
+
+    def __init__(
+        self, link: PodLink, *, is_afar: bool = False, refused: Callable[[int, Found], None] | None = None
+    ) -> None:
+        """`is_afar`: the pod's pages lie on another node, which expands them where they are found at a smaller depth.
+        `refused` is called with a URL that is over the budget of its site."""
+        self._link = link
+        self._mode = "afar" if is_afar else ""
+        self._refused = refused
+        self._checks_assignment = checks_pod_assignment() and link.pods > 1  # debug: each URL must belong to this pod
+
+    def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
+        """Those that this process has not found to be seen; `admit` asks the server about the rest."""
+        return self._link.crawls[crawl].known.unknown(candidates)
+
+    def admit(self, crawl: int, found: Sequence[Found]) -> Admission:
+        """Queues what is new; redirect targets, robots.txt and sitemaps before the rest."""
+        return self._admit(crawl, found, mode=self._mode)
+
+    def admit_again(self, crawl: int, found: Sequence[Found], then: tuple[str, str] = ("", "")) -> None:
+        """Queues URLs, seen or not, as new visits; `then`: a note that is written in the same step."""
+        self._admit(crawl, found, mode="again", then=then)
+
+    def deliver(self, crawl: int, sender: str, number: int, found: Sequence[Found], after: int = 0) -> Admission:
+        """Admits a batch from an outbox. A repeated one changes nothing; one with `full` URLs must be delivered again.
+
+        `after` is the sender's batch that must have arrived before: `Behind` if it has not.
+        """
+        return self._admit(crawl, found, mode=self._mode, sender=sender, number=number, after=after)
+
+    def arrived(self, sender: str) -> Arrived:
+        """The last batch that arrived from a sender, and how much of the server's append-only file is written."""
+        steps: Any = self._link.client.pipeline(transaction=False)
+        with asking(self._link.where), steps:
+            steps.execute_command("HGET", "senders", sender)
+            steps.execute_command("INFO", "server", "persistence")
+            last, info = steps.execute()
+        # A server without an append-only file has no such fields.
+        return Arrived(
+            int(last or 0), info["run_id"], info.get("aof_current_size", 0), info.get("aof_buffer_length", 0)
+        )
+
+    def restore(self, crawl: int, rows: Iterable[tuple[str, int, int]]) -> None:
+        """Marks stored pages (URL, depth, item) seen and ended, if the server has forgotten them."""
+        link, arguments = self._link, list[Argument]()
+        facts = link.crawls[crawl]
+        for url, depth, item in rows:
+            arguments += ["p", link.key_of(url), depth, 1, facts.fingerprint(url), link.number(item)]
+        if arguments:
+            link.call("admit", [crawl, "had", "", 0, 1, 1, 1, "", "", 0, *arguments])
+
+    def _admit(
+        self,
+        crawl: int,
+        found: Sequence[Found],
+        *,
+        mode: str = "",
+        sender: str = "",
+        number: int = 0,
+        after: int = 0,
+        then: tuple[str, str] = ("", ""),
+    ) -> Admission:
+        if not (found or any(then) or sender):
+            return Admission(0, 0)
+        if self._checks_assignment:
+            self._check_pods(found)
+        link = self._link
+        limits, owner = link.limits, link.crawls.get(crawl)
+        if owner is None:
+            assert not found, "a crawl that is not open here"
+            order, groups = list[Found](), list[Argument]()
+        else:
+            order, groups = self._grouped(owner, found)
+        header: list[Argument] = [crawl, mode, sender, number, limits.cap, limits.keep, limits.hard, *then, after]
+        letters, expand, refused, last = link.call("admit", [*header, *groups])
+        link.seen_item(last)
+        if refused == _BEHIND:
+            raise Behind
+        if refused == _EARLY:
+            raise ServerAway(f"{link.where}: pod {link.pod} has lost data and is recovering")
+        if refused == _GONE and sender:
+            raise CrawlGone
+        if refused:
+            return Admission(0, len(found))
+        text = letters.decode()
+        if owner is not None:
+            owner.known.add(seen_key(one) for one, letter in zip(order, text, strict=True) if letter in "nd")
+        full = []
+        for one, letter in zip(order, text, strict=True):
+            if letter == "b" and self._refused is not None:
+                self._refused(crawl, one)
+            elif letter == "f":
+                full.append(one)
+        if "n" in text or "r" in text:
+            link.next_claim.after(0.0)
+        again = tuple(
+            (link.item(int(item)), order[at].url, order[at].depth)
+            for at, item in zip(expand[::2], expand[1::2], strict=True)
+        )
+        return Admission(text.count("n"), text.count("d"), again, tuple(full))
+
+    def _grouped(self, crawl: CrawlFacts, found: Sequence[Found]) -> tuple[list[Found], list[Argument]]:
+        """The script's arguments, grouped by site and depth, and the URLs in that order."""
+        groups: dict[tuple[str, int], list[tuple[Found, bytes]]] = {}
+        order: list[Found] = []
+        urgent: list[Argument] = []
+        parents: dict[tuple[int, int], bytes] = {}
+        key_of = self._link.keys.of
+        for one in found:
+            url = one.url
+            split = url.index("/", 8)
+            key, code = key_of(url[:split])
+            parent = parents.get((one.parent, one.offsite))
+            if parent is None:
+                parent = parents[one.parent, one.offsite] = parent_code(one.parent, one.offsite)
+            rest = code + parent + url[split:].encode()
+            if one.purpose is Purpose.PAGE and not one.hops:
+                groups.setdefault((key, one.depth), []).append((one, rest))
+                continue
+            fingerprint = "" if one.purpose is Purpose.ROBOTS else crawl.fingerprint(seen_key(one))
+            urgent += ["u", key, one.depth, LETTERS[one.purpose], one.hops, one.about, fingerprint, rest]
+            order.append(one)
+        arguments = urgent
+        for (key, depth), members in groups.items():
+            arguments += ["p", key, depth, len(members)]
+            for one, rest in members:
+                arguments.append(crawl.fingerprint(one.url))
+                arguments.append(rest)
+                order.append(one)
+        return order, arguments
+
+    def _check_pods(self, found: Sequence[Found]) -> None:
+        for one in found:
+            pod = urls.pod_of(urls.domain_of(one.url), self._link.pods)
+            if pod != self._link.pod:
+                log.error("a URL went to the wrong pod", url=one.url, pod=self._link.pod, belongs=pod)

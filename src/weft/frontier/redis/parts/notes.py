@@ -1,0 +1,42 @@
+"""Strings that are kept with a pod, and where redirects of seeds have extended the scope."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.frontier.redis.link import PodLink
+from weft.frontier.redis.parts.shelf import Shelf
+
+
+class RedisNotes:
+    """See the contract."""
+
+    def __init__(
+        self, link: PodLink, shelf: Shelf | None = None, elsewhere: Callable[[int, str], None] | None = None
+    ) -> None:
+        """`shelf`: the file for commands that read files only; None: the pod is another's. `elsewhere` extends the
+        scope in the other pods."""
+        self._link = link
+        self._shelf = shelf
+        self._elsewhere = elsewhere
+
+    def note(self, name: str, value: str | None = None) -> str:
+        """A string kept with the pod; given a value, it is changed, or deleted where that is empty."""
+        if value is None:
+            kept: Any = self._link.ask("HGET", "meta", name)
+            return kept.decode() if kept else ""
+        self._link.ask("HSET", "meta", name, value) if value else self._link.ask("HDEL", "meta", name)
+        return value
+
+    def scope_extended(self, crawl: int, url: str) -> None:
+        """Kept with the crawl in every pod, for all processes."""
+        self._link.ask("SADD", f"scope:{crawl}", url)
+        if self._shelf is not None:
+            self._shelf.keep_scope(crawl, self.scope_extensions(crawl))
+        if self._elsewhere is not None:
+            self._elsewhere(crawl, url)
+
+    def scope_extensions(self, crawl: int) -> list[str]:
+        """The URLs by which redirects of seeds extended the scope."""
+        return sorted(member.decode() for member in self._link.ask("SMEMBERS", f"scope:{crawl}"))

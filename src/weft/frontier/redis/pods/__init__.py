@@ -1,0 +1,1 @@
+"""Several pods on Redis: each as the others see it, and what goes between them."""

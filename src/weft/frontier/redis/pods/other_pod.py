@@ -1,0 +1,121 @@
+"""Another pod, which may be down: messages are delivered to it, and its answers are not waited for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from weft.errors import ServerAway, ServerFull
+from weft.frontier.contract import Admission
+from weft.frontier.outbox import Recent, RobotsNotice
+from weft.frontier.redis.connection import Emptied
+from weft.frontier.redis.parts.intake import CrawlGone
+from weft.frontier.redis.parts.shelf import Shelf
+from weft.frontier.redis.pods.client import NotOpened, PodClient
+from weft.records import Found
+from weft.telemetry import Log
+
+AWAY_S = 1.0  # how long a pod that did not answer is left alone
+ABSENT = (ServerAway, ServerFull)
+T = TypeVar("T")
+log = Log("weft.frontier.redis.pods.routing")
+
+
+class OtherPod:
+    """Another pod, which may be down.
+
+    When it does not answer, a thread polls it: each call to a server that is stopped, or behind a network that drops
+    packets, would block for a whole timeout, and this pod has pages to fetch meanwhile.
+    """
+
+    def __init__(self, pod: int, client: PodClient, shelf: Path | None) -> None:
+        """`shelf`: the file of the pod's robots.txt on this node; None: the pod is another node's."""
+        self.pod = pod
+        self._client = client
+        self._shelf_path = shelf
+        self._shelf: Shelf | None = None
+        self._numbers: dict[str, int] = {}  # of crawls, by name: each pod numbers its own
+        self._here = threading.Event()
+        self._here.set()
+        self._kept: dict[str, Recent] = {}  # by crawl: URLs that wait for it in the outbox
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it does not answer."""
+        return not self._here.is_set()
+
+    def ask(self, what: Callable[[PodClient], T]) -> T:
+        """Calls it; ServerAway at once while it is known not to answer."""
+        if not self._here.is_set():
+            raise ServerAway(f"pod {self.pod} is away")
+        try:
+            return what(self._client)
+        except ABSENT as why:
+            if isinstance(why, NotOpened) and self._numbers:
+                raise  # it works on other crawls
+            if isinstance(why, Emptied):
+                self._numbers.clear()  # it is another database, in which they are given anew
+            self._here.clear()
+            threading.Thread(target=self._wait, name=f"pod {self.pod}", daemon=True).start()
+            log.warning("another pod does not answer", pod=self.pod, why=why)
+            raise
+
+    def _wait(self) -> None:
+        """Polls until it answers. A full server does answer, and is tried again."""
+        time.sleep(AWAY_S)
+        while not self._client.link.answers():
+            time.sleep(AWAY_S)
+        self._here.set()
+
+    def number_of(self, crawl: str) -> int:
+        """The number that it has for a crawl; ServerAway where it has not opened it."""
+        if crawl not in self._numbers:
+            self._numbers[crawl] = self.ask(lambda client: client.find_crawl(crawl))
+        return self._numbers[crawl]
+
+    def kept(self, crawl: str) -> Recent:
+        """The URLs of a crawl that wait for it in the outbox."""
+        if crawl not in self._kept:
+            self._kept[crawl] = Recent()
+        return self._kept[crawl]
+
+    def deliver(self, sender: str, number: int, found: Sequence[Found], after: int, crawl: str) -> Admission:
+        """Admits URLs of a crawl there, once for each message number."""
+        at = self.number_of(crawl)
+        try:
+            return self.ask(lambda client: client.intake.deliver(at, sender, number, found, after))
+        except CrawlGone:
+            # The pod has lost it, and may have it again under another number.
+            del self._numbers[crawl]
+            raise NotOpened(f"pod {self.pod} has lost crawl {crawl}") from None
+
+    def skip(self, sender: str, number: int, after: int) -> Admission:
+        """A message without URLs: its number arrives, and nothing else."""
+        return self.ask(lambda client: client.intake.deliver(0, sender, number, (), after))
+
+    def scope_extended(self, url: str, crawl: str) -> None:
+        """Extends a crawl's scope there."""
+        at = self.number_of(crawl)
+        self.ask(lambda client: client.notes.scope_extended(at, url))
+
+    def unseen(self, candidates: list[str], crawl: str) -> list[str]:
+        """Those that this process has not found to be seen there, and that do not wait in the outbox."""
+        new = self.kept(crawl).unknown(candidates)
+        at = self._numbers.get(crawl)
+        return self._client.intake.unseen(at, new) if at is not None else new
+
+    def tell_robots(self, notice: RobotsNotice, wall: float) -> None:
+        """Gives an origin's robots.txt to its pod: first the body on disk, then its version."""
+        if self._shelf_path is None:
+            self.ask(lambda client: client.mail_robots(msgspec.msgpack.encode(notice)))
+            return
+        if self._shelf is None:
+            self._shelf = Shelf(self._shelf_path)
+        version = self._shelf.keep(notice.origin, notice.record, wall)
+        expires_s = notice.record.expires - wall
+        self.ask(lambda client: client.tell_robots(notice.origin, version, expires_s, notice.crawl_delay_s or 0.0))
