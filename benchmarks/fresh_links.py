@@ -32,6 +32,7 @@ from harness.frontiers import SLUGS
 
 from weft import urls
 from weft.config import FetchSection, PolitenessSection, ScopeSection
+from weft.engine.admission.rules import Rules
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.answer import Answer
 from weft.engine.loop.commit import Committer
@@ -42,7 +43,6 @@ from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.robots import RobotsBook
 from weft.engine.loop.suspects import Pulse, Suspects
 from weft.engine.parsers import Parsers
-from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease

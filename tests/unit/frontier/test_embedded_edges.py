@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from weft.config import PolitenessSection, ScopeSection
+from weft.engine.admission import rules as admission
+from weft.engine.admission.rules import Rules
 from weft.errors import DiskFull
-from weft.frontier import admission
-from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, PageLinks, RobotsRecord, Wanted
 from weft.frontier.durability import checkpoint
 from weft.frontier.durability.renew import renew

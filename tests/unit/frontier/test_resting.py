@@ -12,7 +12,7 @@ import pytest
 from xxhash import xxh3_64_digest
 
 from weft.config import PolitenessSection
-from weft.frontier import names
+from weft.engine.admission import names
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Slots, Wanted
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.politeness import PolitenessClock, Shown

@@ -96,9 +96,9 @@ class EmbeddedCrawls:
         with undamaged(self._journal.path):
             return [number for number, _ in self._journal.rows("crawls")]
 
-    def open_number(self, crawl: str | int) -> int | None:
-        """The number of an open crawl, by name or number; None where it is not open."""
-        number = self._by_name.get(crawl) if isinstance(crawl, str) else crawl
+    def open_number(self, name: str) -> int | None:
+        """The number of an open crawl; None where none of that name is open."""
+        number = self._by_name.get(name)
         return number if number in self._queues.crawls else None
 
     def pause(self, crawl: int, paused: bool = True) -> None:
