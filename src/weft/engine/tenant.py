@@ -17,7 +17,7 @@ from weft.engine.extraction import extraction_of
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.robots import RobotsBook
 from weft.engine.memory import PAGE_BYTES, flight_within
-from weft.engine.model import EndReason, Standing, State, end_name
+from weft.engine.model import WAITING_FOR_SEEDS, EndReason, Standing, State, end_name
 from weft.fetch.contract import Way
 from weft.frontier.admission import Rules
 from weft.frontier.embedded.frontier import EmbeddedFrontier
@@ -54,7 +54,9 @@ class Record(Struct, kw_only=True):
     refused: dict[str, int] = {}
     last: Standing | None = None  # of a crawl that has ended
     has_been_edited: bool = False
-    expects_more: bool = False  # seeds were announced that have not come
+    keep_open: bool = False  # opened to wait for more seeds until `close_seeds`
+    seeds_closed: bool = False
+    expects_more: bool = False  # a long list of seeds comes in several calls, and the last has not come
     revisits: bool = False  # what was found at some of its URLs before was given with them
     refused_seeds: dict[str, str] = {}  # seeds that were not let in, by reason: they have no rows
     trapped: set[str] = set()  # links that were left out as traps, as far as they are remembered: they have no rows
@@ -89,7 +91,6 @@ class Tenant(RunningCrawl):
         self.progress.status.requests, self.progress.status.retries = record.requests, record.retries
         self.progress.refused.update(record.refused)
         self._since: float | None = None  # when its running time began to count
-        self.expects_until = 0.0  # monotonic: how long it waits for seeds that were announced
         self._looks: list[tuple[float, int]] = []
         self._url_bytes = 0  # of a crawl with a limit of memory, at the last look
         self._committed: Counter[tuple[int, str]] = Counter()  # of `progress.kinds`: what no kill takes back
@@ -118,22 +119,30 @@ class Tenant(RunningCrawl):
             self.familiar.forget()
         return self._embedded.take_back(self.number, lambda item: not self.rules.excludes(item.url))
 
-    def expects_more(self) -> bool:
-        """Whether seeds are on their way, so that it must not end because nothing is left."""
-        return self.record.expects_more and time.monotonic() < self.expects_until
+    def awaits_seeds(self) -> bool:
+        """Whether it must not end because nothing is left: more seeds may come."""
+        record = self.record
+        return record.expects_more or (record.keep_open and not record.seeds_closed)
 
     def why_over(self) -> EndReason | None:
-        """Why nothing of it is left to do; None while there is something."""
+        """Why it ends now; None while there is something to do, or to wait for."""
+        reason = self._nothing_left()
+        return None if reason is not EndReason.MAX_PAGES and self.awaits_seeds() else reason
+
+    def _nothing_left(self) -> EndReason | None:
+        """Why nothing of it is left to do, whatever seeds may come; None while there is something."""
         at, most = self._embedded.crawl_standing(self.number), self.config.limits.max_pages
         if at.leased:
             return None
         if most is not None and at.pages >= most:
             return EndReason.MAX_PAGES
-        if self.expects_more():
-            return None
         if not at.queued:
             return EndReason.DONE
         return None if self._embedded.has_work(self.number) else EndReason.BUDGET
+
+    def _is_idle(self) -> bool:
+        """Whether it runs with nothing left to do, and all that it has done is committed."""
+        return self.record.state is State.RUNNING and self._nothing_left() is not None and not self._uncommitted()
 
     def keep_within_memory(self) -> bool:
         """Lets as many pages be in flight as its memory has room for besides its URLs; False: for none."""
@@ -275,6 +284,6 @@ class Tenant(RunningCrawl):
             return note, None
         waiting = self._embedded.waits_for(self.number)
         if waiting is None:
-            return "", None
+            return WAITING_FOR_SEEDS if self._is_idle() and self.awaits_seeds() else "", None
         until = waiting.until
         return waiting.cause, None if until is None else time.time() + until - self._embedded.now()
