@@ -29,8 +29,8 @@ def canonical_seeds(seeds: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def seeds_hash(seeds: Iterable[str]) -> int:
-    """By which a repeated `open` is recognised: never 0, and the same in any order."""
-    return xxh3_64_intdigest("\n".join(sorted(seeds)).encode()) >> 1 | 1
+    """By which a repeated `open` is recognised: the same in any order."""
+    return xxh3_64_intdigest("\n".join(sorted(seeds)).encode()) >> 1
 
 
 def past_visits(given: object) -> list[PastVisit]:

@@ -458,7 +458,7 @@ class Core:
         check_email(canonical, config.fetch)
         record = Record(
             settings=crawl_settings.plain(own), weight=weight, deadline=at, in_flight=in_flight, opened_at=time.time(),
-            opened_with=given_with, memory_bytes=memory, origins=[], has_opened=False,
+            opened_with=given_with, memory_bytes=memory,
             seeds_hash=seeds_hash(canonical), keep_open=bool(keep_open),
         )  # fmt: skip
         self._recorded.add(record, config)
@@ -478,7 +478,7 @@ class Core:
     def _check_crawled(self, number: int, name: str, record: Record, seeds: Sequence[str]) -> None:
         """Refuses seeds that an ended crawl has not crawled: it takes no more. The last `open` may be repeated, though
         a limit has kept some of its seeds from being crawled."""
-        if record.seeds_hash in (0, seeds_hash(seeds)):
+        if record.seeds_hash == seeds_hash(seeds):
             return
         if self._is_ahead:
             self._loop.flush()  # its last rows may not be committed yet

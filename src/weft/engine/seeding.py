@@ -59,7 +59,7 @@ class Seeding:
 
     def origins_with(self, tenant: Tenant, seeds: Sequence[str]) -> list[str]:
         """The origins that the crawl's credentials go to, once it has these seeds; BadInput if they are too many."""
-        known = tenant.record.origins or []
+        known = tenant.record.origins
         if tenant.record.has_opened:
             return known
         return seed_origins(seeds, tenant.fetch.headers, tenant.fetch.auth, known)

@@ -33,15 +33,15 @@ class Record(Struct, kw_only=True):
     """What the index keeps of a crawl. Counts are as they were when it was last written down."""
 
     settings: dict[str, Any]  # given with it, and the defaults that followed from them
-    defaults: str = ""  # digest of the other defaults that were in force (recorded.py); empty: of an older Weft
+    defaults: str = ""  # digest of the other defaults that were in force (recorded.py)
     opened_with: dict[str, Any] = {}  # as it was opened, before any edit: by this it is known when it is opened again
-    seeds_hash: int = 0  # of the seeds of the last `open`; 0: unknown, it was opened by an older Weft
+    seeds_hash: int = 0  # of the seeds of the last `open`
     state: State = State.OPEN
     is_held: bool = False  # see `Standing.is_held`
     reason: EndReason | None = None
     roots: list[str] = []  # where its seeds are, as far as scope and sitemaps depend on it
-    origins: list[str] | None = None  # of its first seeds, where its credentials go; None: of an older Weft
-    has_opened: bool = True  # its first seeds have come, all that were announced: later ones get no credentials
+    origins: list[str] = []  # of its first seeds, where its credentials go
+    has_opened: bool = False  # its first seeds have come, all that were announced: later ones get no credentials
     weight: float = 1.0
     deadline: float | None = None
     in_flight: int | None = None
@@ -81,7 +81,7 @@ class Tenant(RunningCrawl):
         super().__init__(
             number, rules, config.scope, config.fetch, frontier, CrawlProgress(None, 0), record.roots,
             politeness=config.politeness, book=book, way=way, extraction=extraction_of(config.extract),
-            origins=map(urls.origin_of, record.roots) if record.origins is None else record.origins,
+            origins=record.origins,
         )  # fmt: skip
         self.name = name
         self.record = record

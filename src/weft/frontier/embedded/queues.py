@@ -173,7 +173,7 @@ class Queues:
                 most_s = max(most_s, LONGEST_SILENCE_S)
             clock.due = max(clock.due, now + min(state["due_wall"] - wall, most_s))
             for name, (probes, is_open, held_wall) in state.get("breakers", {}).items():
-                if is_open and "://" in name:  # an older Weft had them for whole sites
+                if is_open:
                     clock.breakers = clock.breakers or {}
                     breaker = clock.breakers[name] = Breaker()
                     breaker.probes = probes
