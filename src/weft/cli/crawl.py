@@ -13,6 +13,7 @@ from weft.cli.messages import as_flags
 from weft.cli.output import output_flags, print_document, shown
 from weft.cli.settings import SettingsCommand, config_flags, given, help_all
 from weft.cli.suggestions import Typed, resume
+from weft.records import Reason
 
 if TYPE_CHECKING:
     from weft.crawl.reports.outcome import Outcome
@@ -130,6 +131,10 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
+# URLs that were not asked for because their site cannot be had: to a person they are errors.
+GIVEN_UP = (Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER)
+
+
 def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outcome, code: int) -> str:
     """What a person wants to know at the end; the last line says where the corpus is and how to go on."""
     from weft.crawl.ends import NOTHING
@@ -138,7 +143,8 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outc
     home = prepared.folder.home
     pages = status.pages - status.pages_at_start
     seconds = max(status.updated_at - status.started_at, 0.001)
-    errors = ", ".join(f"{kind} {count}" for kind, count in sorted(status.errors.items(), key=lambda e: -e[1])[:6])
+    failed = status.errors | {str(kind): status.refused[kind] for kind in GIVEN_UP if status.refused.get(kind)}
+    errors = ", ".join(f"{kind} {count}" for kind, count in sorted(failed.items(), key=lambda e: -e[1])[:6])
     ends = {0: "Finished", NOTHING: "Finished", 3: f"Stopped by a limit ({status.note})", 130: "Interrupted"}
     before = f" ({status.pages:,} in all)" if status.pages_at_start else ""
     stored = f"{pages:,} {'page' if pages == 1 else 'pages'}{before}"
