@@ -26,6 +26,8 @@ HARMLESS = frozenset({
     "host", "if-modified-since", "if-none-match", "pragma", "priority", "range", "referer", "te",
     "upgrade-insecure-requests", "user-agent",
 })  # fmt: skip
+# Set by the client alone: callers may not choose where a request goes or how its connection is used.
+OURS = frozenset({"host", "connection", "keep-alive", "content-length", "transfer-encoding", "te", "upgrade", "expect"})
 _KNOWN = HARMLESS | {"authorization", "cookie", "proxy-authorization"}
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PORTS = {"http": "80", "https": "443"}
@@ -41,7 +43,7 @@ class Target:
         """BadUrl for what names no host."""
         self._is_exact = "://" in text
         rest = text.partition("://")[2] if self._is_exact else text
-        if not rest or re.search(r"[/?#@\\\s]", rest):
+        if not rest or re.search(r"[/?#@\\*\s]", rest):
             raise BadUrl(text, "syntax", "not a host: write HOST, HOST:PORT or https://HOST")
         self.origin = urls.origin_of(urls.canonical(text if self._is_exact else f"https://{text}"))
         self._host = urls.host_of(self.origin + "/")
@@ -144,6 +146,9 @@ def wrong_header(key: str, value: str) -> str:
     host, name = split_name(key)
     if not _NAME.fullmatch(name) or re.search(r"[\r\n\0]", value):
         return f"{key!r} is not a header that can be sent"
+    if name.lower() in OURS:
+        other = "; `resolve` sends the requests for a host elsewhere" if name.lower() == "host" else ""
+        return f"{key!r}: {name} is set for each request, and cannot be given{other}"
     if host.lower() in _KNOWN or host.lower().startswith("x-"):  # `Cookie:a=b`
         return f"{key!r} reads as the header {name} for the host {host}: write {host}=VALUE, or HOST:{host}=VALUE"
     return wrong_host(host) if ":" in key else ""

@@ -15,7 +15,6 @@ import logging
 import os
 import resource
 import socket
-import stat
 import sys
 import threading
 import time
@@ -171,9 +170,6 @@ class LogFile(RotatingFileHandler):
 
     def _open(self) -> TextIO:  # type: ignore[override]  # also called for each file that a rotation begins
         fd = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with suppress(OSError):
-            if stat.S_ISREG(os.fstat(fd).st_mode):
-                os.fchmod(fd, 0o600)  # an existing file may be of an older Weft, which let others read it
         return os.fdopen(fd, "a", encoding=self.encoding, errors=self.errors)
 
 

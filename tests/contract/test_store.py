@@ -16,7 +16,6 @@ from warcio.archiveiterator import ArchiveIterator
 from weft import urls
 from weft.errors import BadInput, Busy, DiskFull
 from weft.records import FetchResult, Row
-from weft.store.contract import Pages
 from weft.store.pages import PageStore
 from weft.store.query import Where
 
@@ -74,7 +73,7 @@ def warc_files(data_dirs: list[Path]) -> list[Path]:
 
 
 def test_it_is_what_the_engine_asks_for(open_store: Open) -> None:
-    store: Pages = open_store()
+    store = open_store()
     assert store.commit() == 0
 
 

@@ -21,7 +21,8 @@ from pace import patience
 
 import weft
 from weft.engine.channel import LONGEST_FRAME, socket_path
-from weft.engine.model import EndReason, Event, State
+from weft.engine.link import EngineLink
+from weft.engine.model import WAITING_FOR_SEEDS, EndReason, Event, State
 from weft.errors import BadConfig, BadInput, WeftError
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -456,6 +457,15 @@ def test_async_engine_has_the_same_verbs_and_lets_go_when_it_is_cancelled(
             for endless in (mine.wait("idle"), _all(mine.events("idle"))):
                 with pytest.raises(asyncio.TimeoutError):
                     await asyncio.wait_for(endless, 0.3)
+            link = EngineLink(engine.data_dir)
+            opened = await mine.open("kept", keep_open=True)
+            linked = await link.open("linked", [], {}, deadline=None, in_flight=None, keep_open=True)
+            assert opened.waiting_for == linked.waiting_for == WAITING_FOR_SEEDS
+            await mine.close_seeds("kept")
+            await link.close_seeds("linked")
+            for name in ("kept", "linked"):
+                assert (await mine.wait(name, patience(END_S))).reason is EndReason.DONE
+            await link.close()
             assert (await mine.cancel("idle")).reason is EndReason.CANCELLED
             await mine.forget("idle")
             assert "idle" not in [standing.name for standing in await mine.standings()]

@@ -21,11 +21,11 @@ from engines import ended, host, kill, nothing, shared, until
 from pace import patience
 
 import weft
-from weft.engine import core, handle, seeding, settings
+from weft.engine import core, handle, settings
 from weft.engine.channel import Connection, Server, socket_path
 from weft.engine.loop.commit import Committer
 from weft.engine.loop.rows import Rows
-from weft.engine.model import EndReason, Standing, State
+from weft.engine.model import WAITING_FOR_SEEDS, EndReason, Standing, State
 from weft.errors import BadInput, DiskFull, WeftError
 from weft.store.pages import PageStore
 from weft.testing.web import SyntheticWeb, synthetic_web
@@ -180,17 +180,74 @@ def test_a_crawl_that_ends_while_its_seeds_are_sent_needs_no_more(
     assert (standing.state, standing.reason) == (State.ENDED, EndReason.MAX_PAGES)
 
 
-def test_seeds_that_never_come_are_not_waited_for_without_end(
-    web: SyntheticWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_list_whose_sender_died_is_waited_for_until_it_is_sent_again_or_closed(
+    engine: weft.Engine, web: SyntheticWeb
 ) -> None:
-    monkeypatch.setattr(seeding, "EXPECT_S", 1.0)
-    with served(web, tmp_path) as connection:
-        urls = nothing(web, 4, 3)
-        began = time.monotonic()
-        connection.call("open", name="left", seeds=urls, settings={"seeded_urls_only": True}, more=True)
-        until(lambda: connection.call("standing", name="left")["state"] == "ended")
-        assert time.monotonic() - began >= seeding.EXPECT_S
-        assert connection.call("standing", name="left")["reason"] == "done"
+    urls = nothing(web, 4, 3)
+    connection = Connection(socket_path(engine.data_dir))
+    for name in ("left", "given up"):
+        connection.call("open", name=name, seeds=urls[:2], settings={"seeded_urls_only": True}, more=True)
+        until(lambda name=name: engine.standing(name).waiting_for == WAITING_FOR_SEEDS)
+    connection.close()
+    engine.open("left", urls, seeded_urls_only=True)
+    engine.close_seeds("given up")
+    for name, crawled in (("left", urls), ("given up", urls[:2])):
+        assert ended(engine, name).reason is EndReason.DONE
+        assert sorted(event.url for event in engine.events(name) if event.url) == sorted(crawled)
+
+
+# ── crawls that are kept open ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_crawl_that_is_kept_open_ends_when_its_seeds_are_closed(engine: weft.Engine, web: SyntheticWeb) -> None:
+    urls = nothing(web, 5, 3, "kept")
+
+    def is_waiting() -> bool:
+        return bool(engine.standing("kept").waiting_for == WAITING_FOR_SEEDS)
+
+    def open_it() -> Any:
+        return engine.open("kept", keep_open=True, seeded_urls_only=True)
+
+    opened = open_it()
+    assert (opened.state, opened.waiting_for) == (State.RUNNING, WAITING_FOR_SEEDS)
+    for count, url in enumerate(urls, 1):
+        assert engine.seed("kept", url).new == 1
+        until(is_waiting)
+        assert len([event for event in engine.events("kept", follow=False) if event.url]) == count
+        if count == 1:
+            kill(engine)  # that more seeds may come outlives the engine
+            assert open_it().id == opened.id and is_waiting()
+        if count == 2:
+            engine.pause("kept")
+            assert engine.resume("kept").state is State.RUNNING
+    with pytest.raises(BadInput, match="with other settings"):
+        engine.open("kept", seeded_urls_only=True)
+    engine.close_seeds("kept")
+    assert ended(engine, "kept").reason is EndReason.DONE
+    assert engine.close_seeds("kept").state is State.ENDED
+    assert open_it().state is State.ENDED
+
+
+def test_a_crawl_that_is_kept_open_ends_by_its_limits_without_a_seed(engine: weft.Engine) -> None:
+    engine.open("by deadline", keep_open=True, deadline=time.time() + 0.5)
+    engine.open("by duration", keep_open=True, max_duration=0.5)
+    engine.open("cancelled", keep_open=True)
+    engine.open("closed", keep_open=True)
+    engine.open("never seeded")
+    assert engine.cancel("cancelled").reason is EndReason.CANCELLED
+    for name, reason in {
+        "by deadline": EndReason.DEADLINE,
+        "by duration": EndReason.MAX_DURATION,
+        "closed": EndReason.DONE,
+        "never seeded": EndReason.DONE,
+    }.items():
+        if reason is EndReason.DONE:
+            engine.close_seeds(name)
+        assert ended(engine, name).reason is reason
+    with pytest.raises(BadInput, match="keep_open: 1 is not accepted"):
+        engine.open("mistaken", keep_open=1)
+    with pytest.raises(BadInput, match="there is no crawl 'nowhere'"):
+        engine.close_seeds("nowhere")
 
 
 @contextmanager

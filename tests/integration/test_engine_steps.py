@@ -72,7 +72,8 @@ def test_a_kill_there_leaves_every_crawl_in_one_state(
         engine.edit("slow", exclude=["*/nothing/1*"])
         assert engine.pause("slow").state is State.PAUSED
         assert engine.resume("slow").state is State.RUNNING
-        whole = engine.open("whole", large)
+        whole = engine.open("whole", large, keep_open=True)
+        engine.close_seeds("whole")
         few = engine.open("few", small, max_pages=3)
         assert engine.wait("few", patience(30)).reason is EndReason.MAX_PAGES
         assert engine.wait("whole", patience(30)).reason is EndReason.DONE

@@ -95,6 +95,7 @@ WAYS = {
         "/": redirect("http://excluded.test:PORT/")}, ("--exclude-file", "EXCLUDED")),
 }  # fmt: skip
 ELSEWHERE = "sitemap-404"
+GIVEN_UP = "given-up"
 EMBEDDED = ("--num-pods", "2")
 REDIS = ("--pods", "managed,managed", "--fetchers-per-pod", "1", "--parsers-per-pod", "1")
 
@@ -112,6 +113,8 @@ def sites() -> Iterator[dict[str, Site]]:
         .pages("/listed")
         .on("/sitemap.xml", page(f"<urlset><url><loc>http://{ELSEWHERE}.test:PORT/listed</loc></url></urlset>"))
     )
+    # Its name is its own: the machine's clock remembers what it asks for.
+    found[GIVEN_UP] = plan.site(f"{GIVEN_UP}.test").on("/", page("", "Retry-After: 99999", status="429 Slow"))
     with Web({site.host: site for site in found.values()}) as plan.web:
         yield found
 
@@ -169,6 +172,13 @@ def test_the_next_command_works_as_it_is_written(
     _, _, said = crawl(sites[ELSEWHERE].url("/there"), "--no-allow-private")
     (command,) = [line.removeprefix("Try again: ") for line in said.splitlines() if line.startswith("Try again: ")]
     assert run(shlex.split(command)[1:]) == 0, capsys.readouterr().err
+
+
+def test_what_was_given_up_for_its_retry_after_is_among_the_errors(
+    sites: dict[str, Site], crawl: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, _, said = crawl(sites[ELSEWHERE].url("/listed"), sites[GIVEN_UP].url("/"))
+    assert code == 0 and "Errors: retry-after 1." in said, said
 
 
 @pytest.mark.parametrize(

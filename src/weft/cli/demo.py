@@ -39,7 +39,7 @@ def demo(hosts: int, pages: int, seed: int, data_dir: str, no_progress: bool, as
 
     The web is messy on purpose: robots.txt of all kinds, redirects, traps, errors that pass and errors that stay.
     """
-    from weft.cli.crawl import _shower, run
+    from weft.cli.crawl import run
     from weft.crawl.folder import CrawlFolder
     from weft.crawl.start import prepare
     from weft.testing.web import synthetic_web
@@ -62,8 +62,7 @@ def demo(hosts: int, pages: int, seed: int, data_dir: str, no_progress: bool, as
         )
     with synthetic_web(hosts=hosts, pages=pages, seed=seed, profile="messy") as web:
         prepared = prepare(web.seeds, flags, environment={})
-        show = _shower(prepared, quiet or as_json, no_progress)
-        code = run(prepared, Typed(web.seeds, flags), show=show, as_json=as_json, quiet=quiet)
+        code = run(prepared, Typed(web.seeds, flags), no_progress=no_progress, as_json=as_json, quiet=quiet)
         first = web.seeds[0]
         if code == 0 and not quiet and not as_json:
             more = "".join(f" --data-dir {other}" for other in folders[1:])

@@ -191,11 +191,14 @@ def list_(status: Any, limit: int, server: str | None, key_file: str | None, as_
 
 
 def _watch(weft: Weft, task_id: str, as_json: bool, quiet: bool) -> int:
-    from weft.cli.job_display import shower
+    from weft.cli.job_display import TaskPicture, task_lines
+    from weft.cli.live import showing
 
-    with shower(task_id, silent=as_json or quiet) as show:
-        for status in _statuses(weft, task_id, show.happened):
-            show(status)
+    picture = TaskPicture(task_id)
+    with showing(picture, task_lines(), quiet=as_json or quiet) as show:
+        for status in _statuses(weft, task_id, picture.happened):
+            if not status.has_ended:
+                show(status)
     if as_json:
         print_document(msgspec.to_builtins(status))
     elif not quiet:

@@ -15,13 +15,13 @@ import msgspec
 
 from weft.cli import pipeline_runs
 from weft.cli.output import output_flags, print_document, print_json, shown
+from weft.cli.pool_display import RunView, phases
 from weft.cli.running import LATEST, item_log_flags, stdout_to_stderr, terminate_like_interrupt
 from weft.errors import BadConfig, BadInput
 from weft.pipelines import catalogue, run_facts
 from weft.pipelines.definition import Pipeline, changed, json_schema, load, located
 from weft.pipelines.graph import picture
 from weft.pipelines.pool.runs import RunDirectory
-from weft.pipelines.pool.view import make_view, phases
 from weft.pipelines.run import CACHE, OUTPUT, PipelineRun, RunOptions, RunSummary, check_callables
 from weft.supervise import process
 
@@ -224,7 +224,7 @@ def _run(one: PipelineRun, asked: str, found: Pipeline, *, quiet: bool, as_json:
     title = f"weft pipeline {found.name}  run {run_id}"
     try:
         with stdout_to_stderr(), terminate_like_interrupt():
-            summary = one.run(lambda: make_view(title, quiet=quiet))
+            summary = one.run(lambda: RunView(title, quiet=quiet))
     except KeyboardInterrupt:
         # by what it was called by: the name of a file elsewhere than in pipelines/ would not be found
         click.echo(f"Interrupted; weft pipeline run {shlex.quote(asked)} --resume {run_id} goes on.", err=True)

@@ -12,11 +12,11 @@ import click
 import msgspec
 
 from weft.cli.output import output_flags, print_document, print_json, shown
+from weft.cli.pool_display import failure_line
 from weft.cli.running import stdout_to_stderr
 from weft.errors import BadInput
 from weft.pipelines import run_facts
 from weft.pipelines.definition import Pipeline, changed, load
-from weft.pipelines.pool.view import failure_line
 from weft.pipelines.replay import replay_item
 from weft.pipelines.why import NOTE, Answer
 from weft.pipelines.why import why as find_why

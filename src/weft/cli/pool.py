@@ -19,6 +19,7 @@ import click
 import msgspec
 
 from weft.cli.output import output_flags, print_document
+from weft.cli.pool_display import RunView, failure_line, sentence
 from weft.cli.running import LATEST, item_log_flags, stdout_to_stderr, terminate_like_interrupt
 from weft.errors import BadInput, WeftError
 from weft.pipelines.pool import shared_config
@@ -29,7 +30,6 @@ from weft.pipelines.pool.record import Result
 from weft.pipelines.pool.runs import RunDirectory
 from weft.pipelines.pool.settings import Settings, worker_count
 from weft.pipelines.pool.target import Target
-from weft.pipelines.pool.view import View, failure_line, make_view, sentence
 from weft.supervise import process
 
 _FLUSH_EVERY_S = 0.5
@@ -324,7 +324,7 @@ def _run(directory: RunDirectory, manifest: Manifest, options: dict[str, Any], *
         _results_file(manifest.out, stdout) as out,
         terminate_like_interrupt(),
     ):
-        view = make_view(f"weft pool {manifest.function}  run {directory.run_id}", quiet=quiet)
+        view = RunView(f"weft pool {manifest.function}  run {directory.run_id}", quiet=quiet)
         manifest.finished = False
         try:
             _write_all(stream, out, view)
@@ -339,7 +339,7 @@ def _run(directory: RunDirectory, manifest: Manifest, options: dict[str, Any], *
                 _save(directory, manifest)
 
 
-def _write_all(stream: Stream, out: IO[bytes], view: View) -> None:
+def _write_all(stream: Stream, out: IO[bytes], view: RunView) -> None:
     """Every result into the file, the view beside it."""
     flushed_s = time.monotonic()
     while not stream.finished:

@@ -72,7 +72,7 @@ def rebuild(
             (report.duplicates, "records of items that were there already, left out"),
             (report.kept, "rows without a record kept from the old index"),
             (report.gone, "rows of the old index dropped, their records are gone"),
-            (report.foreign, "responses that carry no row left out: another program wrote them, or an older Weft"),
+            (report.foreign, "responses that carry no row left out: another program wrote them"),
             (report.unfinished, "records of pages that were not done when the crawl died: they will be fetched again"),
             (len(report.torn), f"files end in half a record: {', '.join(report.torn)}"),
         ):

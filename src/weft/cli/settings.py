@@ -193,7 +193,7 @@ def given(values: dict[str, Any], product: str = "crawl") -> dict[str, Any]:
         if value is None or value == ():
             continue
         if item.schema.get("type") == "object" and name != "extract":
-            value = dict(_pair(item.flag, text) for text in value)
+            value = _pairs(item.flag, value)
         elif isinstance(value, tuple):
             value = several(value, patterns=name in PATTERNS)
         flags[name] = value
@@ -225,6 +225,17 @@ def _metavar(schema: dict[str, Any]) -> str:
         return "|".join(map(str, schema["enum"]))
     kinds = {s.get("type") for s in schema.get("anyOf", [schema])}
     return "N" if kinds & {"integer", "number"} else "TEXT"
+
+
+def _pairs(flag: str, texts: Iterable[str]) -> dict[str, str]:
+    """Names with their values; a name that comes twice is refused, since one of the values would have no effect."""
+    pairs: dict[str, str] = {}
+    for name, value in (_pair(flag, text) for text in texts):
+        if name in pairs:
+            both = f": write one, {flag} 'Cookie=A; B'" if name.lower() == "cookie" else ""
+            raise click.UsageError(f"{flag}: {name!r} is given twice{both}")
+        pairs[name] = value
+    return pairs
 
 
 def _pair(flag: str, text: str) -> tuple[str, str]:

@@ -128,7 +128,7 @@ def run(
 
     A site that runs already is left as it is. With --watch the exit code is 0 if all have ended well, else 1.
     """
-    from weft.cli.site_display import watching
+    from weft.cli.site_display import show_sites
 
     with _registry(data_dir, config_file) as registry:
         tasks = registry.run(_chosen(names, is_all, "run"))
@@ -137,7 +137,7 @@ def run(
         if not is_watched:
             _tell_started(tasks, registry, as_json, quiet)
             return 0
-        with watching(quiet=quiet or as_json) as watch:
+        with show_sites(quiet=quiet or as_json) as watch:
             found = registry.status()
             while not have_ended(found, tasks, may_get_proxies=not registry.lacks_proxies):
                 watch(found)
@@ -182,12 +182,12 @@ def status(
 
     The exit code is 0 if all are healthy, else 1.
     """
-    from weft.cli.site_display import watching
+    from weft.cli.site_display import show_sites
 
     with _registry(data_dir, config_file) as registry:
         chosen = list(names) or None
         if is_watched and not as_json:
-            with watching(quiet=quiet) as watch:
+            with show_sites(quiet=quiet) as watch:
                 while True:
                     watch(registry.status(chosen))
                     time.sleep(WATCH_S)

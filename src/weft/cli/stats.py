@@ -109,7 +109,7 @@ def _pods(folder: CrawlFolder) -> dict[str, Any]:
 
 def _text(facts: dict[str, Any], go_on: str) -> str:
     """`go_on`: the command that continues the crawl."""
-    from weft.cli.display import clock
+    from weft.cli.live import clock
 
     def listed(name: str, nameless: str = "none", most: int = 12) -> str:
         """`nameless` is what an empty name stands for."""

@@ -47,7 +47,7 @@ def up(config_file: str | None, foreground: bool, as_json: bool, quiet: bool, **
 
     A supervisor stays in the background: what dies is started again. What runs already is left as it is.
     """
-    from weft.cli.system_display import watching
+    from weft.cli.system_display import show_services
     from weft.config import load_service
     from weft.system.background import LOG
     from weft.system.background import up as bring_up
@@ -59,7 +59,7 @@ def up(config_file: str | None, foreground: bool, as_json: bool, quiet: bool, **
     if foreground:
         return _in_foreground(config, as_json, quiet)
     try:
-        with watching(config.server.data_dir, quiet=quiet or as_json) as watch:
+        with show_services(config.server.data_dir, quiet=quiet or as_json) as watch:
             state, is_new = bring_up(config, watch)
     except KeyboardInterrupt:
         click.echo("weft: the services go on starting in the background; `weft down` stops them", err=True)
@@ -123,12 +123,12 @@ def down(data_dir: str | None, config_file: str | None, as_json: bool, quiet: bo
 @output_flags
 def status(data_dir: str | None, config_file: str | None, is_watched: bool, as_json: bool, quiet: bool) -> int:
     """Show how all services are. The exit code is 0 if all are healthy, else 1."""
-    from weft.cli.system_display import watching
+    from weft.cli.system_display import show_services
     from weft.system import control
 
     folder = Path(_config(data_dir, config_file).server.data_dir)
     if is_watched and not as_json:
-        with watching(str(folder), quiet=quiet) as watch:
+        with show_services(str(folder), quiet=quiet) as watch:
             while True:
                 state, _ = control.status(folder)
                 if state is not None:
@@ -154,11 +154,11 @@ def status(data_dir: str | None, config_file: str | None, is_watched: bool, as_j
 @output_flags
 def restart(service: str, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
     """Stop a service in good order and start it again; returns when it is healthy."""
-    from weft.cli.system_display import watching
+    from weft.cli.system_display import show_services
     from weft.system import control
 
     folder = Path(_config(data_dir, config_file).server.data_dir)
-    with watching(str(folder), quiet=quiet or as_json) as watch:
+    with show_services(str(folder), quiet=quiet or as_json) as watch:
         control.restart(folder, service, watch)
     if as_json:
         print_document({"restarted": service})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 import click
@@ -20,6 +19,7 @@ ENDED = frozenset({"finished", "limit", "interrupted", "cancelled", "failed"})
 @output_flags
 def watch(crawl_dirs: tuple[str, ...], more: tuple[str, ...], as_json: bool, quiet: bool) -> int:
     """Attach the live display to a running crawl, until it ends. Ctrl-C leaves the crawl alone."""
+    from weft.cli.display import show_crawl
     from weft.crawl.reports.report import document
     from weft.crawl.reports.standing import current_status
 
@@ -28,28 +28,13 @@ def watch(crawl_dirs: tuple[str, ...], more: tuple[str, ...], as_json: bool, qui
     if as_json:
         print_document(document(status, folder.pods))
         return 0
-    show = _shower(str(folder.home), quiet)
-    try:
+    with show_crawl(str(folder.home), quiet=quiet) as show:
         while status.state not in ENDED:
             show(status)
             time.sleep(0.25)
             status = current_status(folder)
-    finally:
-        getattr(show, "close", lambda: None)()
     if not quiet:
         click.echo(f"{status.state}: {status.pages:,} pages, {status.queued:,} URLs queued", err=True)
         if status.state == "interrupted":
             click.echo(f"Go on: {resume(folder.data_dirs)}", err=True)
     return 0
-
-
-def _shower(crawl_dir: str, quiet: bool):  # type: ignore[no-untyped-def]
-    if quiet:
-        return lambda _: None
-    if sys.stderr.isatty():
-        from weft.cli.display import Display
-
-        return Display(crawl_dir)
-    from weft.cli.crawl import Lines
-
-    return Lines()

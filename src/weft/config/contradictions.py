@@ -137,11 +137,16 @@ def _header_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str
 
 
 def _credential_contradictions(headers: Mapping[str, str], logins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    from weft.credentials import wrong_header, wrong_host  # most crawls have none
+    from weft.credentials import split_name, wrong_header, wrong_host  # most crawls have none
 
+    names = set[tuple[str, ...]]()
     for key, value in headers.items():
         if why := wrong_header(key, value):
             yield "headers", why
+        elif (name := tuple(part.lower() for part in split_name(key))) in names:
+            yield "headers", f"{key!r} is given twice; write one header with both values"
+        else:
+            names.add(name)
     for host, login in logins.items():
         if ":" not in login:
             yield "auth", f"{host}: write user:password"

@@ -55,6 +55,10 @@ class AsyncEngine:
         """Adds URLs to a crawl."""
         return await asyncio.to_thread(self._opened().seed, name, urls)
 
+    async def close_seeds(self, name: str) -> Standing:
+        """Says that no more seeds come."""
+        return await asyncio.to_thread(self._opened().close_seeds, name)
+
     async def edit(self, name: str, **changes: Any) -> Standing:
         """Changes a crawl that runs."""
         return await asyncio.to_thread(self._opened().edit, name, **changes)

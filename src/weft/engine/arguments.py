@@ -29,8 +29,8 @@ def canonical_seeds(seeds: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def seeds_hash(seeds: Iterable[str]) -> int:
-    """By which a repeated `open` is recognised: never 0, and the same in any order."""
-    return xxh3_64_intdigest("\n".join(sorted(seeds)).encode()) >> 1 | 1
+    """By which a repeated `open` is recognised: the same in any order."""
+    return xxh3_64_intdigest("\n".join(sorted(seeds)).encode()) >> 1
 
 
 def past_visits(given: object) -> list[PastVisit]:
@@ -47,11 +47,16 @@ def check_in_flight(in_flight: object) -> None:
         raise BadInput(f"in_flight: {in_flight!r} is not accepted; use a whole number from 1")
 
 
+def check_keep_open(keep_open: object) -> bool:
+    """Whether a crawl waits for more seeds until `close_seeds`."""
+    if not isinstance(keep_open, bool):
+        raise BadInput(f"keep_open: {keep_open!r} is not accepted; use true or false")
+    return keep_open
+
+
 def opened_with(
-    own: Mapping[str, Any], weight: float, in_flight: int | None, memory_bytes: int | None
+    own: Mapping[str, Any], weight: float, in_flight: int | None, memory_bytes: int | None, keep_open: bool
 ) -> dict[str, Any]:
     """What a crawl is known by when it is opened again: what was found before is no part of it."""
-    limits = {"weight": weight, "in_flight": in_flight}
-    if memory_bytes is not None:  # else as crawls are known that were opened by an older Weft
-        limits["memory_bytes"] = memory_bytes
+    limits = {"weight": weight, "in_flight": in_flight, "memory_bytes": memory_bytes, "keep_open": keep_open}
     return settings.plain({**own, **limits})

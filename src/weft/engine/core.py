@@ -25,7 +25,14 @@ import msgspec
 from weft.credentials import seed_origins
 from weft.engine import settings as crawl_settings
 from weft.engine.admission.rules import Rules
-from weft.engine.arguments import canonical_seeds, check_in_flight, opened_with, past_visits, seeds_hash
+from weft.engine.arguments import (
+    canonical_seeds,
+    check_in_flight,
+    check_keep_open,
+    opened_with,
+    past_visits,
+    seeds_hash,
+)
 from weft.engine.assembly import Fetching
 from weft.engine.channel import Peer, Server
 from weft.engine.deadlines import Deadlines
@@ -90,7 +97,7 @@ class Core:
         self._to_forget: list[int] = []  # deleted once the index has committed that they are forgotten
         self._deadlines = Deadlines(self._crawls)
         self._seeding = Seeding(
-            self._frontier, self._store, self._deadlines, touch=lambda n: self._loop.touched.add(n), start=self._start
+            self._frontier, self._store, touch=lambda n: self._loop.touched.add(n), start=self._start
         )
         self._notices = Notices(
             self._names.get, self._store.last_number, lambda n: msgspec.to_builtins(self._standing(n))
@@ -208,8 +215,6 @@ class Core:
             tenant.pause()
         elif record.state is State.RUNNING:
             tenant.clock_starts()
-        if record.expects_more:
-            self._seeding.expect(tenant, True)
         self._deadlines.watch(tenant)
 
     def _tenant(self, number: int, name: str, record: Record) -> Tenant:
@@ -261,7 +266,6 @@ class Core:
     def _end_by_clock(self) -> None:
         for tenant, reason in self._deadlines.passed():
             self._end(tenant, reason)
-        self._loop.touched.update(self._deadlines.overdue_seeds())
 
     def _end_what_is_done(self) -> None:
         touched = self._loop.touched
@@ -403,18 +407,21 @@ class Core:
         more: bool = False,
         visits: object = (),
         memory_bytes: object = None,
+        keep_open: object = False,
     ) -> tuple[Standing, Seeded]:
         """A crawl of this name, which is opened if it is not there; `more` and `visits`: as for `seed`. `memory_bytes`:
-        what it may take of memory, as far as it can be told whose it is (memory.py)."""
+        what it may take of memory, as far as it can be told whose it is (memory.py). `keep_open`: it does not end as
+        done before `close_seeds`."""
         check_name(name)
         more = bool(more)
         own = crawl_settings.of_crawl(settings or {})
         weight = crawl_settings.check_weight(weight)
         check_in_flight(in_flight)
         memory = check_memory(memory_bytes)
+        given_with = opened_with(own, weight, in_flight, memory, check_keep_open(keep_open))
         if (number := self._names.get(name)) is not None:
             record = self._record(number)
-            if not crawl_settings.same(record.opened_with, opened_with(own, weight, in_flight, memory)):
+            if not crawl_settings.same(record.opened_with, given_with):
                 raise BadInput(
                     f"a crawl {name!r} is there already, with other settings: edit it, or choose another name"
                 )
@@ -435,8 +442,8 @@ class Core:
         check_email(canonical, config.fetch)
         record = Record(
             settings=crawl_settings.plain(own), weight=weight, deadline=at, in_flight=in_flight, opened_at=time.time(),
-            opened_with=opened_with(own, weight, in_flight, memory), memory_bytes=memory, origins=[], has_opened=False,
-            seeds_hash=seeds_hash(canonical),
+            opened_with=given_with, memory_bytes=memory,
+            seeds_hash=seeds_hash(canonical), keep_open=bool(keep_open),
         )  # fmt: skip
         self._recorded.add(record, config)
         seed_origins(canonical, config.fetch.headers, config.fetch.auth)
@@ -455,7 +462,7 @@ class Core:
     def _check_crawled(self, number: int, name: str, record: Record, seeds: Sequence[str]) -> None:
         """Refuses seeds that an ended crawl has not crawled: it takes no more. The last `open` may be repeated, though
         a limit has kept some of its seeds from being crawled."""
-        if record.seeds_hash in (0, seeds_hash(seeds)):
+        if record.seeds_hash == seeds_hash(seeds):
             return
         if self._is_ahead:
             self._loop.flush()  # its last rows may not be committed yet
@@ -473,7 +480,8 @@ class Core:
             )
 
     def seed(self, name: str, seeds: Sequence[str], more: bool = False, visits: object = ()) -> Seeded:
-        """Adds URLs to a crawl that has not ended. `more`: others follow, and until then it does not end as done.
+        """Adds URLs to a crawl that has not ended. `more`: the rest of the list follows, and until then it does not end
+        as done.
         `visits`: what was found at some of them before (PastVisit); those are asked for conditionally."""
         return self._seed(self._live(name), *canonical_seeds(seeds), bool(more), visits)
 
@@ -484,6 +492,18 @@ class Core:
         self._seeding.origins_with(tenant, canonical)  # refused before anything is written
         self._seeding.revisit(tenant, past_visits(visits))
         return self._seeding.admit(tenant, canonical, refused, more)
+
+    def close_seeds(self, name: str) -> Standing:
+        """No more seeds are waited for: it ends when nothing is left. One that has ended stays as it is."""
+        number = self._known(name)
+        if (tenant := self._crawls.get(number)) is not None:
+            tenant.record.seeds_closed, tenant.record.expects_more = True, False
+            if tenant.record.state is State.OPEN:
+                self._start(tenant)
+            else:
+                self._write_record(tenant)
+            self._loop.touched.add(number)
+        return self._standing(number)
 
     def edit(
         self,
@@ -537,8 +557,9 @@ class Core:
         was_paused = tenant.record.state is State.PAUSED
         if was_paused or tenant.record.is_held:
             tenant.pause(False)
-            has_begun = bool(tenant.record.roots)
-            tenant.record.is_held = False
+            record = tenant.record
+            has_begun = bool(record.roots) or record.keep_open or record.seeds_closed
+            record.is_held = False
             if was_paused:
                 self._change_state(tenant, State.RUNNING if has_begun else State.OPEN)
             else:
@@ -664,6 +685,7 @@ def _change(number: int, name: str, record: Record, state: State | None = None) 
 _VERBS: dict[str, Callable[..., Any]] = {
     "open": Core.open,
     "seed": Core.seed,
+    "close_seeds": Core.close_seeds,
     "edit": Core.edit,
     "pause": Core.pause,
     "resume": Core.resume,

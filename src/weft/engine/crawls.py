@@ -114,19 +114,22 @@ class RunningCrawl:
         """Whether it has as many pages as it may have; a pod, as many as it was given."""
         return self._frontier.permits.exhausted()
 
-    def expects_more(self) -> bool:
-        """Whether seeds are on their way, so that it must not end because nothing is left."""
+    def awaits_seeds(self) -> bool:
+        """Whether it must not end because nothing is left: more seeds may come."""
         return False
 
     def why_over(self) -> Stop | None:
-        """Why nothing of it is left to do; None while there is something."""
+        """Why it ends now; None while there is something to do, or to wait for."""
+        reason = self._nothing_left()
+        return None if reason is not Stop.MAX_PAGES and (self.is_paused or self.awaits_seeds()) else reason
+
+    def _nothing_left(self) -> Stop | None:
+        """Why nothing of it is left to do, whatever seeds may come; None while there is something."""
         frontier, at = self._frontier, self._frontier.status.crawl_standing(self.number)
         if at.leased:
             return None
         if self._is_full(at.pages):
             return Stop.MAX_PAGES
-        if self.expects_more() or self.is_paused:
-            return None
         if not at.queued:
             return Stop.DONE
         if self.is_only and frontier.leases.next_due() is not None:

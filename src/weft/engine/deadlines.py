@@ -21,7 +21,6 @@ class Deadlines:
         self._crawls = crawls
         self._deadlines: list[tuple[float, int]] = []  # of the wall clock, by crawl
         self._durations: list[tuple[float, int]] = []  # when to look at max_duration, by crawl (monotonic)
-        self._expected: list[tuple[float, int]] = []  # when announced seeds are not waited for any more (monotonic)
 
     def watch(self, tenant: Tenant) -> None:
         """To be called when a crawl begins to run, and when an edit has changed its limits."""
@@ -30,15 +29,6 @@ class Deadlines:
         most = tenant.config.limits.max_duration_s
         if most is not None and tenant.record.state is State.RUNNING:
             heapq.heappush(self._durations, (time.monotonic() + max(0.0, most - tenant.running_s), tenant.number))
-
-    def expect_seeds(self, tenant: Tenant) -> None:
-        """Seeds were announced: the crawl does not end before they have come, or are overdue."""
-        heapq.heappush(self._expected, (tenant.expects_until, tenant.number))
-
-    def overdue_seeds(self) -> Iterator[int]:
-        """Crawls whose announced seeds are not waited for any more."""
-        while self._expected and self._expected[0][0] <= time.monotonic():
-            yield heapq.heappop(self._expected)[1]
 
     def passed(self) -> Iterator[tuple[Tenant, EndReason]]:
         """The crawls whose time is over."""

@@ -101,12 +101,13 @@ class Engine:
         weight: float = 1.0,
         deadline: float | datetime | None = None,
         in_flight: int | None = None,
+        keep_open: bool = False,
         **settings: Any,
     ) -> Standing:
         """Opens a crawl, which is durable when this returns; one that is open with the same settings is that one.
 
         `weight`: its share where several crawls want to be served. `deadline`: a time at which it ends, whatever it
-        has. `in_flight`: the most transfers at a time.
+        has. `in_flight`: the most transfers at a time. `keep_open`: it waits for more seeds until `close_seeds`.
         """
         check_name(name)
         urls_, first = _listed(seeds), SEEDS_AT_ONCE
@@ -116,7 +117,7 @@ class Engine:
         at = check_deadline(deadline, time.time())
         found, _ = self._call(
             "open", name=name, seeds=urls_[:first], settings=own, deadline=at, weight=weight, in_flight=in_flight,
-            more=len(urls_) > first,
+            more=len(urls_) > first, keep_open=keep_open,
         )  # fmt: skip
         standing = msgspec.convert(found, Standing)
         if len(urls_) > first and standing.state is not State.ENDED:
@@ -145,6 +146,10 @@ class Engine:
                 if self.standing(name).state is not State.ENDED:
                     raise
                 return
+
+    def close_seeds(self, name: str) -> Standing:
+        """Says that no more seeds come: a crawl that was opened with `keep_open` ends when nothing is left."""
+        return self._standing("close_seeds", name=name)
 
     def edit(self, name: str, *, weight: float | None = None, deadline: Any = False, **settings: Any) -> Standing:
         """Changes patterns, delay, limits, weight or deadline of a crawl that runs; a deadline of None: none."""

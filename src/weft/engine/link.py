@@ -89,12 +89,13 @@ class EngineLink:
         weight: float = 1.0,
         memory_bytes: int | None = None,
         visits: Mapping[str, PastVisit] = MappingProxyType({}),
+        keep_open: bool = False,
     ) -> Standing:
         """Opens a crawl, or finds it open. `visits`: what was found at some of its URLs before."""
         first, more = seeds[:SEEDS_AT_ONCE], len(seeds) > SEEDS_AT_ONCE
         found, _ = await self.call(
             "open", name=name, seeds=first, settings=settings, deadline=deadline, weight=weight, in_flight=in_flight,
-            more=more, visits=_of(first, visits), memory_bytes=memory_bytes,
+            more=more, visits=_of(first, visits), memory_bytes=memory_bytes, keep_open=keep_open,
         )  # fmt: skip
         standing = msgspec.convert(found, Standing)
         if not more or standing.state is State.ENDED:
@@ -116,6 +117,10 @@ class EngineLink:
             given = await self.call("seed", name=name, seeds=some, more=more, visits=_of(some, visits))
             found.append(msgspec.convert(given, Seeded))
         return found
+
+    async def close_seeds(self, name: str) -> Standing:
+        """Says that no more seeds come."""
+        return msgspec.convert(await self.call("close_seeds", name=name), Standing)
 
     async def standing(self, name: str) -> Standing:
         """How a crawl stands."""

@@ -3,8 +3,8 @@ channel as they are.
 
     open ──► running ⇄ paused ──► ended(reason) ──► forgotten
 
-A crawl is `open` until it has its first URL. Each step is one durable change with a number; so is each stored row. The
-numbers of a crawl grow by one, and are what readers go on from.
+A crawl is `open` until it has its first URL; one that is kept open for more seeds runs from the start. Each step is one
+durable change with a number; so is each stored row. The numbers of a crawl grow by one, and are the cursors of readers.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from weft.errors import BadInput
 from weft.records import Reason
 
 LONGEST_NAME = 200
+WAITING_FOR_SEEDS = "waiting for seeds"  # `Standing.waiting_for` of a crawl with nothing left that is kept open
 # Reasons that have a cause behind them, as in `breaker: HTTP 502` and `robots-unreachable: dns: no such name`.
 CAUSED = frozenset({Reason.BREAKER, Reason.ROBOTS_UNREACHABLE})
 
@@ -75,7 +76,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     # URLs that have ended, each once, by status and kind of error: "200", "0 robots". Those whose rows are not
     # committed count as in flight, so that a kill never takes one back.
     ends: dict[str, int] = {}
-    waiting_for: str = ""  # why a running crawl with URLs left asks nothing now: a short cause, empty while it works
+    waiting_for: str = ""  # why a running crawl asks nothing now: a short cause, empty while it works
     waiting_until: float | None = None  # wall clock: when that is over, as far as known
     is_held: bool = False  # nothing of it is requested until `resume`, although its state is that of a crawl that runs
     note: str = ""  # why the engine as a whole stands still: a full disk, ...

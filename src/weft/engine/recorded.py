@@ -56,14 +56,14 @@ class RecordedSettings:
     def adopt(self, record: Record) -> bool:
         """Records what is in force for a crawl of which that is not known; False: it is."""
         config = self.config_of(record)
-        if record.defaults and record.defaults not in self._missing:
+        if record.defaults not in self._missing:
             return False
         self.add(record, config)
         return True
 
     def config_of(self, record: Record) -> Config:
         """The configuration of a crawl: as it was opened, and edited since."""
-        if not record.defaults:  # opened by an older Weft
+        if not record.defaults:  # of a crawl that only the frontier knows, or that a rebuild has found
             return settings.config_of(self._shared, record.settings)
         layer = self._layers.get(record.defaults)
         if layer is None:

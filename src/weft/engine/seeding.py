@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 from weft import urls
 from weft.credentials import seed_origins
-from weft.engine.deadlines import Deadlines
 from weft.engine.loop.revisits import GivenVisits, Revisits
 from weft.engine.model import Seeded, State
 from weft.engine.tenant import Tenant
@@ -23,7 +22,6 @@ from weft.store.index import Change
 from weft.store.pages import PageStore
 from weft.telemetry import Log
 
-EXPECT_S = 60.0  # for so long after the last seeds a crawl waits for those that were announced
 LISTED_REFUSALS = 1000
 log = Log("weft.engine.seeding")
 
@@ -35,7 +33,6 @@ class Seeding:
         self,
         frontier: EmbeddedFrontier,
         store: PageStore,
-        deadlines: Deadlines,
         *,
         touch: Callable[[int], None],
         start: Callable[[Tenant], None],
@@ -43,7 +40,6 @@ class Seeding:
         """`touch`: the crawl has new work. `start`: its first seeds have come, and its state is to change."""
         self._frontier = frontier
         self._store = store
-        self._deadlines = deadlines
         self._touch = touch
         self._start = start
 
@@ -61,22 +57,16 @@ class Seeding:
             tenant.revisits = Revisits(GivenVisits(self._store))
             self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
 
-    def expect(self, tenant: Tenant, more: bool) -> None:
-        """Seeds that were announced keep a crawl from its end, but not for ever: their sender may have died."""
-        tenant.record.expects_more = more
-        if more:
-            tenant.expects_until = time.monotonic() + EXPECT_S
-            self._deadlines.expect_seeds(tenant)
-
     def origins_with(self, tenant: Tenant, seeds: Sequence[str]) -> list[str]:
         """The origins that the crawl's credentials go to, once it has these seeds; BadInput if they are too many."""
-        known = tenant.record.origins or []
+        known = tenant.record.origins
         if tenant.record.has_opened:
             return known
         return seed_origins(seeds, tenant.fetch.headers, tenant.fetch.auth, known)
 
     def admit(self, tenant: Tenant, seeds: Sequence[str], refused: dict[str, str], more: bool) -> Seeded:
-        """Adds canonical seeds to a crawl; `refused`: those that were no URLs, to which others are added."""
+        """Adds canonical seeds to a crawl; `refused`: those that were no URLs, to which others are added. `more`: the
+        rest of their list follows in other calls, and the crawl does not end before it has come."""
         self._open(tenant, seeds, more)
         roots = dict.fromkeys(tenant.record.roots)
         found = self._within_rules(tenant, seeds, roots, refused)
@@ -85,10 +75,9 @@ class Seeding:
         record = tenant.record
         is_to_be_kept = len(roots) > len(record.roots) or record.expects_more is not more
         is_to_be_kept = tenant.refuse_seeds(refused) or is_to_be_kept
-        record.roots = list(roots)
-        self.expect(tenant, more)
+        record.roots, record.expects_more = list(roots), more
         self._touch(tenant.number)
-        if record.state is State.OPEN and seeds:
+        if record.state is State.OPEN and (seeds or record.keep_open):
             self._start(tenant)
         elif is_to_be_kept:  # with the seeds: their scope depends on it
             self._store.change(Change(tenant.number, tenant.name, tenant.noted()))

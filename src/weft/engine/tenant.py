@@ -18,7 +18,7 @@ from weft.engine.extraction import extraction_of
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.robots import RobotsBook
 from weft.engine.memory import PAGE_BYTES, flight_within
-from weft.engine.model import EndReason, Standing, State, end_name
+from weft.engine.model import WAITING_FOR_SEEDS, EndReason, Standing, State, end_name
 from weft.fetch.contract import Way
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.embedded.frontier import EmbeddedFrontier
@@ -34,15 +34,15 @@ class Record(Struct, kw_only=True):
     """What the index keeps of a crawl. Counts are as they were when it was last written down."""
 
     settings: dict[str, Any]  # given with it, and the defaults that followed from them
-    defaults: str = ""  # digest of the other defaults that were in force (recorded.py); empty: of an older Weft
+    defaults: str = ""  # digest of the other defaults that were in force (recorded.py)
     opened_with: dict[str, Any] = {}  # as it was opened, before any edit: by this it is known when it is opened again
-    seeds_hash: int = 0  # of the seeds of the last `open`; 0: unknown, it was opened by an older Weft
+    seeds_hash: int = 0  # of the seeds of the last `open`
     state: State = State.OPEN
     is_held: bool = False  # see `Standing.is_held`
     reason: EndReason | None = None
     roots: list[str] = []  # where its seeds are, as far as scope and sitemaps depend on it
-    origins: list[str] | None = None  # of its first seeds, where its credentials go; None: of an older Weft
-    has_opened: bool = True  # its first seeds have come, all that were announced: later ones get no credentials
+    origins: list[str] = []  # of its first seeds, where its credentials go
+    has_opened: bool = False  # its first seeds have come, all that were announced: later ones get no credentials
     weight: float = 1.0
     deadline: float | None = None
     in_flight: int | None = None
@@ -55,7 +55,9 @@ class Record(Struct, kw_only=True):
     refused: dict[str, int] = {}
     last: Standing | None = None  # of a crawl that has ended
     has_been_edited: bool = False
-    expects_more: bool = False  # seeds were announced that have not come
+    keep_open: bool = False  # opened to wait for more seeds until `close_seeds`
+    seeds_closed: bool = False
+    expects_more: bool = False  # a long list of seeds comes in several calls, and the last has not come
     revisits: bool = False  # what was found at some of its URLs before was given with them
     refused_seeds: dict[str, str] = {}  # seeds that were not let in, by reason: they have no rows
     trapped: set[str] = set()  # links that were left out as traps, as far as they are remembered: they have no rows
@@ -84,7 +86,7 @@ class Tenant(RunningCrawl):
         super().__init__(
             number, rules, config.scope, config.fetch, frontier, CrawlProgress(None, 0), record.roots,
             politeness=config.politeness, book=book, way=way, extraction=extraction_of(config.extract),
-            origins=map(urls.origin_of, record.roots) if record.origins is None else record.origins,
+            origins=record.origins,
         )  # fmt: skip
         self.name = name
         self.record = record
@@ -94,7 +96,6 @@ class Tenant(RunningCrawl):
         self.progress.status.requests, self.progress.status.retries = record.requests, record.retries
         self.progress.refused.update(record.refused)
         self._since: float | None = None  # when its running time began to count
-        self.expects_until = 0.0  # monotonic: how long it waits for seeds that were announced
         self._looks: list[tuple[float, int]] = []
         self._url_bytes = 0  # of a crawl with a limit of memory, at the last look
         self._committed: Counter[tuple[int, str]] = Counter()  # of `progress.kinds`: what no kill takes back
@@ -117,9 +118,14 @@ class Tenant(RunningCrawl):
         most = self.config.limits.max_pages
         return most is not None and pages >= most
 
-    def expects_more(self) -> bool:
-        """Whether seeds are on their way, so that it must not end because nothing is left."""
-        return self.record.expects_more and time.monotonic() < self.expects_until
+    def awaits_seeds(self) -> bool:
+        """Whether it must not end because nothing is left: more seeds may come."""
+        record = self.record
+        return record.expects_more or (record.keep_open and not record.seeds_closed)
+
+    def _is_idle(self) -> bool:
+        """Whether it runs with nothing left to do, and all that it has done is committed."""
+        return self.record.state is State.RUNNING and self._nothing_left() is not None and not self._uncommitted()
 
     def keep_within_memory(self) -> bool:
         """Lets as many pages be in flight as its memory has room for besides its URLs; False: for none."""
@@ -261,6 +267,6 @@ class Tenant(RunningCrawl):
             return note, None
         waiting = self._embedded.status.waits_for(self.number)
         if waiting is None:
-            return "", None
+            return WAITING_FOR_SEEDS if self._is_idle() and self.awaits_seeds() else "", None
         until = waiting.until
         return waiting.cause, None if until is None else time.time() + until - self._embedded.now()

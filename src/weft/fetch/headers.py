@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-# Set by the client alone: callers may not choose where a request goes or how its connection is used.
-OURS = frozenset({"host", "connection", "keep-alive", "content-length", "transfer-encoding", "te", "upgrade", "expect"})
+from weft.credentials import OURS
 
 _CHARSET = re.compile(r""";\s*charset\s*=\s*(?:"([^"]*)"?|'([^']*)'?|([^\s;,"']+))""", re.IGNORECASE)
 _SECONDS = re.compile(r"([0-9]{1,10})[0-9]*(?:\.[0-9]*)?")

@@ -74,7 +74,7 @@ CREATE TABLE IF NOT EXISTS robots_tries (origin TEXT PRIMARY KEY, attempt INTEGE
 CREATE TABLE IF NOT EXISTS robots_history (
     origin TEXT, wall REAL, record BLOB, PRIMARY KEY (origin, wall)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS outbox (pod INTEGER, number INTEGER, message BLOB, PRIMARY KEY (pod, number)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS refusals (reason TEXT, url TEXT, parent INTEGER, crawl INTEGER DEFAULT 1);
+CREATE TABLE IF NOT EXISTS refusals (reason TEXT, url TEXT, parent INTEGER, crawl INTEGER);
 CREATE INDEX IF NOT EXISTS refusals_by_crawl ON refusals (crawl);
 CREATE TABLE IF NOT EXISTS sitemaps (site TEXT PRIMARY KEY, count INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS left_sitemaps (
@@ -117,8 +117,7 @@ class Journal:
             self._db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of a new file: what is forgotten makes it smaller
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
-            self._migrate()
-            add_crawl_to_refusals(self._db)
+            self._check_layout()
             self._db.executescript(_TABLES)
             self._commits = self._durable = int(self.meta("commits") or 0)
         earlier, must = self._mark.earlier, 0
@@ -136,23 +135,15 @@ class Journal:
         self.lost_tail = self.lost_tail or self.meta(LOST_TAIL) is not None
         self._has_forgotten = self.meta("last_seq") is not None  # SQLite would use the number of a deleted row again
 
-    def _migrate(self) -> None:
-        """Brings the first layout, which had one crawl, to this one; all in one transaction, or not at all."""
+    def _check_layout(self) -> None:
+        """Refuses a file of another layout; a new one, or one whose maker died early, has none."""
         if not self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
             return
         version = self.meta("schema_version")
-        if version not in (None, 1, SCHEMA_VERSION):
+        if version not in (None, SCHEMA_VERSION):
             raise BadInput(
                 f"{self.path}: has layout {version}, this Weft reads {SCHEMA_VERSION}; use the Weft that made it"
             )
-        if version != 1:
-            return
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.execute("ALTER TABLE journal ADD COLUMN crawl INTEGER NOT NULL DEFAULT 1")
-        self._db.execute("ALTER TABLE retries ADD COLUMN crawl INTEGER DEFAULT 1")
-        present = sealed(msgspec.msgpack.encode(SCHEMA_VERSION))
-        self._db.execute("INSERT OR REPLACE INTO meta VALUES ('schema_version', ?)", (present,))
-        self._db.execute("COMMIT")
 
     @property
     def waiting(self) -> int:
@@ -376,13 +367,6 @@ class Journal:
         self._mark.close()
 
 
-def add_crawl_to_refusals(db: sqlite3.Connection) -> None:
-    """Before there were several crawls in one file, a refusal did not say whose it was."""
-    columns = [name for _, name, *_ in db.execute("PRAGMA table_info(refusals)")]
-    if columns and "crawl" not in columns:
-        db.execute("ALTER TABLE refusals ADD COLUMN crawl INTEGER DEFAULT 1")
-
-
 def mark_of(database: Path) -> Path:
     """The path of a journal's mark file."""
     return database.with_suffix(".mark")
@@ -426,7 +410,7 @@ def sealed(record: bytes) -> bytes:
 
 
 def unsealed(data: bytes) -> bytes:
-    """The record inside; data without a checksum was written by an older Weft."""
+    """The record inside; data without a marker is of a pod on Redis, whose file has no checksums."""
     if not data.startswith(_SEAL):
         return data
     record = data[5:]
@@ -452,10 +436,10 @@ def packed_items(items: list[int]) -> bytes:
 
 
 def unpacked_items(blob: bytes) -> array[int]:
-    """The item numbers inside; those without a checksum were written by an older Weft."""
+    """The item numbers inside."""
     numbers = array("Q")
-    data, checksum = (blob[:-4], blob[-4:]) if len(blob) % 8 == 4 else (blob, b"")
-    if checksum and zlib.crc32(data).to_bytes(4, "little") != checksum:
+    data, checksum = blob[:-4], blob[-4:]
+    if len(data) % 8 or zlib.crc32(data).to_bytes(4, "little") != checksum:
         raise zlib.error("ended items fail their checksum")
     numbers.frombytes(data)
     return numbers

@@ -9,8 +9,7 @@ request ended waits from that end, one whose request was in flight waits from no
                                                    requests follow that revision of the crawl's settings
     R monotonic digest origin                      from here on this robots.txt is in force for an origin
 
-Behind each of them stands its CRC-32, eight digits; an older Weft wrote none, and where no line of a file before it has
-one a line without is read as it is.
+Behind each of them stands its CRC-32, eight digits.
 
 Appended with one write(2) for each batch, so that a killed process leaves whole lines; rotated at ROTATE_BYTES. A power
 cut may leave half a line, or zeros in its place: the next opening ends it with a NUL, so that it never joins the line
@@ -24,7 +23,6 @@ import errno
 import heapq
 import math
 import os
-import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -45,7 +43,6 @@ _TORN = b"\0\n"  # ends a line that was left half written: no whole line holds a
 _LONGEST_LINE = 64 * 1024
 _PIECE = 1000  # lines between two signs of life
 _SUM_BYTES = 10  # with the tab before it and the end of the line
-_ENDS_LIKE_A_SUM = re.compile(rb"\t[0-9a-f]{8}\n\Z").search
 _ROUNDING_S = 1e-3  # more than what writing a time down to the microsecond may change
 log = Log("weft.frontier.requests")
 
@@ -339,17 +336,10 @@ def _events(folder: Path, slot: str, boots: dict[str, int], gaps: Gaps) -> Itera
 
 def _lines(path: Path, slot: str = "") -> Iterator[_Line | None]:
     """What the lines of one file say; None for one that is not what was written, or only half of it."""
-    has_sums = False
     with path.open("rb") as file:
         for line in file:
             text = _unsummed(line)
-            if text is not None:
-                has_sums = True
-                yield _parsed(text, slot)
-            else:
-                # An older Weft's has no checksum; one that ends like a checksum is damaged, whatever it says.
-                is_old = not has_sums and line.endswith(b"\n") and not _ENDS_LIKE_A_SUM(line)
-                yield _parsed(line[:-1], slot) if is_old else None
+            yield None if text is None else _parsed(text, slot)
 
 
 def _unsummed(line: bytes) -> bytes | None:
@@ -359,34 +349,23 @@ def _unsummed(line: bytes) -> bytes | None:
 
 
 def _parsed(line: bytes, slot: str) -> _Line | None:
-    if b"\0" in line:
-        return None
     try:
         kind, *fields = line.decode().split("\t")
         if kind == "S":
             item, at, wall, key, delay, places, url = fields
-            start = Start(int(item), _time(at), _time(wall), key, _time(delay), int(places), url, slot)
-            # The key is the URL's host or its domain, so a flipped bit in either is noticed.
-            return start if key and start.places > 0 and key in url[: url.index("/", 8)] else None
+            return Start(int(item), float(at), float(wall), key, float(delay), int(places), url, slot)
         if kind == "E":
             item, at, status = fields
-            return Finish(int(item), _time(at), status)
+            return Finish(int(item), float(at), status)
         if kind == "R":
             at, digest, origin = fields
-            return RobotsKnown(_time(at), digest, origin, slot)
+            return RobotsKnown(float(at), digest, origin, slot)
         if kind == "B":
             boot, at, wall, *revision = fields
-            return _Boot(boot, _time(at), _time(wall), *map(int, revision)) if len(revision) < 2 else None
-    except ValueError:  # too few fields or too many, a text that is not a number or not UTF-8
+            return _Boot(boot, float(at), float(wall), *map(int, revision))
+    except (TypeError, ValueError):  # fields of a line that no Weft has written
         pass
     return None
-
-
-def _time(text: str) -> float:
-    value = float(text)
-    if not 0.0 <= value < math.inf:
-        raise ValueError(text)
-    return value
 
 
 def _recent_lines(folder: Path, not_before: float) -> Iterator[_Line | None]:

@@ -42,7 +42,7 @@ class SitePace(Struct, frozen=True):
     lag: float = 0.0  # while it answers later than usual
     recent: float = 0.0
     usual: float = 0.0
-    # Failed probes, whether it is open, and until when, by trust and origin. An older Weft had one for a whole site.
+    # Failed probes, whether it is open, and until when, by trust and origin.
     breakers: dict[str, tuple[int, bool, float]] = {}
 
 
@@ -221,11 +221,7 @@ class _PodDatabase:
         return len(before - done)
 
     def refusal(self, url: str, crawl: int) -> str | None:
-        if crawl:
-            found = self._all("SELECT reason FROM refusals WHERE url = ? AND crawl = ?", url, crawl)
-        else:  # also files of an older Weft, which do not say whose it was
-            found = self._all("SELECT reason FROM refusals WHERE url = ?", url)
-        row = next(found, None)
+        row = next(self._all("SELECT reason FROM refusals WHERE url = ? AND ? IN (0, crawl)", url, crawl), None)
         return str(row[0]) if row else None
 
     def scope_extensions(self) -> list[str]:

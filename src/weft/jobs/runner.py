@@ -4,6 +4,7 @@ The store is the truth about tasks that wait and that have ended, the engine abo
 nothing that decides anything. After a crash of a worker or of the engine it looks at both, and goes on:
 
     RUNNING in the store, unknown to the engine      → opened (idempotent), or ended if its deadline has passed
+    RUNNING in the store, waiting for seeds there    → opened again, which sends all of its URLs
     RUNNING or PAUSED in the store, ended there      → its terminal state, in one step
     PAUSED in the store, running there (or converse) → the engine is told again: the store has what the caller wants
     without a slot in the store, running there       → held there
@@ -27,7 +28,7 @@ from typing import Protocol
 
 from weft.config import JobsSection
 from weft.engine.channel import Gone
-from weft.engine.model import Standing, State
+from weft.engine.model import WAITING_FOR_SEEDS, Standing, State
 from weft.errors import BadInput, WeftError
 from weft.jobs.crawls import crawl_settings, finish_of, finish_without
 from weft.jobs.errors import LeaseLost
@@ -324,6 +325,8 @@ class Runner:
             await self._release_slot(task, FOR_SLOT)
         elif task.holds_slot and is_stopped:
             await self._command(task, self._engine.resume)
+        elif task.holds_slot and standing.waiting_for == WAITING_FOR_SEEDS:  # its worker died with some of them unsent
+            await self._open(task)
         elif task.holds_slot and _is_long(standing, self._clock()):
             held = await self._command(task, self._engine.hold)
             if held is not None and not held.in_flight:  # else it had something to do after all, and is resumed

@@ -1,6 +1,6 @@
-"""What the engine needs from a page store, and the records that it returns.
+"""The records that a page store returns.
 
-The order of calls that the guarantees below rest on, every 20 to 100 ms:
+The order of calls to `PageStore` that its guarantees rest on, every 20 to 100 ms:
     add       any number of pages, in memory
     write     their texts and WARC bytes reach the operating system
               (the engine makes the links found on them durable)
@@ -12,39 +12,9 @@ A process killed anywhere in between leaves no row without its bytes, no bytes w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
-from weft.records import FetchResult, Row
+from weft.records import Row
 from weft.store.warc_read import Http, Record
-
-
-class Pages(Protocol):
-    """The engine's side of a page store. `batch` is the last one that was committed."""
-
-    batch: int
-
-    def add(
-        self, row: Row, result: FetchResult | None, *, truncated: str | None = None, text: str | None = None
-    ) -> None:
-        """Adds an ended item; without a result (or a response in it) it becomes a row alone."""
-
-    def write(self) -> None:
-        """Appends what was added to the WARC files. DiskFull: nothing is lost, call it again."""
-
-    def commit(self) -> int:
-        """Makes the rows of what was written permanent, and returns their batch. DiskFull: call it again."""
-
-    def sync_rows(self) -> None:
-        """Puts the committed rows on the disk, and nothing else; may be called from another thread."""
-
-    def sync(self) -> int:
-        """Returns the last batch that is on the disk; may be called from another thread."""
-
-    def items_since(self, batch: int) -> list[int]:
-        """The items committed by this slot after a batch, whose ends the frontier may lack."""
-
-    def close(self) -> None:
-        """Writes, commits and syncs what is left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,13 @@ import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from weft.testing.resources import Reference, Resource, mix
 from weft.testing.sites import Site, WorldSpec
 
 if TYPE_CHECKING:
+    from weft.testing.connection import Connection
     from weft.testing.fixtures import Shelf
     from weft.testing.world import World
 
@@ -35,17 +36,6 @@ ENDLESS_BYTES = 10 << 30
 BOMB_BYTES = 1 << 30
 _BOMB_CRC = 0x9AC47FA6  # crc32 of that many blanks
 _BLOCK = b"<p>the quick brown fox jumps over the lazy dog</p>\n" * 1285
-
-
-class Link(Protocol):
-    """What a behaviour does to a connection."""
-
-    status: int
-
-    async def send(self, data: bytes, *, last: bool = False) -> None: ...
-    def close(self, status: int, note: str) -> None: ...
-    def reset(self, note: str, status: int = 0) -> None: ...
-    def finish(self, status: int, note: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +140,7 @@ def _put(site: Site, shelf: Shelf) -> None:
             shelf.page(f"/hostile/{number}")
 
 
-async def act(link: Link, found: Resource) -> None:
+async def act(link: Connection, found: Resource) -> None:
     """Does what a behaviour does, to the end or until the client hangs up."""
     assert found.behaviour is not None
     await asyncio.wait_for(ACTS[found.behaviour](link, found.kind), PATIENCE_S)
@@ -163,25 +153,25 @@ def _head(*fields: str, status: str = "200 OK") -> bytes:
     return ("\r\n".join([f"HTTP/1.1 {status}", "Content-Type: text/html", *fields]) + "\r\n\r\n").encode()
 
 
-async def _drip(link: Link, data: bytes) -> None:
+async def _drip(link: Connection, data: bytes) -> None:
     for place in range(len(data)):
         await link.send(data[place : place + 1])
         await asyncio.sleep(DRIP_S)
 
 
-async def drip_body(link: Link, note: str) -> None:
+async def drip_body(link: Connection, note: str) -> None:
     link.status = 200
     await link.send(_head("Content-Length: 100000"))
     await _drip(link, _BLOCK)
     link.close(200, note)
 
 
-async def drip_headers(link: Link, note: str) -> None:
+async def drip_headers(link: Connection, note: str) -> None:
     await _drip(link, _head("X-Slow: " + "y" * 10_000, "Content-Length: 0"))
     link.close(200, note)
 
 
-async def endless_body(link: Link, note: str) -> None:
+async def endless_body(link: Connection, note: str) -> None:
     link.status = 200
     await link.send(_head(f"Content-Length: {ENDLESS_BYTES}"))
     for _ in range(ENDLESS_BYTES // len(_BLOCK)):
@@ -189,7 +179,7 @@ async def endless_body(link: Link, note: str) -> None:
     link.close(200, note)
 
 
-async def endless_chunks(link: Link, note: str) -> None:
+async def endless_chunks(link: Connection, note: str) -> None:
     link.status = 200
     await link.send(_head("Transfer-Encoding: chunked"))
     chunk = f"{len(_BLOCK):x}\r\n".encode() + _BLOCK + b"\r\n"
@@ -198,7 +188,7 @@ async def endless_chunks(link: Link, note: str) -> None:
     link.close(200, note)
 
 
-async def endless_headers(link: Link, note: str) -> None:
+async def endless_headers(link: Connection, note: str) -> None:
     link.status = 200
     await link.send(b"HTTP/1.1 200 OK\r\n")
     lines = b"".join(b"X-Header-%d: %b\r\n" % (number, b"v" * 100) for number in range(500))
@@ -207,16 +197,16 @@ async def endless_headers(link: Link, note: str) -> None:
     link.close(200, note)
 
 
-async def never_answers(link: Link, note: str) -> None:  # noqa: ARG001
+async def never_answers(link: Connection, note: str) -> None:  # noqa: ARG001
     await asyncio.sleep(PATIENCE_S)
 
 
-async def empty_answer(link: Link, note: str) -> None:
+async def empty_answer(link: Connection, note: str) -> None:
     link.close(0, note)
 
 
-def _bomb(make: Callable[[], tuple[str, bytes]]) -> Callable[[Link, str], Awaitable[None]]:
-    async def send(link: Link, note: str) -> None:
+def _bomb(make: Callable[[], tuple[str, bytes]]) -> Callable[[Connection, str], Awaitable[None]]:
+    async def send(link: Connection, note: str) -> None:
         encoding, body = make()
         link.status = 200
         await link.send(_head(f"Content-Encoding: {encoding}", f"Content-Length: {len(body)}"))
@@ -262,28 +252,28 @@ def nested_bomb() -> tuple[str, bytes]:
     return "gzip, gzip", zlib.compress(gzip_bomb()[1], 9, 31)
 
 
-async def broken_chunk(link: Link, note: str) -> None:
+async def broken_chunk(link: Connection, note: str) -> None:
     link.status = 200
     await link.send(_head("Transfer-Encoding: chunked") + b"5\r\nhello\r\nZZZ\r\nworld\r\n0\r\n\r\n")
     link.close(200, note)
 
 
-async def huge_chunk(link: Link, note: str) -> None:
+async def huge_chunk(link: Connection, note: str) -> None:
     link.status = 200
     await link.send(_head("Transfer-Encoding: chunked") + b"FFFFFFFFFFFFFFFF\r\n" + _BLOCK)
     link.close(200, note)
 
 
-async def missing_final_chunk(link: Link, note: str) -> None:
+async def missing_final_chunk(link: Connection, note: str) -> None:
     link.status = 200
     await link.send(_head("Transfer-Encoding: chunked") + b"%x\r\n%b\r\n" % (len(_BLOCK), _BLOCK))
     link.close(200, note)
 
 
-def _raw(make: Callable[[], bytes], status: int = 200) -> Callable[[Link, str], Awaitable[None]]:
+def _raw(make: Callable[[], bytes], status: int = 200) -> Callable[[Connection, str], Awaitable[None]]:
     """Sends bytes as they are, then closes."""
 
-    async def send(link: Link, note: str) -> None:
+    async def send(link: Connection, note: str) -> None:
         link.status = status
         await _send_all(link, make())
         link.close(status, note)
@@ -291,19 +281,19 @@ def _raw(make: Callable[[], bytes], status: int = 200) -> Callable[[Link, str], 
     return send
 
 
-async def _send_all(link: Link, data: bytes) -> None:
+async def _send_all(link: Connection, data: bytes) -> None:
     for start in range(0, len(data), 65_536):
         await link.send(data[start : start + 65_536], last=start + 65_536 >= len(data))
 
 
-async def drop_mid_body(link: Link, note: str) -> None:
+async def drop_mid_body(link: Connection, note: str) -> None:
     link.status = 200
     await link.send(_head("Content-Length: 131072") + _BLOCK[:40_000])
     await asyncio.sleep(0.05)
     link.reset(note, 200)
 
 
-async def robots_endless(link: Link, note: str) -> None:
+async def robots_endless(link: Connection, note: str) -> None:
     link.status = 200
     await link.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nUser-agent: *\nDisallow: /private/\n")
     lines = b"Disallow: /private/and/more/of/it\n" * 2000
@@ -317,7 +307,7 @@ _LENGTH = f"Content-Length: {len(_PAGE)}"
 _GZIPPED = zlib.compress(_PAGE + _BLOCK, 6, 31)
 _HALF = _GZIPPED[: len(_GZIPPED) // 2]
 
-ACTS: dict[str, Callable[[Link, str], Awaitable[None]]] = {
+ACTS: dict[str, Callable[[Connection, str], Awaitable[None]]] = {
     "drip-body": drip_body,
     "drip-headers": drip_headers,
     "endless-body": endless_body,

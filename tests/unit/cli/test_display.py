@@ -8,18 +8,19 @@ import time
 import pytest
 from rich.console import Console
 
-from weft.cli import crawl
-from weft.cli.display import Display
+from weft.cli.display import CrawlPicture, status_line
+from weft.cli.live import Box, RegularLines
 from weft.engine.loop.progress import CrawlStatus
 
 BUSY = CrawlStatus(state="running", pages=3, errors={"http_4xx": 2}, slowed={"429": 7})
 
 
-def drawn(status: CrawlStatus) -> str:
+def drawn(status: CrawlStatus, max_pages: int | None = None) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=80)
-    display = Display("data", console=console)
-    console.print(display._picture(status))
+    display = Box(CrawlPicture("data", max_pages), console)
+    display(status)
+    display._live.refresh()  # it draws four times a second by itself
     display.close()
     return out.getvalue()
 
@@ -29,27 +30,36 @@ def test_answers_that_ask_to_slow_down_are_shown_while_they_come() -> None:
     assert "slowed" not in drawn(CrawlStatus(state="running"))
 
 
-def test_what_holds_a_crawl_up_is_shown_in_full(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bar_takes_a_line_of_its_own() -> None:
+    status = CrawlStatus(state="running", pages=3, rate=1.0, updated_at=1.0)
+    assert "█" in drawn(status, max_pages=10)  # the rates are below it
+
+
+def test_what_holds_a_crawl_up_is_shown_in_full() -> None:
     status = CrawlStatus(state="running", note="no proxy of list.txt is usable: " + "word " * 20 + "`proxies=FILE`")
-    monkeypatch.setattr(crawl, "LINE_EVERY_S", 0.0)
-    crawl.Lines()(status)
-    for said in (drawn(status), capsys.readouterr().err):
+    for said in (drawn(status), status_line(status)):
         assert "no proxy of list.txt" in said and "--proxies FILE" in said
 
 
-def test_what_a_crawl_waits_for_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_crawl_waits_for_is_shown() -> None:
     cause = "another crawl on this machine is asking a.com"
     status = CrawlStatus(state="running", waiting_for=cause, waiting_until=time.time() + 3700.0)
-    monkeypatch.setattr(crawl, "LINE_EVERY_S", 0.0)
-    crawl.Lines()(status)
-    assert f'waiting_for="{cause}"' in capsys.readouterr().err
+    assert f'waiting_for="{cause}"' in status_line(status)
     assert cause in drawn(status) and "1:01:" in drawn(status)
     assert "waiting" not in drawn(CrawlStatus(state="running"))
 
 
-def test_the_plain_lines_show_them_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(crawl, "LINE_EVERY_S", 0.0)
-    crawl.Lines()(BUSY)
-    assert "errors=2 slowed=7" in capsys.readouterr().err
+def test_the_plain_lines_show_them_too() -> None:
+    assert "errors=2 slowed=7" in status_line(BUSY)
+
+
+def test_lines_come_now_and_then_and_at_each_change(capsys: pytest.CaptureFixture[str]) -> None:
+    for every_s, count in ((0.0, 3), (3600.0, 0)):
+        lines = RegularLines[CrawlStatus](status_line, every_s)
+        for _ in range(3):
+            lines(BUSY)
+        assert len(capsys.readouterr().err.splitlines()) == count
+    changing = RegularLines[str](str, 3600.0, key=str)
+    for state in ("PENDING", "RUNNING", "RUNNING", "COMPLETED"):
+        changing(state)
+    assert capsys.readouterr().err.split() == ["PENDING", "RUNNING", "COMPLETED"]

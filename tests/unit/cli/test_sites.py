@@ -11,8 +11,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from weft.cli.live import Box
 from weft.cli.main import run
-from weft.cli.site_display import Display, table
+from weft.cli.site_display import sites_picture, table
 from weft.cli.sites import have_ended
 from weft.jobs.sites.files import site_of
 from weft.jobs.sites.registry import SiteRegistry
@@ -133,9 +134,8 @@ def test_the_live_view_has_a_row_for_each_site_and_says_who_waits(home: Home, wi
     base = msgspec.structs.replace(base, state="running", waits_for=(), memory_bytes=1 << 20, pages=12_345)
     found = [msgspec.structs.replace(base, next_at=90_000.0), shop]
     console = Console(file=StringIO(), width=width, force_terminal=True)
-    display = Display(console)
+    display = Box(sites_picture, console, remains=True)
     display(found)
-    console.print(display.picture(found))
     display.close()
     drawn = console.file.getvalue()  # type: ignore[attr-defined]
     assert "1 of 2 running" in drawn and "shop: waits for base" in drawn

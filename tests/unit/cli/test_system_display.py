@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from weft.cli import system
-from weft.cli.system_display import Display, Lines
+from weft.cli.live import ChangeLines, Size, rendered
+from weft.cli.system_display import service_changes, services_picture
 from weft.system.state import Row, SystemState
 
 STATE = SystemState(
@@ -26,10 +27,8 @@ STATE = SystemState(
 
 def drawn(width: int) -> list[str]:
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
-    display = Display("./weft-service", console)
     with console.capture() as captured:
-        console.print(display.picture(STATE))
-    display.close()
+        console.print(rendered(services_picture(STATE, Size(width, 24), "./weft-service")))
     return captured.get().splitlines()
 
 
@@ -45,7 +44,7 @@ def test_it_fits_the_terminal_and_shows_what_is_wrong(width: int) -> None:
 
 
 def test_without_a_terminal_changes_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines()
+    lines = ChangeLines(service_changes)
     lines(STATE)
     lines(STATE)
     said = capsys.readouterr().err.splitlines()

@@ -57,15 +57,6 @@ def test_what_is_the_engines_stays_the_engines(tmp_path: Path) -> None:
     assert "old" not in "".join(path.read_text() for path in (tmp_path / "settings").iterdir())
 
 
-def test_a_record_of_an_older_weft_follows_the_engine_until_it_is_adopted(tmp_path: Path) -> None:
-    record = Record(settings={"max_pages": 7})
-    assert later(tmp_path, record, max_depth=2).scope.max_depth == 2
-    first = RecordedSettings(tmp_path, {"max_depth": 3})
-    assert first.adopt(record) and not first.adopt(record)
-    config = later(tmp_path, record, max_depth=4)
-    assert (config.limits.max_pages, config.scope.max_depth) == (7, 3)
-
-
 def test_settings_that_are_missing_or_damaged_are_those_of_the_engine(tmp_path: Path) -> None:
     record = opened(tmp_path, {"max_depth": 3}, scope="any")
     (file,) = (tmp_path / "settings").iterdir()

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from request_lines import with_sums
 
 from weft.config import PolitenessSection, ScopeSection
 from weft.engine.admission import rules as admission
@@ -285,7 +286,7 @@ def test_what_can_be_read_of_a_damaged_frontier_is_taken_over(tmp_path: Path) ->
     db = sqlite3.connect(tmp_path / "frontier.db", isolation_level=None)
     broken = sealed(site)
     db.execute("INSERT INTO sites VALUES ('broken', ?)", (broken[:-1] + bytes([broken[-1] ^ 1]),))
-    db.execute("INSERT INTO sites VALUES ('cut', ?)", (site[:-1],))  # of an older Weft, without a checksum
+    db.execute("INSERT INTO sites VALUES ('cut', ?)", (site[:-1],))
     db.execute("INSERT INTO refusals VALUES ('scope', ?, 1, 1)", (b"no text",))
     db.execute("INSERT INTO refusals VALUES (?, 'http://y/', 1, 1)", (b"no text",))
     db.close()
@@ -347,7 +348,7 @@ def test_damage_in_the_first_line_of_a_journal_makes_it_anew(tmp_path: Path, col
 
 
 def lines(folder: Path, *events: str) -> Path:
-    (folder / "requests-00000.log").write_text("".join(f"{event}\n" for event in events))
+    (folder / "requests-00000.log").write_bytes(with_sums("\n".join(events)))
     return folder
 
 
@@ -418,11 +419,11 @@ def test_a_request_that_began_files_ago_and_ended_now_is_waited_for(bench: Bench
     bench.open()
     bench.close()
     folder = bench.folder / "requests"
-    (folder / "requests-00000.log").write_text(
-        f"B\t{boot_id()}\t5.0\t1.0\nS\t1\t500.0\t1.0\tslow.test\t100\t1\thttp://slow.test/1\n"
+    (folder / "requests-00000.log").write_bytes(
+        with_sums(f"B\t{boot_id()}\t5.0\t1.0\nS\t1\t500.0\t1.0\tslow.test\t100\t1\thttp://slow.test/1\n")
     )
-    (folder / "requests-00001.log").write_text(
-        "S\t2\t501.0\t1.0\tb.test\t100\t1\thttp://b.test/\nE\t2\t502.0\t200\nE\t1\t990.0\t200\n"
+    (folder / "requests-00001.log").write_bytes(
+        with_sums("S\t2\t501.0\t1.0\tb.test\t100\t1\thttp://b.test/\nE\t2\t502.0\t200\nE\t1\t990.0\t200\n")
     )
     section = PolitenessSection(delay_s=100.0, places=1)
     frontier = EmbeddedFrontier(bench.folder, section, clock=lambda: 1000.0, wall=lambda: WALL + 1000.0)
@@ -624,26 +625,19 @@ def test_the_request_log_is_read_as_far_back_as_the_longest_delay_of_any_site(tm
     frontier.sites.robots_known("http://slow.test", RobotsRecord("ok", b"", WALL + 9e9), 3600.0)
     frontier.close()
     folder = tmp_path / "requests"
-    (folder / "requests-00000.log").write_text(
-        f"B\t{boot_id()}\t5.0\t1.0\nS\t1\t1000.0\t1.0\tslow.test\t3600\t1\thttp://slow.test/1\nE\t1\t1001.0\t200\n"
-        f"S\t3\t1002.0\t1.0\tc.test\t1\t1\thttp://c.test/\nE\t3\t1003.0\t200\n"  # no shorter than it was
+    (folder / "requests-00000.log").write_bytes(
+        with_sums(
+            f"B\t{boot_id()}\t5.0\t1.0\nS\t1\t1000.0\t1.0\tslow.test\t3600\t1\thttp://slow.test/1\nE\t1\t1001.0\t200\n"
+            f"S\t3\t1002.0\t1.0\tc.test\t1\t1\thttp://c.test/\nE\t3\t1003.0\t200\n"  # no shorter than it was
+        )
     )
-    (folder / "requests-00001.log").write_text("S\t2\t1500.0\t1.0\tb.test\t1\t1\thttp://b.test/\nE\t2\t1501.0\t200\n")
+    (folder / "requests-00001.log").write_bytes(
+        with_sums("S\t2\t1500.0\t1.0\tb.test\t1\t1\thttp://b.test/\nE\t2\t1501.0\t200\n")
+    )
     frontier = polite(tmp_path, 3000.0, delay_s=1.0)
     frontier.queue.admit(1, [Found("http://slow.test/2", 1)])
     assert frontier.leases.next_due() == pytest.approx(4601.0, abs=0.1)
     frontier.close()
-
-
-def test_refusals_of_an_older_weft_are_of_its_one_crawl(tmp_path: Path) -> None:
-    db = sqlite3.connect(tmp_path / "frontier.db", isolation_level=None)
-    db.execute("CREATE TABLE refusals (reason, url, parent)")
-    db.execute("INSERT INTO refusals VALUES ('scope', 'http://x/', 3)")
-    db.close()
-    assert renew(tmp_path, [])
-    db = sqlite3.connect(tmp_path / "frontier.db")
-    assert db.execute("SELECT * FROM refusals").fetchall() == [("scope", "http://x/", 3, 1)]
-    db.close()
 
 
 @pytest.mark.parametrize("max_depth", [None, 5])

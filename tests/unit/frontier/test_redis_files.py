@@ -65,26 +65,6 @@ def test_refusals_are_written_with_a_commit_and_up_to_a_bound(tmp_path: Path, mo
     view.close()
 
 
-def test_a_file_that_does_not_tell_whose_refusals_it_has_takes_those_of_several_crawls(tmp_path: Path) -> None:
-    path = tmp_path / "robots.db"
-    older = sqlite3.connect(path)
-    older.execute(
-        "CREATE TABLE refusals (reason TEXT, url TEXT, parent INTEGER, PRIMARY KEY (reason, url)) WITHOUT ROWID"
-    )
-    older.execute("INSERT INTO refusals VALUES ('scope', 'http://a/0', 1)")
-    older.commit()
-    older.close()
-    view = FrontierView([tmp_path])
-    assert (view.scope_extensions(), view.log_sizes(), view.rebuilt_at()) == ([], {}, 0.0)
-    view.close()
-    shelf = Shelf(path)
-    shelf.refuse(2, "budget", "http://a/1", 1)
-    shelf.close()
-    view = FrontierView([tmp_path])
-    assert [view.refusal(f"http://a/{number}") for number in range(3)] == ["scope", "budget", None]
-    view.close()
-
-
 def test_what_was_written_is_not_written_again(tmp_path: Path) -> None:
     shelf, other = Shelf(tmp_path / "robots.db"), Shelf(tmp_path / "robots.db")
     shelf.refuse(1, "scope", "http://a/", 1)

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from request_lines import with_sums
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, Ended
@@ -113,32 +114,6 @@ def test_a_line_that_was_not_written_so_is_passed_over_and_makes_all_wait(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("line", "is_read"),
-    [
-        (b"S\t4\t106.0\t1.0\ta\t5\t1\thttp://a/\n", True),
-        (b"S\t4\t106.0\t1.0\ta\t5\t1\thttps://a/\n", True),
-        (b"S\t4\t106.0\t1.0\ta.test\t5\t2\thttp://www.a.test/\n", True),
-        (b"S\t4\t106.0\t1.0\tq.test\t5\t1\thttp://a.test/\n", False),  # the key is not the URL's
-        (b"S\t4\t106.0\t1.0\tx\t5\t1\thttp://a/x/y\n", False),
-        (b"S\t4\t106.0\t1.0\ta.test\t5\t0\thttp://a.test/\n", False),
-        (b"S\t4\t106.0\t1.0\t\t5\t1\thttp://a.test/\n", False),
-        (b"S\t4\t106.0\t1.0\ta.test\tinf\t1\thttp://a.test/\n", False),
-        (b"S\t4\t106.0\t1.0\ta.test\t5\t1\thttp:\n", False),
-        (b"E\t1\t0\t200\n", True),
-        (b"E\t1\t-3\t200\n", False),
-        (b"E\t1\t106.0\t20\x000\n", False),
-    ],
-)
-def test_a_line_without_a_checksum_is_read_if_it_can_be_one(tmp_path: Path, line: bytes, is_read: bool) -> None:
-    """An older Weft wrote none: then only what the line says can show that it is damaged."""
-    path = written(tmp_path)
-    path.write_bytes(line + path.read_bytes())
-    gaps = Gaps(files=[])
-    assert len(list(read_events(tmp_path, gaps))) == 7 + is_read
-    assert gaps.lines == (not is_read)
-
-
-@pytest.mark.parametrize(
     ("at", "is_one"),
     [(99.0, False), (101.9, False), (101.9995, True), (102.0, True), (500.0, True), (500.0005, True), (500.1, False)],
 )
@@ -186,31 +161,14 @@ def test_one_flipped_bit_anywhere_never_breaks_the_reading(tmp_path: Path) -> No
         assert (recent.unsure_at, gaps.lines > 0) == (NOW, True), (at, whole[at - 9 : at + 9])
 
 
-def test_lines_of_an_older_weft_are_read_before_those_with_a_checksum_and_not_behind_them(tmp_path: Path) -> None:
-    path = written(tmp_path)
-    older = b"".join(line.rpartition(b"\t")[0] + b"\n" for line in path.read_bytes().splitlines())
-    path.write_bytes(older)
-    recent = last_requests(tmp_path, 0.0, NOW)
-    assert (set(recent.ended), recent.unreadable) == (set(KEYS), 0)
-    log = RequestLog(tmp_path, 200.0)
-    log.start(9, 201.0, "d.test", 5.0, 1, "http://d.test/")
-    log.end(9, 202.0, "200")
-    log.close()
-    recent = last_requests(tmp_path, 0.0, NOW)
-    assert (set(recent.ended), recent.unreadable, recent.unsure_at) == ({*KEYS, "d.test"}, 0, None)
-    with path.open("ab") as file:
-        file.write(b"E\t9\t203.0\t200\n")  # as one whose last tab was flipped looks
-    assert last_requests(tmp_path, 0.0, NOW).unsure_at == NOW
-
-
 def test_damage_in_an_earlier_boot_is_over(tmp_path: Path) -> None:
     path = written(tmp_path)
-    path.write_bytes(path.read_bytes().replace(boot_id().encode(), b"another-boot") + b"junk\n")
+    path.write_bytes(with_sums("B\tanother-boot\t1.0\t1.0") + b"junk\n")
     RequestLog(tmp_path, 7.0).close()
     assert last_requests(tmp_path, 0.0, NOW).unsure_at == 7.0, "it may have been this boot's: nobody knows"
-    path.write_bytes(b"junk\n" + f"B\t{boot_id()}\t1.0\t1.0\n".encode())
+    path.write_bytes(b"junk\n" + with_sums(f"B\t{boot_id()}\t1.0\t1.0"))
     assert last_requests(tmp_path, 0.0, NOW).unsure_at == 1.0
-    path.write_bytes(b"junk\nB\tother\t1.0\t1.0\n" + f"B\t{boot_id()}\t1.0\t1.0\n".encode())
+    path.write_bytes(b"junk\n" + with_sums(f"B\tother\t1.0\t1.0\nB\t{boot_id()}\t1.0\t1.0"))
     assert last_requests(tmp_path, 0.0, NOW).unsure_at is None
 
 
@@ -243,7 +201,8 @@ def test_older_files_are_not_read_where_the_newest_goes_back_far_enough(tmp_path
     written(tmp_path)
     with (tmp_path / "requests-00000.log").open("ab") as file:
         file.write(b"damaged\n")
-    (tmp_path / "requests-00001.log").write_text("S\t70\t400.0\t1.0\tlate\t1\t1\thttp://late/\nE\t70\t401.0\t200\n")
+    late = "S\t70\t400.0\t1.0\tlate\t1\t1\thttp://late/\nE\t70\t401.0\t200"
+    (tmp_path / "requests-00001.log").write_bytes(with_sums(late))
     for not_before, files in ((400.0, 1), (399.0, 2)):
         recent = last_requests(tmp_path, not_before, 500.0)
         assert (recent.ended["late"], recent.unreadable, len(recent.ended) > 1) == (401.0, files - 1, files == 2)

@@ -7,6 +7,7 @@ import resource
 from pathlib import Path
 
 import pytest
+from request_lines import with_sums
 
 from weft.errors import DiskFull
 from weft.frontier import requests
@@ -100,7 +101,7 @@ def test_an_opening_has_its_place_among_the_others_requests(tmp_path: Path) -> N
     }
     for slot, text in logs.items():
         (tmp_path / "log" / slot).mkdir(parents=True)
-        (tmp_path / "log" / slot / "requests-00000.log").write_text(text)
+        (tmp_path / "log" / slot / "requests-00000.log").write_bytes(with_sums(text))
     events = list(read_events(tmp_path / "log"))
     told_ = [event.item if isinstance(event, Start) else "opened" for event in events if not isinstance(event, Finish)]
     assert told_ == ["opened", "opened", 1, 2, "opened", 3]
@@ -133,11 +134,13 @@ def test_boots_come_in_the_order_in_which_they_were(tmp_path: Path) -> None:
     for slot, items in (("one", (1, 2)), ("two", (3, 4))):
         folder = tmp_path / "log" / slot
         folder.mkdir(parents=True)
-        (folder / "requests-00000.log").write_text(
-            f"B\tzz-first\t{500 + items[0]}.000000\t1000.000\n"
-            + line.format(items[0], 600 + items[0], 1100)
-            + f"B\taa-second\t{items[0]}.000000\t2000.000\n"
-            + line.format(items[1], 20 + items[1], 2020)
+        (folder / "requests-00000.log").write_bytes(
+            with_sums(
+                f"B\tzz-first\t{500 + items[0]}.000000\t1000.000\n"
+                + line.format(items[0], 600 + items[0], 1100)
+                + f"B\taa-second\t{items[0]}.000000\t2000.000\n"
+                + line.format(items[1], 20 + items[1], 2020)
+            )
         )
     events = list(read_events(tmp_path / "log"))
     assert [event.item for event in events if isinstance(event, Start)] == [1, 3, 2, 4]
@@ -148,8 +151,10 @@ def test_a_boot_that_one_slot_alone_has_seen_comes_before_a_later_one_of_another
     for slot, boot, wall in (("one", "later", 2000), ("two", "earlier", 1000)):
         folder = tmp_path / "log" / slot
         folder.mkdir(parents=True)
-        (folder / "requests-00000.log").write_text(
-            f"B\t{boot}\t10.000000\t{wall}.000\nS\t{wall}\t20.000000\t{wall + 10}.000000\ta\t1\t1\thttp://a/\n"
+        (folder / "requests-00000.log").write_bytes(
+            with_sums(
+                f"B\t{boot}\t10.000000\t{wall}.000\nS\t{wall}\t20.000000\t{wall + 10}.000000\ta\t1\t1\thttp://a/\n"
+            )
         )
     assert told(tmp_path / "log") == [("start", 1000), ("start", 2000)]
 
@@ -158,12 +163,12 @@ def test_what_stands_before_the_first_opening_of_a_log_is_of_the_first_boot(tmp_
     """The line that told the boot was lost."""
     line = "S\t{0}\t{0}.000000\t{0}.000000\ta\t1\t1\thttp://a/{0}\n"
     logs = {
-        "one": "lost\n" + line.format(10) + line.format(30),
+        "one": line.format(10) + line.format(30),
         "two": "B\tboot\t1.000000\t1.000\n" + line.format(20) + line.format(40),
     }
     for slot, text in logs.items():
         (tmp_path / "log" / slot).mkdir(parents=True)
-        (tmp_path / "log" / slot / "requests-00000.log").write_text(text)
+        (tmp_path / "log" / slot / "requests-00000.log").write_bytes(with_sums(text))
     assert told(tmp_path / "log") == [("start", item) for item in (10, 20, 30, 40)]
 
 

@@ -14,7 +14,7 @@ from pace import patience
 
 from weft.config import load_service
 from weft.engine.channel import Gone
-from weft.engine.model import EndReason, Standing, State
+from weft.engine.model import WAITING_FOR_SEEDS, EndReason, Standing, State
 from weft.errors import BadInput
 from weft.jobs import runner as runner_module
 from weft.jobs.crawls import finish_without
@@ -249,6 +249,15 @@ def test_the_engine_is_told_again_what_it_does_not_know(stage: Stage) -> None:
     assert stage.store.move(task.id, TaskState.RUNNING, expect={TaskState.PAUSED}, at=START) is not None
     stage.turn()
     assert stage.engine.crawls[task.id].state is State.RUNNING
+
+
+def test_a_task_whose_worker_died_with_urls_unsent_is_opened_again(stage: Stage) -> None:
+    task = stage.submit()
+    stage.turn()
+    stage.engine.waits(task.id, WAITING_FOR_SEEDS)
+    stage.turn(times=1)
+    assert stage.engine.told.count(("open", task.id)) == 2
+    assert stage.state(task) == ("RUNNING", None)
 
 
 def test_what_the_engine_refuses_has_failed_and_says_why(stage: Stage) -> None:

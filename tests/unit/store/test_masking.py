@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import io
-from pathlib import Path
-
 import pytest
 from isal import isal_zlib
-from warcio.archiveiterator import ArchiveIterator
-from warcio.statusandheaders import StatusAndHeaders
-from warcio.warcwriter import WARCWriter
 
 from weft.credentials import HARMLESS
 from weft.records import FetchResult
 from weft.store.export.warc import _last_request
 from weft.store.masking import masked
-from weft.store.members import member
 from weft.store.warc import RecordMaker
 from weft.store.warc_read import parse
 
@@ -58,41 +51,6 @@ def test_records_are_made_without_credentials() -> None:
     assert b"Set-Cookie: sid=theirs" in parse(isal_zlib.decompress(page.response, 31)).block  # what the site said
     revisit = RecordMaker().revisit(result(), "sha1:" + "A" * 32, 1.0)
     assert b"sid=secret" not in isal_zlib.decompress(revisit.request, 31)
-
-
-def unmasked() -> bytes:
-    """A request's member as an older Weft wrote it."""
-    content = isal_zlib.decompress(RecordMaker().page(result()).request, 31)
-    head, end, rest = content.partition(b"\r\n\r\n")
-    size = len(parse(content).block)
-    head = head.replace(b"Content-Length: %d" % size, b"Content-Length: %d" % len(REQUEST))
-    return member(head + end + REQUEST, b"", rest[size:])
-
-
-def test_an_export_masks_what_an_older_weft_has_stored() -> None:
-    old = unmasked()
-    assert b"sid=secret" in isal_zlib.decompress(old, 31)
-    made = _last_request(old)
-    before, after = (parse(isal_zlib.decompress(member, 31)) for member in (old, made))
-    assert b"secret" not in after.block and b"Cookie: [masked]".lower() in after.block.lower()
-    assert after.headers == before.headers | {"content-length": str(len(after.block))}
-    assert isal_zlib.decompress(made, 31).endswith(b"\r\n\r\n\r\n\r\n")
-    assert _last_request(made) == made  # what is masked is copied as it is
-
-
-def test_the_digests_of_a_masked_record_are_right(tmp_path: Path) -> None:
-    out = io.BytesIO()
-    writer = WARCWriter(out, gzip=True)
-    headers = StatusAndHeaders("GET / HTTP/1.1", [("Host", "a.test"), ("Cookie", "sid=secret")], is_http_request=True)
-    writer.write_record(writer.create_warc_record("http://a.test/", "request", http_headers=headers))
-    made = _last_request(out.getvalue())
-    path = tmp_path / "o.warc.gz"
-    path.write_bytes(made)
-    with path.open("rb") as file:
-        (record,) = ArchiveIterator(file, check_digests="raise")
-        assert record.http_headers.get_header("Cookie") == "[masked]"
-        assert record.rec_headers.get_header("WARC-Block-Digest").startswith("sha1:")
-        record.content_stream().read()
 
 
 @pytest.mark.parametrize("before", [b"", b"\xff" * 50, b"\x1f\x8b\x08 no member", b"\x1f\x8b\x08"])

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 
 from weft.errors import WeftError
 from weft.frontier.contract import Frontier
-from weft.store.contract import Pages
+from weft.store.pages import PageStore
 from weft.telemetry import Log
 
 SYNC_EVERY_S = 1.0
@@ -31,7 +31,7 @@ class Committer:
     def __init__(
         self,
         frontier: Frontier,
-        store: Pages,
+        store: PageStore,
         step: Callable[[str], None],
         also_sync: Callable[[], None] = lambda: None,
     ) -> None:

@@ -10,12 +10,15 @@ It is looked up for all leases of a claim at once (`foresee`): a look-up for eac
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from weft.fetch.headers import Head
 from weft.records import FetchResult, Lease, PastVisit, Purpose, Row
 from weft.store.pages import PageStore
 from weft.store.warc import payload_digest
+
+if TYPE_CHECKING:
+    from weft.engine.crawls import RunningCrawl
 
 
 class Earlier(NamedTuple):
@@ -93,13 +96,7 @@ class Revisits:
         return self._known.pop(lease.item, None)
 
 
-class Revisiting(Protocol):
-    """What is needed of a crawl here: `revisits` is None unless it visits known pages again."""
-
-    revisits: Revisits | None
-
-
-def foresee(crawls: Mapping[int, Revisiting], leases: Sequence[Lease]) -> None:
+def foresee(crawls: Mapping[int, RunningCrawl], leases: Sequence[Lease]) -> None:
     """Looks up the known pages among the leases of a claim, for the crawls that visit pages again."""
     for number in {lease.crawl for lease in leases}:
         if (revisits := crawls[number].revisits) is not None:

@@ -35,7 +35,9 @@ SPLIT_STEPS = (
 
 # And in an engine that has many crawls, where one is opened, ends and is forgotten:
 # (`did-open`, `did-seed` and so on: a command is carried out in memory; its commit goes through the STEPS)
-VERB_STEPS = tuple(f"did-{verb}" for verb in ("open", "seed", "edit", "pause", "resume", "cancel", "forget"))
+VERB_STEPS = tuple(
+    f"did-{verb}" for verb in ("open", "seed", "edit", "pause", "resume", "cancel", "forget", "close_seeds")
+)
 CRAWL_STEPS = (
     "crawl-opened",  # the frontier knows it in memory, nothing is written
     "crawl-closed",  # dropped in the frontier's memory, the index and the journal have it as it was

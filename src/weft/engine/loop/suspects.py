@@ -30,7 +30,7 @@ class Pulse:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "pulse"
         size = path.stat().st_size if path.exists() else 0
-        if size < _LAYOUT.size:  # a new file, or one of an older Weft, which counted no steps
+        if size < _LAYOUT.size:  # a new file, or one whose maker died on the way
             with path.open("ab") as file:
                 file.write(bytes(_LAYOUT.size - size))
         with path.open("r+b") as file:

@@ -76,8 +76,6 @@ def _readable(path: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
             with closing(sqlite3.connect(path)) as db:
                 db.execute("PRAGMA writable_schema=ON")  # else SQLite reads nothing of a file that is cut off
                 for row in db.execute(f"SELECT * FROM {table}"):  # noqa: S608
-                    if table == "refusals" and len(row) == columns - 1:
-                        row = (*row, 1)  # of an older Weft, which had one crawl
                     if len(row) == columns and (sound := _sound(table, row)) is not None:
                         yield table, sound
         except sqlite3.Error:

@@ -1,14 +1,13 @@
 """WARC: copies the gzip members of the selected pages' records, request and response.
 
-The bytes are those of the crawl, except for requests stored by an older Weft, in which credentials are masked. A page
-whose record is damaged is `Unreadable`, and nothing of it is copied. Pages come in the order of the crawl's files. With
-a maximum size the output is a folder of files, each complete in itself; a file is longer only where one page alone is.
+The bytes are those of the crawl, in which credentials are masked. A page whose record is damaged is `Unreadable`, and
+nothing of it is copied. Pages come in the order of the crawl's files. With a maximum size the output is a folder of
+files, each complete in itself; a file is longer only where one page alone is.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -19,15 +18,11 @@ from weft.records import Row
 from weft.store.damage import BROKEN, GZIP
 from weft.store.errors import Unreadable, writing
 from weft.store.export.part import Part, State, StreamOutput
-from weft.store.masking import masked
-from weft.store.members import member
-from weft.store.warc import RecordMaker, payload_digest
+from weft.store.warc import RecordMaker
 from weft.store.warc_read import parse
 
 MOST_REQUEST = 1 << 20  # bytes of a request's record
 _MAGIC = b"\x1f\x8b\x08"
-_LENGTH = re.compile(rb"(?im)^content-length[ \t]*:[^\r\n]*").sub
-_BLOCK_DIGEST = re.compile(rb"(?im)^warc-block-digest[ \t]*:[^\r\n]*").sub
 
 
 class Places:
@@ -162,33 +157,18 @@ class WarcStream(StreamOutput):
 
 
 def _last_request(before: bytes) -> bytes:
-    """The last member of the bytes before a response, if it is a request; masked, if it is not yet.
-
-    It is searched from the end: what is before it may be damaged.
-    """
+    """The last member of the bytes before a response, if it is a request. It is searched from the end: what is before
+    it may be damaged."""
     at = before.rfind(_MAGIC)
     while at >= 0:
         inflate = isal_zlib.decompressobj(wbits=GZIP)
         try:
             content = inflate.decompress(before[at:])
             if inflate.eof and not inflate.unused_data and parse(content).kind == "request":
-                return _masked(before[at:], content)
+                return before[at:]
         except BROKEN:
             pass
         if len(before) - at > MOST_REQUEST:
             return b""
         at = before.rfind(_MAGIC, 0, at)
     return b""
-
-
-def _masked(member_: bytes, content: bytes) -> bytes:
-    """A request's member; made again where something in it is to be masked."""
-    warc, end, rest = content.partition(b"\r\n\r\n")
-    size = len(parse(content).block)
-    block, tail = rest[:size], rest[size:]
-    kept = masked(block)
-    if kept == block:
-        return member_
-    warc = _LENGTH(b"Content-Length: %d" % len(kept), warc)
-    warc = _BLOCK_DIGEST(b"WARC-Block-Digest: " + payload_digest(kept).encode(), warc)
-    return member(warc + end + kept, b"", tail)

@@ -19,7 +19,7 @@ import msgspec
 
 from weft.errors import BadInput, writing
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.journal import add_crawl_to_refusals, sync_log
+from weft.frontier.journal import sync_log
 from weft.records import Found, Purpose
 
 _TABLES = """
@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS robots (origin TEXT PRIMARY KEY, version INTEGER, rec
 CREATE TABLE IF NOT EXISTS robots_history (
     origin TEXT, wall REAL, record BLOB, PRIMARY KEY (origin, wall)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS refusals (
-    reason TEXT, url TEXT, parent INTEGER, crawl INTEGER DEFAULT 1, PRIMARY KEY (crawl, reason, url)) WITHOUT ROWID;
+    reason TEXT, url TEXT, parent INTEGER, crawl INTEGER, PRIMARY KEY (crawl, reason, url)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS left_sitemaps (
     url TEXT PRIMARY KEY, crawl INTEGER, depth INTEGER, hops INTEGER, about TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
@@ -46,7 +46,6 @@ class Shelf:
             self._db = sqlite3.connect(path, isolation_level=None, timeout=_WAIT_S, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
-            add_crawl_to_refusals(self._db)
             self._db.executescript(_TABLES)
         except sqlite3.DatabaseError as error:
             raise BadInput(f"{path}: cannot hold robots.txt files: {error}; choose another data dir") from None

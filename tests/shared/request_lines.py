@@ -1,0 +1,10 @@
+"""Lines of a request log, as a frontier writes them."""
+
+from __future__ import annotations
+
+from weft.frontier.requests import summed
+
+
+def with_sums(text: str) -> bytes:
+    """Each line with its checksum."""
+    return b"".join(map(summed, text.splitlines()))
