@@ -24,7 +24,7 @@ from pace import patience
 
 from weft.errors import BadInput
 from weft.pipelines import WorkerPool
-from weft.pipelines.pool.crash import STORM_ITEMS, STORM_TRIES, CrashRules, Queue
+from weft.pipelines.pool.backlog import Queue
 from weft.pipelines.pool.delivery import Delivery
 from weft.pipelines.pool.engine import WorkerView
 from weft.pipelines.pool.events import Counts, Event, PoolProgress
@@ -36,7 +36,9 @@ from weft.pipelines.pool.settings import Settings, worker_count
 from weft.pipelines.pool.target import Target
 from weft.pipelines.pool.task import BadItem, Intake, Pause, Task
 from weft.pipelines.pool.view import LineView, LiveView, NoView, failure_line, make_view, sentence
-from weft.pipelines.pool.wire import FrameReader, batch_frame, decode_batch
+from weft.pipelines.pool.wire import batch_frame, decode_batch
+from weft.supervise.pool.frame_reader import FrameReader
+from weft.supervise.pool.suspects import STORM_ITEMS, STORM_TRIES, CrashRules
 
 
 def task(item_id: str | int = "a", position: int = 0) -> Task:

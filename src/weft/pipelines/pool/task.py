@@ -51,7 +51,7 @@ class Task(msgspec.Struct):
     death: Death | None = None
     """The most informative of those deaths."""
     secluded: bool = False
-    """The keeper died while it was running: from then on it runs with nothing beside it."""
+    """The fork server died while it was running: from then on it runs with nothing beside it."""
 
 
 class Harvest(NamedTuple):
