@@ -6,7 +6,7 @@ import socket
 
 from weft.frames import HEAD, length_of
 
-_RECEIVE_BYTES = 256 * 1024
+_RECEIVE_BYTES = 1 << 16  # a larger buffer is mapped and unmapped by the C library each time
 
 
 class FrameReader:

@@ -82,16 +82,19 @@ class ProcessPool(Generic[S]):
         heartbeat_s: float,
         memory_mb: float | None,
         inherit: Sequence[int] = (),
+        may_fork: bool = False,
     ) -> None:
         """`entry`: the `module:function` of a worker, called with the descriptors of its socket and of what
         `WorkerProcess.sent` names. `make`: what belongs to a new worker; it gets the parent's end of the socket.
-        `on_start`: enqueues its first frames. `inherit`: descriptors that every process of the pool keeps open."""
+        `on_start`: enqueues its first frames. `inherit`: descriptors that every process of the pool keeps open.
+        `may_fork`: see ForkServer."""
         self.slots = slots
         self._entry = entry
         self._make = make
         self._on_start = on_start
         self._mark = mark
         self._inherit = inherit
+        self._may_fork = may_fork
         self._watch = LimitWatch(heartbeat_s, memory_mb)
         self._heartbeat_s = heartbeat_s
         self._epoll = select.epoll()
@@ -126,7 +129,7 @@ class ProcessPool(Generic[S]):
         self.push(slot)
 
     def _start_server(self) -> ForkServer:
-        server = self._server = ForkServer(self._entry, self._inherit, self._mark)
+        server = self._server = ForkServer(self._entry, self._inherit, self._mark, may_fork=self._may_fork)
         self._epoll.register(server.control.fileno(), select.EPOLLIN)
         self._epoll.register(server.pidfd, select.EPOLLIN)
         return server

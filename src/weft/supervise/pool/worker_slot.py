@@ -169,7 +169,12 @@ class WorkerSlot(Generic[W]):
         """Writes what the socket accepts; True when nothing is left."""
         while self._unsent and self.worker is not None:
             try:
-                sent = self.worker.connection.sendmsg(islice(self._unsent, _PIECES_AT_ONCE))
+                pieces, connection = self._unsent, self.worker.connection
+                sent = (
+                    connection.send(pieces[0])
+                    if len(pieces) == 1
+                    else connection.sendmsg(islice(pieces, _PIECES_AT_ONCE))
+                )
             except BlockingIOError:
                 return False
             except OSError:
