@@ -22,11 +22,12 @@ _GC_THRESHOLDS = (20_000, 20, 100)  # a page makes hundreds of objects and hardl
 
 
 class Marks:
-    """Marks that tests name: a page that holds one kills its parser, or keeps it for ever."""
+    """Marks that tests name: a page that holds one kills its parser, keeps it for ever, or fills its memory."""
 
     def __init__(self) -> None:
         self._deadly = os.environ.get("WEFT_TEST_DEADLY_MARK", "").encode()
         self._endless = os.environ.get("WEFT_TEST_ENDLESS_MARK", "").encode()
+        self._greedy = os.environ.get("WEFT_TEST_GREEDY_MARK", "").encode()
 
     def obey(self, body: bytes) -> None:
         """Does what the page's mark says."""
@@ -36,6 +37,10 @@ class Marks:
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
             while True:
                 time.sleep(60)
+        if self._greedy and self._greedy in body:
+            kept = b"x" * (300 << 20)
+            time.sleep(60)
+            del kept
 
 
 def main(connection_fd: int, output_fd: int) -> None:

@@ -27,6 +27,7 @@ from weft.errors import Missing, Unparsed, WeftError
 from weft.extract.page import MAX_BYTES
 from weft.frames import frames
 from weft.supervise.child import Child, RestartPolicy, State, Step
+from weft.supervise.pool.limits import Limits
 from weft.supervise.pool.owner import Owner
 from weft.supervise.pool.process_pool import PoolBroken, ProcessPool, Received, WorkerDeath
 from weft.supervise.pool.suspects import CrashRules
@@ -125,8 +126,7 @@ class Parsers:
             lambda connection: WorkerProcess(connection, memory_output()),
             ParserSlot.send_queue,
             mark=Owner.this_process().mark,
-            heartbeat_s=_HEARTBEAT_S,
-            memory_mb=MEMORY_MB,
+            limits=Limits(_HEARTBEAT_S, MEMORY_MB),
             may_fork=True,
         )
         self._rules = CrashRules()
@@ -250,7 +250,7 @@ class Parsers:
         for slot in self._slots:
             if slot.worker is not None:
                 slot.worker.bound_output()
-                if (reason := self._pool.over_limit(slot, since_s)) is not None:
+                if (reason := self._pool.limits.over(slot, since_s)) is not None:
                     slot.end_by_force(reason)
             else:
                 self._start_if_due(slot)

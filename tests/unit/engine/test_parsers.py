@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from pace import patience
 
+from weft.engine import parsers
 from weft.engine.extracted import NAMES, Asked, Extracted, Rendering, Reply, framed, reply_of
 from weft.engine.parsers import Parsers, Pending
 from weft.errors import Missing, Unparsed, WeftError
@@ -36,7 +37,15 @@ BODIES = {
     "image/png": b"\x89PNG\r\n\r\n" + bytes(50),
     "": b"",
 }
-ALWAYS = [name for name in Extracted.__struct_fields__ if name != "asked"]
+ALWAYS = [name for name in Extracted.__struct_fields__ if name not in ("asked", "body")]
+
+
+@pytest.fixture(params=["as it comes", "exec"])
+def start(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The fork server is forked where the process has one thread; else, as here, it is a program of its own."""
+    if request.param == "exec":
+        monkeypatch.setattr(process, "is_single_threaded", lambda: False)
+    return str(request.param)
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +105,7 @@ def test_a_long_body_is_cut_as_in_process() -> None:
     assert cut.truncated and not whole.truncated and cut.text == whole.text
 
 
-def test_pages_that_kill_or_hold_cost_themselves() -> None:
+def test_pages_that_kill_or_hold_cost_themselves(start: str) -> None:
     with Parsers(2, limit_s=patience(0.3)) as pages:
         bad = {7: "kills-parsers", 8: "kills-parsers", 20: "holds-parsers", 39: "kills-parsers"}
         pending = [submit(pages, bad.get(n, f"page {n}")) for n in range(40)]
@@ -106,7 +115,26 @@ def test_pages_that_kill_or_hold_cost_themselves() -> None:
     assert isinstance(pending[7].error, Unparsed) and "killed by SIGABRT" in str(pending[7].error)
 
 
-def test_a_child_that_is_killed_from_outside_loses_nothing() -> None:
+def test_a_page_that_needs_too_much_memory_costs_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsers, "MEMORY_MB", 150.0)
+    monkeypatch.setenv("WEFT_TEST_GREEDY_MARK", "fills-memory")
+    with Parsers() as pages:
+        pending = [submit(pages, text) for text in ("a", "fills-memory", "b")]
+        assert [text_of(pages, one) for one in pending] == ["a", "parse_crash", "b"]
+    assert isinstance(pending[1].error, Unparsed) and "over the memory limit" in str(pending[1].error)
+
+
+def test_a_stopped_child_is_replaced_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsers, "_HEARTBEAT_S", 0.5)
+    with Parsers() as pages:
+        assert text_of(pages, submit(pages, "first")) == "first"
+        (stopped,) = pages.pids
+        os.kill(stopped, signal.SIGSTOP)
+        assert text_of(pages, submit(pages, "second")) == "second"
+        assert pages.pids != [stopped] and until_gone(stopped)
+
+
+def test_a_child_that_is_killed_from_outside_loses_nothing(start: str) -> None:
     with Parsers(2) as pages:
         for _ in range(3):
             pending = [submit(pages, f"page {n}") for n in range(20)]
@@ -127,6 +155,9 @@ def test_another_child_is_started_only_when_there_is_enough_to_do() -> None:
         assert text_of(pages, first) == "page" and len(pages.pids) == 1
         for pending in [submit(pages, "page") for _ in range(40)]:
             assert text_of(pages, pending) == "page"
+        limit = time.monotonic() + patience(10)
+        while len(pages.pids) < 3 and time.monotonic() < limit:
+            pages.turn(0.05)
         assert len(pages.pids) == 3
 
 
@@ -151,12 +182,14 @@ def test_on_done_gets_each_page_once() -> None:
 
 def test_an_extra_that_is_missing_is_told_as_such(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "trafilatura.py").write_text("raise ModuleNotFoundError('no', name='trafilatura')")
+    monkeypatch.setattr(process, "is_single_threaded", lambda: False)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with Parsers() as pages, pytest.raises(Missing, match=r"the extra 'article': .*pip install .*'weft\[article\]'"):
         pages.result(pages.submit(b"<p>x", "http://a.test/", "text/html", ["article"]))
 
 
 def test_children_that_do_not_start_are_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "is_single_threaded", lambda: False)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with Parsers() as pages, pytest.raises(WeftError, match=r"do not start: .*the last one exited with code 1"):
         pages.result(submit(pages, "page"))
@@ -165,18 +198,22 @@ def test_children_that_do_not_start_are_one_error(monkeypatch: pytest.MonkeyPatc
 _PARENT = """
 import os, sys, time
 from weft.engine.parsers import Parsers
+from weft.supervise import process
+if sys.argv[1] == "exec":
+    process.is_single_threaded = lambda: False
 pages = Parsers(1)
 pages.result(pages.submit(b"<p>ready", "http://a.test/", "text/html", ["text"]))
-for text in sys.argv[1:]:
+for text in sys.argv[2:]:
     pages.submit(text.encode(), "http://a.test/", "text/html", ["text"])
 print(*pages.pids, flush=True)
 time.sleep(600)
 """
 
 
+@pytest.mark.parametrize("how", ["fork", "exec"])
 @pytest.mark.parametrize("texts", [(), ("holds-parsers",)], ids=["idle", "held"])
-def test_children_end_with_their_parent(texts: tuple[str, ...]) -> None:
-    with subprocess.Popen([sys.executable, "-c", _PARENT, *texts], stdout=subprocess.PIPE) as parent:
+def test_children_end_with_their_parent(how: str, texts: tuple[str, ...]) -> None:
+    with subprocess.Popen([sys.executable, "-c", _PARENT, how, *texts], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         assert is_alive(pid) and process.name_of(pid) == "weft-parser"

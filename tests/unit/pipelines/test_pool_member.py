@@ -25,8 +25,9 @@ from weft.pipelines.pool.slot import CURRENT, FRAME_START_NS, FRAMES, LIMIT, NO_
 from weft.pipelines.pool.task import Intake, Task
 from weft.pipelines.pool.wire import decode_batch
 from weft.supervise.child import Child, RestartPolicy, State
+from weft.supervise.held import Adopted
 from weft.supervise.pool.frame_reader import FrameReader
-from weft.supervise.pool.limits import LimitWatch
+from weft.supervise.pool.limits import Limits
 from weft.supervise.pool.process_pool import ProcessPool
 from weft.supervise.pool.worker_slot import KillReason
 
@@ -38,7 +39,7 @@ class Played:
         ours, self.theirs = socket.socketpair()
         ours.setblocking(False)
         seat = Seat(ours, slots.create(None), os.memfd_create("out"), None)
-        seat.pid, seat.pidfd = os.getpid(), os.pidfd_open(os.getpid())
+        seat.held = Adopted(os.getpid(), os.pidfd_open(os.getpid()))
         self.member = Member(0, Child("w", RestartPolicy()), Settings(1))
         self.member.attach(seat)
         self.member.child.ready()
@@ -199,7 +200,7 @@ class TestWatch:
         settings = Settings(1, **given)  # type: ignore[arg-type]
         played.member._item_limit_ns = Member(0, played.member.child, settings)._item_limit_ns
         played.member._batch_limit_ns = Member(0, played.member.child, settings)._batch_limit_ns
-        return LimitWatch(settings.heartbeat_timeout, settings.memory_limit_mb).over(played.member, 0.2)
+        return Limits(settings.heartbeat_timeout, settings.memory_limit_mb).over(played.member, 0.2)
 
     def test_item_over_its_limit(self, played: Played) -> None:
         played.give(1)
@@ -238,7 +239,7 @@ class TestWatch:
 
     def test_silence_between_items_counts_only_as_fast_as_we_look(self, played: Played) -> None:
         played.give(1)
-        watch = LimitWatch(1, None)
+        watch = Limits(1, None)
         looks = 0
         while watch.over(played.member, 60.0) is None:  # the parent itself was away for a minute each time
             looks += 1
@@ -247,7 +248,7 @@ class TestWatch:
     def test_a_running_item_is_not_silence(self, played: Played) -> None:
         played.give(1)
         played.begin(0)
-        watch = LimitWatch(1, None)
+        watch = Limits(1, None)
         assert [watch.over(played.member, 0.2) for _ in range(20)] == [None] * 20
 
     def test_a_stopped_process_is(self, played: Played) -> None:
@@ -255,11 +256,11 @@ class TestWatch:
         try:
             sleeper.send_signal(signal.SIGSTOP)
             time.sleep(0.05)
-            assert played.member.worker is not None
-            played.member.worker.pid = sleeper.pid
+            assert played.member.worker is not None and played.member.worker.held is not None
+            played.member.worker.held.pid = sleeper.pid
             played.give(1)
             played.begin(0)
-            watch = LimitWatch(1, None)
+            watch = Limits(1, None)
             told = [watch.over(played.member, 0.2) for _ in range(10)]
             assert told[-1] is KillReason.HUNG
             assert told[0] is None
@@ -279,7 +280,7 @@ def test_worker_that_the_kernel_holds_is_given_up(played: Played, monkeypatch: p
     member = played.member
     monkeypatch.setattr("weft.supervise.process.state", lambda _: "D")
     assert not pool._beyond_reach(member)
-    monkeypatch.setattr(Seat, "signal", lambda *_: None)
+    monkeypatch.setattr(Adopted, "send", lambda *_: None)
     member.end_by_force(KillReason.TIMEOUT)
     assert not pool._beyond_reach(member)
     assert member.kill is not None

@@ -160,18 +160,9 @@ class Autopsy:
         task, log = scene.held, self._close_log(scene, status, why)
         death = task.death if status is Status.CRASHED and task.death is not None else _death(ended.how)
         result = Result(
-            task.item_id,
-            status,
-            None,
-            scene.phase,
-            why,
-            task.tries,
-            scene.duration_ms,
-            scene.worker.pid,
-            None,
-            log,
+            task.item_id, status, None, scene.phase, why, task.tries, scene.duration_ms, scene.worker.pid, None, log,
             death,
-        )
+        )  # fmt: skip
         if status is Status.CRASHED and self.rules.doubtful(task):
             self._accused.append(_Accused(task, result, time.monotonic() + DOUBT_S))
         else:

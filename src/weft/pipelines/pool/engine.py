@@ -13,6 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import msgspec
@@ -37,6 +38,7 @@ from weft.pipelines.pool.wire import Assignment, assignment_frame
 from weft.pipelines.pool.worker import READY_FAILED, READY_YES
 from weft.supervise import process
 from weft.supervise.child import Child, RestartPolicy, State
+from weft.supervise.pool.limits import Limits
 from weft.supervise.pool.owner import Owner
 from weft.supervise.pool.process_pool import MAX_HITS_AT_START, PoolBroken, ProcessPool, WorkerDeath
 from weft.supervise.pool.worker_slot import KillReason
@@ -90,32 +92,34 @@ class PoolEngine:
         self._start_error: str | None = None
         self._ever_ready = False
         self._drained: set[Member] = set()
-        self._pool: ProcessPool[Member] | None = None
         self._seats = 0
-        self._journal: ResultJournal | None = None
         self._config = order.config
         self._owner = Owner.this_process()
         process.open_standard_descriptors()
-        lock = [order.directory.hold(self._owner)] if order.directory is not None else []
+        self._closing = ExitStack()
         try:
-            self._build(items, lock)
+            self._build(items)
         except BaseException:
             self.close()
             raise
 
-    def _build(self, items: Iterator[Any], lock: list[int]) -> None:
+    def _build(self, items: Iterator[Any]) -> None:
         order, directory = self.order, self.order.directory
-        history = None
+        journal = history = None
+        inherited: list[int] = []
         if directory is not None:
-            self._journal = ResultJournal(directory.journal)
-            history = History(directory, self._journal)
+            inherited.append(directory.hold(self._owner))
+            self._closing.callback(directory.release)
+            journal = ResultJournal(directory.journal)
+            self._closing.callback(journal.close)
+            history = History(directory, journal)
             if not order.resume:
                 history.refuse_if_any()
             self._config = shared_config.kept_in(directory.path, order.config, resume=order.resume)
-            if order.resume and self._journal.new and directory.used:
+            if order.resume and journal.new and directory.used:
                 _log.warning(f"{directory.journal} was missing or empty: every item of the run is done again")
         self._queue = Queue(order.settings.batch_size)
-        self._delivery = Delivery(self.progress, self._journal, history, order.max_ahead)
+        self._delivery = Delivery(self.progress, journal, history, order.max_ahead)
         self._delivery.ordered = order.ordered
         self._intake = Intake(items, history.done if history is not None and order.resume else None)
         self._replay = self._replayed(history) if history is not None and order.resume else None
@@ -123,10 +127,11 @@ class PoolEngine:
             order.settings, order.target, self._queue, self._delivery, self.progress, directory, order.logs != "off"
         )
         self._shares_logs = order.logs == "worker" or (order.logs == "auto" and (order.total or 0) > AUTO_EACH)
-        self._pool = self._make_pool(order.settings, lock)
+        self._pool = self._make_pool(order.settings, inherited)
+        self._closing.callback(self._pool.close)
         self._dispatcher = Dispatcher(order.settings, self._intake, self._queue, self._pool, self._delivery)
 
-    def _make_pool(self, settings: Settings, lock: list[int]) -> ProcessPool[Member]:
+    def _make_pool(self, settings: Settings, inherited: list[int]) -> ProcessPool[Member]:
         policy = RestartPolicy(
             start_timeout_s=settings.start_timeout, stable_after_s=0, stop_grace_s=settings.stop_grace,
             max_delay_s=5.0, max_failures=MAX_HITS_AT_START,
@@ -137,9 +142,8 @@ class PoolEngine:
             self._make_seat,
             self._assign,
             mark=self._owner.mark,
-            heartbeat_s=settings.heartbeat_timeout,
-            memory_mb=settings.memory_limit_mb,
-            inherit=lock,
+            limits=Limits(settings.heartbeat_timeout, settings.memory_limit_mb),
+            inherit=inherited,
         )
 
     def _make_seat(self, connection: socket.socket) -> Seat:
@@ -158,7 +162,6 @@ class PoolEngine:
 
     def _share_logs(self) -> None:
         """The source has turned out to be long: from here on a worker has one log for all of its items."""
-        assert self._pool is not None
         self._shares_logs = True
         for member in self._pool.slots:
             if member.worker is not None:
@@ -177,14 +180,12 @@ class PoolEngine:
 
     def fileno(self) -> int:
         """Readable when there is something to do, for an event loop."""
-        assert self._pool is not None
         return self._pool.fileno()
 
     def step(self, timeout_s: float) -> None:
         """Does what there is to do; if there is nothing, waits for an event, up to a tick or the given time."""
         if self._replay is not None:
             return self._continue_replay()
-        assert self._pool is not None
         self._dispatcher.run()
         if not self._shares_logs and self.order.logs == "auto" and self._intake.position > AUTO_EACH:
             self._share_logs()
@@ -253,7 +254,6 @@ class PoolEngine:
     def _drain(self, member: Member) -> None:
         """Reads the results that a worker has committed."""
         assert member.worker is not None
-        assert self._pool is not None
         try:
             chunks = [(chunk.data, _decode(chunk.data)) for chunk in member.worker.slot.take()]
         except (ValueError, RecursionError):
@@ -287,7 +287,6 @@ class PoolEngine:
     def _on_end(self, ended: WorkerDeath[Member]) -> None:
         """Handles a worker's end: first its results, then its other tasks."""
         member = ended.slot
-        assert self._pool is not None
         if member.worker is None:
             return
         if member.child.state is State.STARTING:
@@ -316,7 +315,6 @@ class PoolEngine:
         since_s = now_s - self._ticked_s
         if since_s < _TICK_S:
             return
-        assert self._pool is not None
         self._ticked_s = now_s
         for ended in self._pool.tend(since_s):
             self._on_end(ended)
@@ -333,11 +331,10 @@ class PoolEngine:
         member.worker.slot.words[CUT] += member.worker.bound_output()
         if member.worker.slot.settled():
             self._look(member)
-        assert self._pool is not None
-        if self._pool.over_limit(member, since_s) is None:
+        if self._pool.limits.over(member, since_s) is None:
             return
         self._look(member)  # the item may have ended just now
-        if (reason := self._pool.over_limit(member, 0.0)) is not None:
+        if (reason := self._pool.limits.over(member, 0.0)) is not None:
             member.end_by_force(reason)
 
     def _flush(self) -> None:
@@ -349,7 +346,7 @@ class PoolEngine:
 
     def stop(self, grace_s: float) -> None:
         """Nothing new is begun; what is begun may end within the grace; then all workers end."""
-        if self.closed or self._pool is None:
+        if self.closed:
             return
         self._replay = None
         self._dispatcher.stop()
@@ -360,7 +357,6 @@ class PoolEngine:
 
     def _end_workers(self) -> None:
         """Asks, waits, kills: the pool's patience is the settings' grace."""
-        assert self._pool is not None
         self._dispatcher.stopping = True
         for member in self._pool.slots:
             if member.outstanding:
@@ -381,18 +377,11 @@ class PoolEngine:
         if self.closed or os.getpid() != self._pid:
             return
         self.closed = True
-        try:
-            if self._pool is not None:
-                self._pool.close()
-            if self._journal is not None:
-                self._journal.close()
-        finally:
-            if self.order.directory is not None:
-                self.order.directory.release()
+        self._closing.close()
 
     def view(self) -> list[WorkerView]:
         """The workers as they are now."""
-        return [self._view_of(member) for member in self._pool.slots] if self._pool is not None else []
+        return [self._view_of(member) for member in self._pool.slots]
 
     def _view_of(self, member: Member) -> WorkerView:
         state, seat = member.child.state.value, member.worker
@@ -400,15 +389,9 @@ class PoolEngine:
             return WorkerView(member.number, None, state, None, None, 0.0, member.finished, 0.0)
         task = member.current()
         return WorkerView(
-            member.number,
-            seat.pid,
-            state,
-            task.item_id if task else None,
-            seat.slot.stage if task else None,
-            member.item_ns(time.monotonic_ns()) / 1e9,
-            member.finished,
-            process.rss_bytes(seat.pid) / 1048576,
-        )
+            member.number, seat.pid, state, task.item_id if task else None, seat.slot.stage if task else None,
+            member.item_ns(time.monotonic_ns()) / 1e9, member.finished, process.rss_bytes(seat.pid) / 1048576,
+        )  # fmt: skip
 
 
 def _was_asked_to_end(ended: WorkerDeath[Member]) -> bool:

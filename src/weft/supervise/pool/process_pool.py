@@ -19,9 +19,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from weft.errors import WeftError
 from weft.supervise import process
 from weft.supervise.child import State, Step
+from weft.supervise.held import Adopted
 from weft.supervise.pool import fork_server
 from weft.supervise.pool.fork_server import ForkMessage, ForkServer
-from weft.supervise.pool.limits import LONGEST_LOOK_S, LimitWatch
+from weft.supervise.pool.limits import LONGEST_LOOK_S, Limits
 from weft.supervise.pool.suspects import OUTSIDE
 from weft.supervise.pool.worker_slot import KillReason, WorkerProcess, WorkerSlot
 from weft.supervise.process import Exit
@@ -79,8 +80,7 @@ class ProcessPool(Generic[S]):
         on_start: Callable[[S], None],
         *,
         mark: str,
-        heartbeat_s: float,
-        memory_mb: float | None,
+        limits: Limits,
         inherit: Sequence[int] = (),
         may_fork: bool = False,
     ) -> None:
@@ -95,8 +95,7 @@ class ProcessPool(Generic[S]):
         self._mark = mark
         self._inherit = inherit
         self._may_fork = may_fork
-        self._watch = LimitWatch(heartbeat_s, memory_mb)
-        self._heartbeat_s = heartbeat_s
+        self.limits = limits
         self._epoll = select.epoll()
         self._by_fd: dict[int, S] = {}
         self._server: ForkServer | None = None
@@ -195,7 +194,7 @@ class ProcessPool(Generic[S]):
     def _on_message(self, message: ForkMessage, fds: list[int]) -> Iterator[Received[S] | WorkerDeath[S]]:
         slot = self.slots[message.slot]
         if message.kind == fork_server.SPAWNED and slot.worker is not None:
-            slot.worker.pid, slot.worker.pidfd = message.pid, fds[0]
+            slot.worker.held = Adopted(message.pid, fds[0])
             slot.child.spawned(message.pid)
             if slot.kill is not None:
                 slot.end_by_force(slot.kill.reason)  # the kill was decided before it had a pid
@@ -238,12 +237,12 @@ class ProcessPool(Generic[S]):
         self._epoll.unregister(server.control.fileno())
         self._epoll.unregister(server.pidfd)
         server.kill()
-        workers = [slot.worker for slot in self.slots if slot.worker is not None]
+        workers = [slot.worker.held for slot in self.slots if slot.worker is not None and slot.worker.held is not None]
         for worker in workers:
-            worker.signal(signal.SIGKILL)
+            worker.send(signal.SIGKILL)
         until_s = time.monotonic() + _DEATH_PATIENCE_S
         for worker in workers:
-            worker.wait_for_death(max(0.0, until_s - time.monotonic()))
+            worker.wait(max(0.0, until_s - time.monotonic()))
         return server.close()
 
     def remove(self, slot: S, how: Exit, *, failed: bool) -> None:
@@ -259,20 +258,16 @@ class ProcessPool(Generic[S]):
     # ── watching and ending ────────────────────────────────────────────────────────────────────────────────────────
 
     def tend(self, since_s: float) -> list[WorkerDeath[S]]:
-        """Called regularly: kills workers whose time for starting or stopping is over, and a fork server that was
-        stopped. Returns the workers that count as dead although the kernel holds them."""
+        """Called regularly, as `limits.over` is for each slot: kills workers whose time for starting or stopping is
+        over, and a fork server that was stopped. Returns workers that count as dead though the kernel holds them."""
         for slot in self.slots:
             if slot.worker is not None and slot.child.next_step() is Step.KILL:
                 slot.end_by_force(KillReason.START if slot.child.state is State.STARTING else KillReason.STOP)
         stopped = self._server is not None and process.state(self._server.pid) in ("T", "t")
         self._server_silent_s = self._server_silent_s + min(since_s, LONGEST_LOOK_S) if stopped else 0.0
-        if self._server is not None and self._server_silent_s > self._heartbeat_s:
+        if self._server is not None and self._server_silent_s > self.limits.heartbeat_s:
             self._server.kill()
         return [WorkerDeath(slot, Exit(signal=signal.SIGKILL)) for slot in self.slots if self._beyond_reach(slot)]
-
-    def over_limit(self, slot: S, since_s: float) -> KillReason | None:
-        """Why a worker must be killed now (limits.py); its user does it, once it has read what came last."""
-        return self._watch.over(slot, since_s)
 
     def _beyond_reach(self, slot: S) -> bool:
         """Killed long ago and still held by the kernel (by a dead file server, say). The pending SIGKILL means that it

@@ -3,11 +3,9 @@ killed. Users of a pool derive from `WorkerSlot` what they give to a worker and 
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import fcntl
 import os
-import select
 import signal
 import socket
 import time
@@ -17,6 +15,7 @@ from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from weft.supervise.child import Child, State
+from weft.supervise.held import Held
 
 OUTPUT_LIMIT_BYTES = 8 * 1024 * 1024
 _TAIL_BYTES = 2000
@@ -44,30 +43,21 @@ class Kill(NamedTuple):
 
 
 class WorkerProcess:
-    """What belongs to one worker process and goes with it: socket, output file, pidfd."""
+    """What belongs to one worker process and goes with it: socket, output file, pidfd (in `held`)."""
 
     def __init__(self, connection: socket.socket, output_fd: int) -> None:
         self.connection = connection
         self.output_fd = output_fd
-        self.pid = 0
-        self.pidfd = -1
+        self.held: Held | None = None  # until the fork server has reported it
+
+    @property
+    def pid(self) -> int:
+        """Its number; 0 until that is known."""
+        return 0 if self.held is None else self.held.pid
 
     def sent(self) -> list[int]:
         """The descriptors that the worker is sent beside its socket."""
         return [self.output_fd]
-
-    def signal(self, number: int) -> None:
-        """Signals this very process; a pidfd cannot hit another one that got the same pid."""
-        if self.pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.pidfd, number)
-
-    def wait_for_death(self, timeout_s: float) -> None:
-        """Until the process has gone, or the time is over."""
-        if self.pidfd >= 0:
-            poll = select.poll()
-            poll.register(self.pidfd, select.POLLIN)
-            poll.poll(timeout_s * 1000)
 
     def output(self, limit: int) -> bytes:
         """What it has printed and was not read by itself."""
@@ -88,8 +78,8 @@ class WorkerProcess:
         """Closes everything."""
         self.connection.close()
         os.close(self.output_fd)
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
+        if self.held is not None:
+            self.held.close()
 
 
 W = TypeVar("W", bound=WorkerProcess)
@@ -194,7 +184,8 @@ class WorkerSlot(Generic[W]):
         if self.worker is not None:
             if self.kill is None:
                 self.kill = Kill(reason, self.held, time.monotonic())
-            self.worker.signal(signal.SIGKILL)
+            if self.worker.held is not None:
+                self.worker.held.send(signal.SIGKILL)
 
 
 def memory_output() -> int:
