@@ -36,7 +36,7 @@ from weft.telemetry import Log
 
 LIMIT_S = 30.0  # for one page
 RULES_S = 2.0  # for one with rules, which may take any time
-MEMORY_MB = 2048.0  # for one child; a page of MAX_BYTES needs a quarter of it
+MEMORY_MB = 2048.0  # for one child: the worst page of MAX_BYTES that is known needs 400
 MOST_CHILDREN = 4  # with more, an export waits for its own reading and writing
 ENOUGH = 4  # pages that a child has to do before another one is started
 LOOK_EVERY_S = 0.5  # whether a page has taken too long, at the latest

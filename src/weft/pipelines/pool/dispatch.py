@@ -86,7 +86,8 @@ class Dispatcher:
     def _feed(self, member: Member) -> None:
         while member.open and not self.stopping and (got := self._next_for(member)) is not None:
             member.give(got[0], alone=got[1])
-        self._pool.push(member)
+        if member.unsent_bytes:
+            self._pool.push(member)
 
     def _next_for(self, member: Member) -> tuple[list[Task], bool] | None:
         queue = self._queue

@@ -95,7 +95,7 @@ class WorkerSlot(Generic[W]):
         self._reset()
 
     def _reset(self) -> None:
-        self._unsent: deque[memoryview] = deque()
+        self._unsent: deque[bytes | memoryview] = deque()
         self.unsent_bytes = 0
         self.retiring = False
         self.kill: Kill | None = None
@@ -152,32 +152,24 @@ class WorkerSlot(Generic[W]):
 
     def enqueue(self, frame: bytes) -> None:
         """A frame for the worker; `push` sends it."""
-        self._unsent.append(memoryview(frame))
+        self._unsent.append(frame)
         self.unsent_bytes += len(frame)
 
     def push(self) -> bool:
         """Writes what the socket accepts; True when nothing is left."""
         while self._unsent and self.worker is not None:
             try:
-                pieces, connection = self._unsent, self.worker.connection
-                sent = (
-                    connection.send(pieces[0])
-                    if len(pieces) == 1
-                    else connection.sendmsg(islice(pieces, _PIECES_AT_ONCE))
-                )
+                sent = self.worker.connection.sendmsg(islice(self._unsent, _PIECES_AT_ONCE))
             except BlockingIOError:
                 return False
             except OSError:
                 sent = self.unsent_bytes  # it is dying; the fork server will report it
-            self._drop(sent)
+            self.unsent_bytes -= sent
+            while self._unsent and sent >= len(self._unsent[0]):
+                sent -= len(self._unsent.popleft())
+            if sent:
+                self._unsent[0] = memoryview(self._unsent[0])[sent:]
         return not self._unsent
-
-    def _drop(self, sent: int) -> None:
-        self.unsent_bytes -= sent
-        while self._unsent and sent >= len(self._unsent[0]):
-            sent -= len(self._unsent.popleft())
-        if sent:
-            self._unsent[0] = self._unsent[0][sent:]
 
     def end_by_force(self, reason: KillReason) -> None:
         """Kills the worker; the fork server reports when it is dead."""
