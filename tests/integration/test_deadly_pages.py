@@ -143,6 +143,11 @@ def test_a_page_that_the_crawl_could_not_parse_is_not_tried(tmp_path: Path) -> N
     assert json.loads(out.read_bytes())["error"] == "parse_crash"
 
 
+def parsers_below(parent: int) -> list[int]:
+    names = ((pid, process.name_of(pid)) for pid in process.pids())
+    return [pid for pid, name in names if name == "weft-parser" and process.descends_from(pid, parent)]
+
+
 def test_an_export_that_is_killed_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
     """The lock on its output is free at once, though a child was held by a page."""
     folder = make_crawl(tmp_path, PAGES, data_dirs=1)[0]
@@ -153,7 +158,7 @@ def test_an_export_that_is_killed_leaves_no_process_and_goes_on(tmp_path: Path) 
         os.environ["WEFT_TEST_ENDLESS_MARK"] = MARK
         weft_here([*command, "--quiet"])
         os._exit(1)
-    children = until(lambda: [pid for pid in process.children(parent) if process.name_of(pid) == "weft-parser"])
+    children = until(lambda: parsers_below(parent))
     process.kill(parent)
     os.waitpid(parent, 0)
     assert weft_here(command) == 0

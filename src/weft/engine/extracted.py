@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 TOO_SLOW = "the rules took too long on this page"
 _T = TypeVar("_T")
+_MIME = {Kind.HTML: "text/html", Kind.FEED: "application/xml", Kind.XML: "application/xml", Kind.TEXT: "text/plain"}
 
 
 class Request(msgspec.Struct, array_like=True, gc=False):
@@ -90,6 +91,17 @@ class Extracted(msgspec.Struct, array_like=True, gc=False):
     truncated: bool
     capped: bool
     asked: Asked
+    body: bytes = b""  # set by the parent that wants `html`; it never crosses
+
+    @property
+    def html(self) -> str:
+        """The body as text; as much of it as was read."""
+        return as_text(self.body, self.charset)
+
+    @property
+    def mime(self) -> str | None:
+        """What the body is, by its content; None for what holds no text."""
+        return _MIME.get(self.kind)
 
     @property
     def hrefs(self) -> list[str]:

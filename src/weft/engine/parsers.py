@@ -1,47 +1,49 @@
 """Parser children: pages are read in processes of their own, so that one that kills or holds its parser costs itself.
 
-A child reads what it is sent in order, so the page that it died on is the first that it has not answered. That page is
-sent once more, since whoever killed the child may have meant the child; the second time it is the page, `parse_crash`.
-One that takes longer than the limit is `parse_timeout` at once; one that other people's rules or selectors are applied
-to has RULES_S, and is then read without them. The child is replaced, and what else it had is sent to
-the new one. Several pages are under way to each child, so that none waits for the journey of another.
+The workers are those of supervise/pool: watched, with a time and a memory limit, killed and started again. A child
+reads what it is sent in order, so the page that it died on is the first that it has not answered. That page is sent
+once more, since the kill may have come from outside; the second time it is the page, `parse_crash` (the rules are in
+supervise/pool/suspects.py). One that takes longer than the limit is `parse_timeout` at once; one that other people's
+rules are applied to has RULES_S, and is then read without them. What else a dead child had is sent to the next one.
+Several pages are under way to each child, so that none waits for the journey of another.
 
 Must stay true: every page that was submitted is answered exactly once, with what was read or with `Unparsed`; nothing
 here blocks but `result`; children end with the process that made them, however it ends.
 
-Called by exports, `weft get`, `weft rebuild`, and by the engine where `parser_children` asks for it.
+Called by exports, `weft get`, `weft rebuild`, the service, and by the engine where `parser_children` or rules ask for
+it.
 """
 
 from __future__ import annotations
 
 import os
-import select
-import socket
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from types import TracebackType
 
-from weft.engine import parser_child
 from weft.engine.extracted import Extracted, Reply, Request, framed, reply_of
 from weft.errors import Missing, Unparsed, WeftError
 from weft.extract.page import MAX_BYTES
 from weft.frames import frames
-from weft.supervise import process
+from weft.supervise.child import Child, RestartPolicy, State, Step
+from weft.supervise.pool.limits import Limits
+from weft.supervise.pool.owner import Owner
+from weft.supervise.pool.process_pool import PoolBroken, ProcessPool, Received, WorkerDeath
+from weft.supervise.pool.suspects import CrashRules
+from weft.supervise.pool.worker_slot import KillReason, WorkerProcess, WorkerSlot, memory_output
 from weft.telemetry import Log
 
 LIMIT_S = 30.0  # for one page
-RULES_S = 2.0  # for one with rules or selectors, which may take any time
-START_S = 60.0  # until a child is ready
+RULES_S = 2.0  # for one with rules, which may take any time
+MEMORY_MB = 2048.0  # for one child: the worst page of MAX_BYTES that is known needs 400
 MOST_CHILDREN = 4  # with more, an export waits for its own reading and writing
 ENOUGH = 4  # pages that a child has to do before another one is started
-MAX_DEATHS = 2
-MAX_FAILED_STARTS = 3
-LOOK_EVERY_S = 0.5  # whether a page has taken too long
+LOOK_EVERY_S = 0.5  # whether a page has taken too long, at the latest
 CRASH, TIMEOUT = "parse_crash", "parse_timeout"
-_PIECE = 1 << 16
+_CHECK_EVERY_S = 0.1
+_HEARTBEAT_S = 10.0
+_POLICY = RestartPolicy(start_timeout_s=60.0, stable_after_s=0, max_failures=3)
 log = Log("weft.engine.parsers")
 
 
@@ -53,39 +55,83 @@ def as_many_as_cores() -> int:
 class Pending:
     """A page that was submitted. `done` says that `page` or `error` is there."""
 
-    __slots__ = ("deaths", "done", "error", "frame", "limit_s", "number", "page", "request", "spent_s", "url")
+    __slots__ = (
+        "done", "error", "frame", "limit_s", "outside", "page", "position", "request", "secluded", "spent_s", "strikes",
+        "tries", "url",
+    )  # fmt: skip
 
     def __init__(self, request: Request, limit_s: float) -> None:
-        self.number, self.url = request.number, request.url
+        self.position, self.url = request.number, request.url
         self.request: Request | None = request  # None once it is answered
         self.frame = framed(request)
         self.limit_s = limit_s
-        self.deaths = 0
+        self.tries = self.strikes = self.outside = 0  # see suspects.Suspect
+        self.secluded = False
         self.spent_s = 0.0  # by the child
         self.done = False
         self.page: Extracted | None = None
         self.error: WeftError | None = None
 
 
+class ParserSlot(WorkerSlot[WorkerProcess]):
+    """One child, and the pages that it has to do, the oldest first; they stay when it is replaced."""
+
+    def __init__(self, number: int) -> None:
+        self.queue: deque[Pending] = deque()
+        super().__init__(number, Child(f"parser-{number}", _POLICY))
+
+    def _reset(self) -> None:
+        super()._reset()
+        self.received = bytearray()
+        self.spent_s: float | None = None  # on the first page of the queue; None: not looked at yet
+
+    def send_queue(self) -> None:
+        """A new child gets what the one before it has not answered."""
+        for pending in self.queue:
+            self.enqueue(pending.frame)
+
+    @property
+    def held(self) -> int | None:
+        """The number of the page that it reads."""
+        return self.queue[0].position if self.queue and self.child.state is State.RUNNING else None
+
+    @property
+    def is_busy(self) -> bool:
+        """It has pages."""
+        return bool(self.queue)
+
+    def sign(self) -> int | None:
+        """Another page means progress."""
+        return self.held
+
+    def over_time(self, since_s: float) -> KillReason | None:
+        """What counts is the time for which it was watched: all processes may have been stopped, as by Ctrl-Z."""
+        self.spent_s = 0.0 if self.spent_s is None else self.spent_s + min(since_s, 2 * LOOK_EVERY_S)
+        return KillReason.TIMEOUT if self.spent_s > self.queue[0].limit_s else None
+
+
 class Parsers:
     """Up to `children` processes, started as they are needed."""
 
     def __init__(
-        self,
-        children: int = 1,
-        *,
-        limit_s: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, children: int = 1, *, limit_s: float | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._most = max(1, children)
         self._limit_s = LIMIT_S if limit_s is None else limit_s
         self.on_done: Callable[[Pending], None] = lambda _: None  # gets each page when it is answered, in `turn`
         self._clock = clock
-        self._epoll = select.epoll()
-        self._children: dict[int, _Child] = {}  # by descriptor
+        self._slots = [ParserSlot(number) for number in range(max(1, children))]
+        self._pool = ProcessPool(
+            "weft.engine.parser_child:main",
+            self._slots,
+            lambda connection: WorkerProcess(connection, memory_output()),
+            ParserSlot.send_queue,
+            mark=Owner.this_process().mark,
+            limits=Limits(_HEARTBEAT_S, MEMORY_MB),
+            may_fork=True,
+        )
+        self._rules = CrashRules()
         self._number = 0
-        self._failed_starts = 0
-        self._looked_at = clock()
+        self._checked_at = clock()
 
     def __enter__(self) -> Parsers:
         return self
@@ -98,16 +144,16 @@ class Parsers:
     @property
     def pids(self) -> list[int]:
         """The processes that there are now."""
-        return [child.pid for child in self._children.values()]
+        return [slot.worker.pid for slot in self._slots if slot.worker is not None and slot.worker.pid]
 
     @property
     def unanswered(self) -> int:
         """Pages that were submitted and are not answered."""
-        return sum(len(child.queue) for child in self._children.values())
+        return sum(len(slot.queue) for slot in self._slots)
 
     def fileno(self) -> int:
         """Readable when `turn` has something to do."""
-        return self._epoll.fileno()
+        return self._pool.fileno()
 
     def submit(
         self,
@@ -125,7 +171,13 @@ class Parsers:
             body = body[: MAX_BYTES + 1]  # the one too many says that it was cut
         request = Request(self._number, url, content_type, tuple(wanted), body, rules, order)
         pending = Pending(request, min(self._limit_s, RULES_S) if rules else self._limit_s)
-        self._give(self._chosen(), [pending])
+        slot = self._chosen()
+        slot.queue.append(pending)
+        if slot.worker is None:
+            self._start_if_due(slot)
+        elif slot.kill is None:
+            slot.enqueue(pending.frame)
+            self._pool.push(slot)
         return pending
 
     def result(self, pending: Pending) -> Extracted:
@@ -139,221 +191,109 @@ class Parsers:
 
     def turn(self, timeout_s: float = 0.0) -> None:
         """Sends and receives what can be now; waits so long for the first of it."""
-        for fd, events in self._epoll.poll(timeout_s):
-            child = self._children.get(fd)
-            if child is None:
-                continue
-            is_alive = True
-            if events & select.EPOLLOUT:
-                is_alive = child.send()
-            if events & ~select.EPOLLOUT:
-                is_alive = child.receive() and is_alive
-            self._take(child)
-            if not is_alive:
-                self._replace(child)
-            else:
-                self._wait_for(child)
-        self._look_for_held()
+        try:
+            for event in self._pool.wait(timeout_s):
+                if isinstance(event, Received):
+                    event.slot.received += event.data
+                    self._take(event.slot)
+                else:
+                    self._on_death(event)
+        except PoolBroken as broken:
+            raise WeftError(f"the processes that parse pages do not start: {broken}") from None
+        now = self._clock()
+        if now - self._checked_at >= _CHECK_EVERY_S:
+            since_s, self._checked_at = now - self._checked_at, now
+            self._check(since_s)
 
     def close(self) -> None:
         """Ends the children; what is not answered stays so."""
-        for child in list(self._children.values()):
-            self._remove(child)
-            child.kill()
-            child.reap()
-        self._epoll.close()
+        self._pool.close()
 
-    # ── giving ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _chosen(self) -> _Child:
+    def _chosen(self) -> ParserSlot:
         """The child that has the least to do; a new one where all have enough."""
-        least = min(self._children.values(), key=lambda child: len(child.queue), default=None)
-        if least is None or (len(least.queue) >= ENOUGH and len(self._children) < self._most):
-            return self._start()
-        return least
+        used = [slot for slot in self._slots if slot.worker is not None or slot.queue]
+        least = min(used, key=lambda slot: len(slot.queue), default=self._slots[0])
+        if len(least.queue) < ENOUGH or len(used) == len(self._slots):
+            return least
+        return next(slot for slot in self._slots if slot not in used)
 
-    def _start(self) -> _Child:
-        child = _Child()
-        self._children[child.fd] = child
-        self._epoll.register(child.fd, child.events)
-        return child
+    def _start_if_due(self, slot: ParserSlot) -> None:
+        if slot.queue and slot.worker is None and slot.child.next_step() is Step.START:
+            self._pool.start(slot)
 
-    def _give(self, child: _Child, pages: Iterable[Pending]) -> None:
-        for pending in pages:
-            child.queue.append(pending)
-            child.unsent.append(memoryview(pending.frame))
-        if not child.send():
-            self._replace(child)
-        else:
-            self._wait_for(child)
-
-    def _wait_for(self, child: _Child) -> None:
-        if child.events != child.awaited:
-            child.awaited = child.events
-            self._epoll.modify(child.fd, child.events)
-
-    # ── taking ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _take(self, child: _Child) -> None:
-        for frame in frames(child.heard):
+    def _take(self, slot: ParserSlot) -> None:
+        for frame in frames(slot.received):
             reply = reply_of(frame)
-            child.waited_s = 0.0
+            slot.spent_s = None
             if not reply.number:
-                child.is_ready, self._failed_starts = True, 0
+                slot.child.ready()
                 continue
-            pending = child.queue.popleft()
-            assert pending.number == reply.number, "replies come in the order of the requests"
+            pending = slot.queue.popleft()
+            assert pending.position == reply.number, "replies come in the order of the requests"
             pending.page, pending.spent_s = reply.page, reply.spent_s
             if reply.error is not None:
                 pending.error = _error_of(pending, reply)
+            if pending.outside:
+                self._rules.ended([pending])
             self._end(pending)
 
     def _end(self, pending: Pending) -> None:
         pending.done, pending.frame, pending.request = True, b"", None
         self.on_done(pending)
 
-    def _look_for_held(self) -> None:
-        """Ends the children that have been at one page for too long.
+    def _check(self, since_s: float) -> None:
+        """What is due: kills children over a limit, and starts those whose pages wait."""
+        for death in self._pool.tend(since_s):
+            self._on_death(death)
+        for slot in self._slots:
+            if slot.worker is not None:
+                slot.worker.bound_output()
+                if (reason := self._pool.limits.over(slot, since_s)) is not None:
+                    slot.end_by_force(reason)
+            else:
+                self._start_if_due(slot)
 
-        What counts is the time for which we looked: a stop of all processes, as by Ctrl-Z, is nobody's fault.
-        """
-        now = self._clock()
-        passed_s, self._looked_at = min(now - self._looked_at, 2 * LOOK_EVERY_S), now
-        for child in list(self._children.values()):
-            if not child.queue:
-                child.waited_s = 0.0
-                continue
-            child.waited_s += passed_s
-            if child.waited_s > (child.queue[0].limit_s if child.is_ready else START_S):
-                child.kill()
-                if child.is_ready:
-                    self._too_slow(child)
-                self._replace(child)
+    def _on_death(self, death: WorkerDeath[ParserSlot]) -> None:
+        """What a child had not answered is sent to the next one, but for the page that is to blame."""
+        slot, is_ready = death.slot, death.slot.child.state is State.RUNNING
+        tail = "" if slot.worker is None else slot.worker.stderr_tail()
+        if is_ready and slot.queue:
+            self._judge(slot, death, tail)
+        self._pool.remove(slot, death.how, failed=not is_ready and not death.with_server)
+        if slot.child.state is State.DEAD:
+            raise WeftError(f"the processes that parse pages do not start: the last one {death} {tail}".strip())
+        self._start_if_due(slot)
 
-    def _too_slow(self, child: _Child) -> None:
-        """The first page of a child has taken too long: it is read without its rules, or not at all."""
-        first = child.queue[0]
+    def _judge(self, slot: ParserSlot, death: WorkerDeath[ParserSlot], tail: str) -> None:
+        """What becomes of the page that a child has died on."""
+        first, kill = slot.queue[0], slot.kill
+        if kill is not None and kill.held != first.position:
+            return None  # it was killed for the page before, which it had answered all the same
+        if kill is not None and kill.reason is KillReason.TIMEOUT:
+            return self._too_slow(slot, first)
+        log.info("a parser has died", how=str(death), url=first.url, deaths=first.strikes + 1, output=tail)
+        if death.in_company:
+            self._rules.in_company(first)
+        elif self._rules.strike(first, outside=death.from_outside, with_server=death.with_server):
+            slot.queue.popleft()
+            self._fail(first, CRASH, f"its parser ended: {death}")
+        return None
+
+    def _too_slow(self, slot: ParserSlot, first: Pending) -> None:
+        """It is read without its rules, or not at all."""
         if first.request is not None and first.request.rules and not first.request.without_rules:
             log.info("rules took too long", url=first.url, seconds=first.limit_s)
             first.request.without_rules, first.limit_s = True, self._limit_s
             first.frame = framed(first.request)
         else:
-            self._fail(child.queue.popleft(), TIMEOUT, f"its parser had not ended after {first.limit_s:g} s")
-
-    # ── deaths ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _replace(self, child: _Child) -> None:
-        """A child has died, or was killed: what it had not answered is sent to a new one."""
-        self._take(child)  # it may have answered before it died
-        self._remove(child)
-        how = child.reap()
-        if not child.is_ready:
-            self._failed_starts += 1
-            if self._failed_starts >= MAX_FAILED_STARTS:
-                raise WeftError(f"the processes that parse pages do not start: the last one {how}")
-        elif not child.was_killed and child.queue:
-            first = child.queue[0]
-            first.deaths += 1
-            log.info("a parser has died", how=how, url=first.url, deaths=first.deaths)
-            if first.deaths >= MAX_DEATHS:
-                child.queue.popleft()
-                self._fail(first, CRASH, f"its parser ended: {how}")
-        if child.queue:
-            self._give(self._start(), child.queue)
+            slot.queue.popleft()
+            self._fail(first, TIMEOUT, f"its parser had not ended after {first.limit_s:g} s")
 
     def _fail(self, pending: Pending, kind: str, detail: str) -> None:
         pending.error = Unparsed(pending.url, kind, detail)
         self._end(pending)
-
-    def _remove(self, child: _Child) -> None:
-        del self._children[child.fd]
-        self._epoll.unregister(child.fd)
-
-
-class _Child:
-    """One process, and the pages that it has to do, the oldest first."""
-
-    def __init__(self) -> None:
-        self._sock, theirs = socket.socketpair()
-        their_life, self._life = os.pipe()
-        try:
-            if process.is_single_threaded():  # else a lock that another thread holds would stay locked in the child
-                self._popen = None
-                self.pid = os.fork()
-                if self.pid == 0:
-                    parser_child.run_forked(theirs.fileno(), their_life)
-            else:
-                command = [sys.executable, "-m", parser_child.__name__, str(theirs.fileno()), str(their_life)]
-                fds = (theirs.fileno(), their_life)
-                self._popen = subprocess.Popen(command, pass_fds=fds)  # noqa: S603
-                self.pid = self._popen.pid
-        except OSError:
-            self._sock.close()
-            os.close(self._life)
-            raise
-        finally:
-            theirs.close()
-            os.close(their_life)
-        self._sock.setblocking(False)
-        self.fd = self._sock.fileno()
-        self.queue: deque[Pending] = deque()
-        self.unsent: deque[memoryview] = deque()
-        self.heard = bytearray()
-        self.awaited = self.events  # what it is registered for
-        self.is_ready = False
-        self.was_killed = False  # by us
-        self.waited_s = 0.0  # for the first page of the queue
-        self._exit: process.Exit | None = None
-
-    @property
-    def events(self) -> int:
-        """What to wait for."""
-        return select.EPOLLIN | (select.EPOLLOUT if self.unsent else 0)
-
-    def send(self) -> bool:
-        """Sends what goes; False where the child has gone."""
-        try:
-            while self.unsent:
-                sent = self._sock.send(self.unsent[0])
-                if sent == len(self.unsent[0]):
-                    self.unsent.popleft()
-                else:
-                    self.unsent[0] = self.unsent[0][sent:]
-        except BlockingIOError:
-            return True
-        except OSError:
-            self.receive()
-            return False
-        return True
-
-    def receive(self) -> bool:
-        """Takes what is there; False where the child has gone."""
-        try:
-            while data := self._sock.recv(_PIECE):
-                self.heard += data
-                if len(data) < _PIECE:
-                    return True
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
-
-    def kill(self) -> None:
-        """Ends it at once."""
-        self.was_killed = True
-        process.kill(self.pid)
-
-    def reap(self) -> process.Exit:
-        """How it has ended."""
-        self._sock.close()
-        os.close(self._life)
-        if self._popen is not None:
-            self._popen.returncode = 0  # it is reaped here
-        try:
-            return process.Exit.from_wait(os.waitpid(self.pid, 0)[1])
-        except ChildProcessError:  # somebody else waits for all children of this process
-            return process.Exit()
 
 
 def _error_of(pending: Pending, reply: Reply) -> WeftError:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from weft.pipelines.pool.context import Context, Skip
     from weft.pipelines.pool.events import Event
     from weft.pipelines.pool.record import Result, Status
-    from weft.pipelines.pool.settings import PoolBroken
     from weft.pipelines.pool.task import Pause
     from weft.pipelines.stage import CollectContext, ItemResult, StageContext, StageOutcome
+    from weft.supervise.pool.process_pool import PoolBroken
 
 __all__ = [
     "BadInput",
@@ -42,7 +42,7 @@ _HOMES = {
     "Event": "weft.pipelines.pool.events",
     "ItemResult": "weft.pipelines.stage",
     "Pause": "weft.pipelines.pool.task",
-    "PoolBroken": "weft.pipelines.pool.settings",
+    "PoolBroken": "weft.supervise.pool.process_pool",
     "Result": "weft.pipelines.pool.record",
     "RunFiles": "weft.pipelines.files",
     "Skip": "weft.pipelines.pool.context",

@@ -14,8 +14,7 @@ import msgspec
 
 from weft.errors import BadInput
 from weft.pipelines.pool.record import Result
-from weft.pipelines.pool.seen import SeenIds
-from weft.pipelines.pool.task import BadItem, Pause, id_problem
+from weft.pipelines.pool.task import BadItem, Pause, id_problem, new_ids
 
 _MAX_AHEAD = 20_000
 _END = object()
@@ -73,7 +72,7 @@ class Feed:
         self._only = only
         self._writer = writer
         # the pool looks for ids that are there twice; of a run that is resumed it does not see all
-        self._seen = SeenIds() if resumed else None
+        self._seen = new_ids() if resumed else None
         self.pending: dict[str, Pending] = {}
         self.place = 0
         """How many items the source has given."""

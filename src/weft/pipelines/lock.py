@@ -7,7 +7,7 @@ from pathlib import Path
 
 from weft.errors import BadInput, Busy
 from weft.files import try_lock
-from weft.pipelines.pool.owner import Owner, owner_of
+from weft.supervise.pool.owner import Owner, owner_of
 
 
 class FolderLock:

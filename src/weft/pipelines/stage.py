@@ -75,6 +75,7 @@ settings are the author's affair: relative ones are to the current directory.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -87,31 +88,21 @@ if TYPE_CHECKING:
     from weft.pipelines.pool.itemlog import ItemLog
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class StageContext:
     """What a stage is handed beside its item."""
 
-    __slots__ = ("_item", "config", "files", "results", "settings", "stage")
-
-    def __init__(
-        self,
-        item: Context,
-        stage: str,
-        results: Mapping[str, Any],
-        settings: Mapping[str, Any],
-        config: Mapping[str, Any],
-        files: RunFiles,
-    ) -> None:
-        self._item = item
-        self.stage = stage
-        """Its name in the pipeline's file."""
-        self.results = results
-        """The values of the stages it needs, and of those it comes after that ended well, by name."""
-        self.settings = settings
-        """Its settings in the pipeline's file."""
-        self.config = config
-        """What all stages share."""
-        self.files = files
-        """Writes files below the pipeline's output directory. A cached value is used only while its files are there."""
+    _item: Context
+    stage: str
+    """Its name in the pipeline's file."""
+    results: Mapping[str, Any]
+    """The values of the stages it needs, and of those it comes after that ended well, by name."""
+    settings: Mapping[str, Any]
+    """Its settings in the pipeline's file."""
+    config: Mapping[str, Any]
+    """What all stages share."""
+    files: RunFiles
+    """Writes files below the pipeline's output directory. A cached value is used only while its files are there."""
 
     @property
     def log(self) -> ItemLog:
@@ -150,34 +141,28 @@ class StageOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ItemResult:
     """One item as a collector sees it."""
 
-    __slots__ = ("_value", "error", "failure_phase", "id", "item", "position", "stages", "status")
+    item: Mapping[str, Any]
+    """The id, and the fields that the file names under `items.keep`."""
+    position: int
+    """Its place in the source, from 0."""
+    status: str
+    """ok, skipped (nothing had to be done: unchanged, or skipped by its stages), failed, timeout or crashed."""
+    failure_phase: str | None
+    """The stage that failed first; `input` for an item that was no good."""
+    error: str | None
+    stages: Mapping[str, StageOutcome]
+    """How each stage ended; empty for an item that never came to its stages' end."""
+    _value: Callable[[str], Any]
 
-    def __init__(
-        self,
-        item: Mapping[str, Any],
-        position: int,
-        status: str,
-        failure_phase: str | None,
-        error: str | None,
-        stages: Mapping[str, StageOutcome],
-        value: Callable[[str], Any],
-    ) -> None:
-        self.id: str | int = item["id"]
-        self.item = item
-        """The id, and the fields that the file names under `items.keep`."""
-        self.position = position
-        """Its place in the source, from 0."""
-        self.status = status
-        """ok, skipped (nothing had to be done: unchanged, or skipped by its stages), failed, timeout or crashed."""
-        self.failure_phase = failure_phase
-        """The stage that failed first; `input` for an item that was no good."""
-        self.error = error
-        self.stages = stages
-        """How each stage ended; empty for an item that never came to its stages' end."""
-        self._value = value
+    @property
+    def id(self) -> str | int:
+        """The item's."""
+        found: str | int = self.item["id"]
+        return found
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -202,18 +187,16 @@ class _Values(Mapping[str, Any]):
         return len(self._names)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class CollectContext:
     """What a collector is handed beside the results."""
 
-    __slots__ = ("config", "files", "log", "settings", "total")
-
-    def __init__(self, settings: Mapping[str, Any], config: Mapping[str, Any], files: RunFiles, total: int) -> None:
-        self.settings = settings
-        """Its settings in the pipeline's file."""
-        self.config = config
-        self.files = files
-        """Writes files beside the output's shards."""
-        self.total = total
-        """How many results there are."""
-        self.log = Log("weft.pipelines")
-        """The program's log: what a user should see, sparingly."""
+    settings: Mapping[str, Any]
+    """Its settings in the pipeline's file."""
+    config: Mapping[str, Any]
+    files: RunFiles
+    """Writes files beside the output's shards."""
+    total: int
+    """How many results there are."""
+    log: Log = field(default_factory=lambda: Log("weft.pipelines"))
+    """The program's log: what a user should see, sparingly."""

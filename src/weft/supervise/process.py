@@ -222,23 +222,6 @@ def kill(pid: int, number: int = signal.SIGKILL) -> bool:
     return True
 
 
-def kill_marked(pid: int, mark: str) -> bool:
-    """SIGKILL, if it carries `NAME=value` in its environment: to that very process, not to one that gets its number."""
-    try:
-        pidfd = os.pidfd_open(pid)
-    except OSError:
-        return False
-    try:
-        if not carries(pid, mark):
-            return False
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    except OSError:
-        return False
-    finally:
-        os.close(pidfd)
-    return True
-
-
 def descends_from(pid: int, ancestor: int) -> bool:
     """Whether a process is a child of another, or a child's child."""
     parent: int | None = pid

@@ -33,6 +33,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from weft.errors import BadInput, Busy, Missing, WeftError
+from weft.files import replace_file
 from weft.supervise import process
 from weft.supervise.child import RestartPolicy
 from weft.supervise.held import Adopted
@@ -221,7 +222,8 @@ class RedisServer:
             self._take(lock)
             self.socket.unlink(missing_ok=True)
             settings = self._settings | {"dir": _quoted(self.folder), "unixsocket": _quoted(self.socket)}
-            _write_own(self.folder / "redis.conf", "".join(f"{name} {value}\n" for name, value in settings.items()))
+            text = "".join(f"{name} {value}\n" for name, value in settings.items())
+            replace_file(self.folder / "redis.conf", text.encode(), durable=False)
         except OSError as error:
             raise BadInput(
                 f"{error.filename or self.folder}: a Redis server cannot keep its data here: {error.strerror}"
@@ -307,13 +309,6 @@ def _group(pid: int) -> int | None:
         return os.getpgid(pid)
     except OSError:
         return None
-
-
-def _write_own(path: Path, text: str) -> None:
-    """Writes a file with mode 0600, and never through a symlink that is already at the path."""
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
 
 
 def _quoted(value: Path | str) -> str:

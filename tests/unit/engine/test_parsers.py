@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from pace import patience
 
+from weft.engine import parsers
 from weft.engine.extracted import NAMES, Asked, Extracted, Rendering, Reply, framed, reply_of
 from weft.engine.parsers import Parsers, Pending
 from weft.errors import Missing, Unparsed, WeftError
@@ -36,12 +37,12 @@ BODIES = {
     "image/png": b"\x89PNG\r\n\r\n" + bytes(50),
     "": b"",
 }
-ALWAYS = [name for name in Extracted.__struct_fields__ if name != "asked"]
+ALWAYS = [name for name in Extracted.__struct_fields__ if name not in ("asked", "body")]
 
 
 @pytest.fixture(params=["as it comes", "exec"])
 def start(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Children are forked where the process has one thread; else, as here, they are programs of their own."""
+    """The fork server is forked where the process has one thread; else, as here, it is a program of its own."""
     if request.param == "exec":
         monkeypatch.setattr(process, "is_single_threaded", lambda: False)
     return str(request.param)
@@ -114,6 +115,25 @@ def test_pages_that_kill_or_hold_cost_themselves(start: str) -> None:
     assert isinstance(pending[7].error, Unparsed) and "killed by SIGABRT" in str(pending[7].error)
 
 
+def test_a_page_that_needs_too_much_memory_costs_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsers, "MEMORY_MB", 150.0)
+    monkeypatch.setenv("WEFT_TEST_GREEDY_MARK", "fills-memory")
+    with Parsers() as pages:
+        pending = [submit(pages, text) for text in ("a", "fills-memory", "b")]
+        assert [text_of(pages, one) for one in pending] == ["a", "parse_crash", "b"]
+    assert isinstance(pending[1].error, Unparsed) and "over the memory limit" in str(pending[1].error)
+
+
+def test_a_stopped_child_is_replaced_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsers, "_HEARTBEAT_S", 0.5)
+    with Parsers() as pages:
+        assert text_of(pages, submit(pages, "first")) == "first"
+        (stopped,) = pages.pids
+        os.kill(stopped, signal.SIGSTOP)
+        assert text_of(pages, submit(pages, "second")) == "second"
+        assert pages.pids != [stopped] and until_gone(stopped)
+
+
 def test_a_child_that_is_killed_from_outside_loses_nothing(start: str) -> None:
     with Parsers(2) as pages:
         for _ in range(3):
@@ -131,11 +151,14 @@ def test_another_child_is_started_only_when_there_is_enough_to_do() -> None:
     with Parsers(3) as pages:
         assert pages.pids == []
         first = submit(pages, "page")
-        assert len(pages.pids) == 1 and pages.unanswered == 1
-        for _ in range(40):
-            submit(pages, "page")
+        assert pages.unanswered == 1
+        assert text_of(pages, first) == "page" and len(pages.pids) == 1
+        for pending in [submit(pages, "page") for _ in range(40)]:
+            assert text_of(pages, pending) == "page"
+        limit = time.monotonic() + patience(10)
+        while len(pages.pids) < 3 and time.monotonic() < limit:
+            pages.turn(0.05)
         assert len(pages.pids) == 3
-        assert text_of(pages, first) == "page"
 
 
 def test_large_pages_both_ways_do_not_block_each_other() -> None:
@@ -153,7 +176,7 @@ def test_on_done_gets_each_page_once() -> None:
         limit = time.monotonic() + patience(20)
         while pages.unanswered and time.monotonic() < limit:
             pages.turn(0.05)
-    assert [one.number for one in done] == [one.number for one in pending]
+    assert [one.position for one in done] == [one.position for one in pending]
     assert [one.error is not None for one in done] == [False, True, False, True, False]
 
 
@@ -168,7 +191,7 @@ def test_an_extra_that_is_missing_is_told_as_such(monkeypatch: pytest.MonkeyPatc
 def test_children_that_do_not_start_are_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "is_single_threaded", lambda: False)
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with Parsers() as pages, pytest.raises(WeftError, match="do not start: the last one exited with code 1"):
+    with Parsers() as pages, pytest.raises(WeftError, match=r"do not start: .*the last one exited with code 1"):
         pages.result(submit(pages, "page"))
 
 

@@ -11,16 +11,17 @@ from typing import cast
 import pytest
 
 from weft.pipelines.pool import slot as slots
-from weft.pipelines.pool.crash import STORM_ITEMS, STORM_TRIES, CrashRules, Queue
-from weft.pipelines.pool.crew import Crew
+from weft.pipelines.pool.backlog import Queue
 from weft.pipelines.pool.delivery import Delivery
 from weft.pipelines.pool.dispatch import Dispatcher
 from weft.pipelines.pool.events import PoolProgress
-from weft.pipelines.pool.member import Kill, Member, Seat, Why
+from weft.pipelines.pool.member import Member, Seat
 from weft.pipelines.pool.settings import Settings
-from weft.pipelines.pool.slot import SlotReader
 from weft.pipelines.pool.task import Intake, Task
 from weft.supervise.child import Child, RestartPolicy
+from weft.supervise.pool.process_pool import ProcessPool
+from weft.supervise.pool.suspects import STORM_ITEMS, STORM_TRIES, CrashRules
+from weft.supervise.pool.worker_slot import Kill, KillReason
 from weft.supervise.process import Exit
 
 
@@ -146,20 +147,20 @@ class TestKeeper:
         for number in range(1, 9):
             rules.in_company(beside := task(number))
             rules.ended([beside])
-        assert [rules.strike(killer, outside=True, with_keeper=True) for _ in range(2)] == [False, True]
+        assert [rules.strike(killer, outside=True, with_server=True) for _ in range(2)] == [False, True]
 
     def test_lone_killers_are_no_storm_however_many(self) -> None:
         rules = CrashRules()
         for number in range(STORM_ITEMS + 1):
             killer = task(number)
-            assert [rules.strike(killer, outside=True, with_keeper=True) for _ in range(2)] == [False, True]
+            assert [rules.strike(killer, outside=True, with_server=True) for _ in range(2)] == [False, True]
             assert killer.secluded
 
     def test_one_that_ends_well_after_a_lone_death_shows_that_the_keeper_was_hit_from_outside(self) -> None:
         rules, lucky, suspect = CrashRules(), task(1), task(2)
-        rules.strike(lucky, outside=True, with_keeper=True)
+        rules.strike(lucky, outside=True, with_server=True)
         rules.ended([lucky])
-        verdicts = [rules.strike(suspect, outside=True, with_keeper=True) for _ in range(STORM_TRIES)]
+        verdicts = [rules.strike(suspect, outside=True, with_server=True) for _ in range(STORM_TRIES)]
         assert verdicts == [False] * (STORM_TRIES - 1) + [True]
 
 
@@ -214,11 +215,9 @@ class TestSeclusion:
         for number in range(2):
             ours, theirs = socket.socketpair()
             ours.setblocking(False)
-            fd = slots.create(None)
-            made.append(Member(number, Child("w", RestartPolicy()), 5))
-            made[-1].attach(Seat(ours, SlotReader(fd), os.memfd_create("out"), None))
+            made.append(Member(number, Child("w", RestartPolicy()), Settings(1, batch_size=5)))
+            made[-1].attach(Seat(ours, slots.create(None), os.memfd_create("out"), None))
             made[-1].child.ready()
-            os.close(fd)
             others.append(theirs)
         yield made
         for member, other in zip(made, others, strict=True):
@@ -229,9 +228,9 @@ class TestSeclusion:
         queue = Queue(5)
         queue.exclusive.append(task(1))
         queue.batches.append([task(2), task(3)])
-        crew = SimpleNamespace(members=members, end=lambda member, again: None, start=lambda member: None)
+        pool = SimpleNamespace(slots=members, end=lambda *_, **__: None, start=lambda _: None, push=Member.push)
         delivery = Delivery(PoolProgress([], None), None, None, None)
-        dispatcher = Dispatcher(Settings(2), Intake(iter(()), None), queue, cast(Crew, crew), delivery)
+        dispatcher = Dispatcher(Settings(2), Intake(iter(()), None), queue, cast(ProcessPool[Member], pool), delivery)
         for _ in range(3):
             dispatcher.run()
         assert [[each.position for each in member.outstanding.values()] for member in members] == [[1], []]
@@ -241,48 +240,50 @@ class TestSeclusion:
 
 
 class TestStarts:
-    def crew(self, count: int) -> Crew:
-        """Its places only; nobody is started."""
-        crew = Crew.__new__(Crew)
-        crew.members = [Member(n, Child("w", RestartPolicy(max_failures=30)), 5) for n in range(count)]
-        crew._hit_at_start = set()
-        crew._by_fd = {}
-        return crew
+    def pool(self, count: int) -> ProcessPool[Member]:
+        """Its slots only; nobody is started."""
+        pool: ProcessPool[Member] = ProcessPool.__new__(ProcessPool)
+        pool.slots = [Member(n, Child("w", RestartPolicy(max_failures=30)), Settings(1)) for n in range(count)]
+        pool._hit_at_start = set()
+        pool._by_fd = {}
+        return pool
 
-    def fail(self, crew: Crew, number: int, how: Exit, *, times: int = 1, kill: Kill | None = None) -> None:
+    def fail(
+        self, pool: ProcessPool[Member], number: int, how: Exit, *, times: int = 1, kill: Kill | None = None
+    ) -> None:
         for _ in range(times):
-            member = crew.members[number]
+            member = pool.slots[number]
             member.child.spawned()
             member.kill = kill
-            crew.remove(member, how, failed=True)
+            pool.remove(member, how, failed=True)
             member.child._due_s = 0.0
 
     def test_workers_that_fail_at_their_start_are_given_up_when_all_have_failed_five_times(self) -> None:
-        crew = self.crew(2)
+        pool = self.pool(2)
         told = []
         for number, times in ((0, 4), (1, 5), (0, 1)):
-            self.fail(crew, number, Exit(code=1), times=times)
-            told.append(crew.hopeless(ever_ready=True))
+            self.fail(pool, number, Exit(code=1), times=times)
+            told.append(pool.hopeless(ever_ready=True))
         assert told == [False, False, True]
 
     @pytest.mark.parametrize(("ever_ready", "patience"), [(True, 30), (False, 5)])
     def test_kills_from_outside_are_borne_for_longer_where_it_has_worked_before(
         self, ever_ready: bool, patience: int
     ) -> None:
-        crew = self.crew(1)
-        self.fail(crew, 0, Exit(signal=9), times=patience - 1)
-        assert not crew.hopeless(ever_ready=ever_ready)
-        self.fail(crew, 0, Exit(signal=9))
-        assert crew.hopeless(ever_ready=ever_ready)
+        pool = self.pool(1)
+        self.fail(pool, 0, Exit(signal=9), times=patience - 1)
+        assert not pool.hopeless(ever_ready=ever_ready)
+        self.fail(pool, 0, Exit(signal=9))
+        assert pool.hopeless(ever_ready=ever_ready)
 
     def test_a_kill_of_our_own_is_not_from_outside(self) -> None:
-        crew = self.crew(1)
-        self.fail(crew, 0, Exit(signal=9), times=5, kill=Kill(Why.START, -1, 0.0))
-        assert crew.hopeless(ever_ready=True)
+        pool = self.pool(1)
+        self.fail(pool, 0, Exit(signal=9), times=5, kill=Kill(KillReason.START, None, 0.0))
+        assert pool.hopeless(ever_ready=True)
 
     def test_work_that_gets_done_forgives_kills_from_outside_and_nothing_else(self) -> None:
-        crew = self.crew(2)
-        self.fail(crew, 0, Exit(signal=9), times=9)
-        self.fail(crew, 1, Exit(code=1), times=4)
-        crew.worked()
-        assert [member.child.failures for member in crew.members] == [0, 4]
+        pool = self.pool(2)
+        self.fail(pool, 0, Exit(signal=9), times=9)
+        self.fail(pool, 1, Exit(code=1), times=4)
+        pool.worked()
+        assert [member.child.failures for member in pool.slots] == [0, 4]

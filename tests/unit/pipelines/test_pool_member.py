@@ -16,30 +16,31 @@ from typing import cast
 import pytest
 
 from weft.pipelines.pool import slot as slots
-from weft.pipelines.pool.crash import Queue
-from weft.pipelines.pool.crew import Crew
+from weft.pipelines.pool.backlog import Queue
 from weft.pipelines.pool.delivery import Delivery
 from weft.pipelines.pool.dispatch import Dispatcher
-from weft.pipelines.pool.member import Member, Seat, Why
+from weft.pipelines.pool.member import Member, Seat
 from weft.pipelines.pool.settings import Settings
-from weft.pipelines.pool.slot import CURRENT, CUT, FRAME_START_NS, FRAMES, LIMIT, NO_LIMIT, START_NS, SlotReader
+from weft.pipelines.pool.slot import CURRENT, FRAME_START_NS, FRAMES, LIMIT, NO_LIMIT, START_NS
 from weft.pipelines.pool.task import Intake, Task
-from weft.pipelines.pool.watch import Watch, bound_output
-from weft.pipelines.pool.wire import FrameReader, decode_batch
+from weft.pipelines.pool.wire import decode_batch
 from weft.supervise.child import Child, RestartPolicy, State
+from weft.supervise.held import Adopted
+from weft.supervise.pool.frame_reader import FrameReader
+from weft.supervise.pool.limits import Limits
+from weft.supervise.pool.process_pool import ProcessPool
+from weft.supervise.pool.worker_slot import KillReason
 
 
 class Played:
     """A member whose worker is the test."""
 
-    def __init__(self, batch_size: int = 50) -> None:
+    def __init__(self) -> None:
         ours, self.theirs = socket.socketpair()
         ours.setblocking(False)
-        fd = slots.create(None)
-        seat = Seat(ours, SlotReader(fd), os.memfd_create("out"), None)
-        os.close(fd)
-        seat.pid, seat.pidfd = os.getpid(), os.pidfd_open(os.getpid())
-        self.member = Member(0, Child("w", RestartPolicy()), batch_size)
+        seat = Seat(ours, slots.create(None), os.memfd_create("out"), None)
+        seat.held = Adopted(os.getpid(), os.pidfd_open(os.getpid()))
+        self.member = Member(0, Child("w", RestartPolicy()), Settings(1))
         self.member.attach(seat)
         self.member.child.ready()
         self.words = seat.slot.words
@@ -134,8 +135,8 @@ def test_everything_begun_cannot_be_revoked(played: Played) -> None:
 def test_stopping_stops_the_victim_of_a_theft_as_well(played: Played) -> None:
     played.give(10)
     assert played.begin(0)
-    crew = SimpleNamespace(members=[played.member])
-    dispatcher = Dispatcher(Settings(1), Intake(iter(()), None), Queue(50), cast(Crew, crew), cast(Delivery, None))
+    pool = cast(ProcessPool[Member], SimpleNamespace(slots=[played.member]))
+    dispatcher = Dispatcher(Settings(1), Intake(iter(()), None), Queue(50), pool, cast(Delivery, None))
     dispatcher._revoke(played.member, 5)
     dispatcher.stop()
     assert not played.begin(1)
@@ -187,7 +188,7 @@ def worker_steps(played: Played, count: int) -> Iterator[list[int]]:
 def test_what_does_not_fit_the_socket_waits(played: Played) -> None:
     played.member.give([Task(0, 0, b"\xc6" + (3_000_000).to_bytes(4, "big") + b"x" * 3_000_000)], alone=False)
     assert not played.member.push()
-    assert played.member.sending
+    assert played.member.unsent_bytes
     received = 0
     while not played.member.push():
         received += len(played.theirs.recv(1 << 20))
@@ -195,14 +196,17 @@ def test_what_does_not_fit_the_socket_waits(played: Played) -> None:
 
 
 class TestWatch:
-    def over(self, played: Played, **given: float | None) -> Why | None:
-        return Watch(Settings(1, **given)).over(played.member, time.monotonic_ns(), 0.2)  # type: ignore[arg-type]
+    def over(self, played: Played, **given: float | None) -> KillReason | None:
+        settings = Settings(1, **given)  # type: ignore[arg-type]
+        played.member._item_limit_ns = Member(0, played.member.child, settings)._item_limit_ns
+        played.member._batch_limit_ns = Member(0, played.member.child, settings)._batch_limit_ns
+        return Limits(settings.heartbeat_timeout, settings.memory_limit_mb).over(played.member, 0.2)
 
     def test_item_over_its_limit(self, played: Played) -> None:
         played.give(1)
         played.begin(0)
         played.words[START_NS] = time.monotonic_ns() - 2_000_000_000
-        assert self.over(played, item_timeout=1.9) is Why.TIMEOUT
+        assert self.over(played, item_timeout=1.9) is KillReason.TIMEOUT
         assert self.over(played, item_timeout=2.5) is None
         assert self.over(played, item_timeout=None) is None
 
@@ -217,12 +221,12 @@ class TestWatch:
         played.give(2)
         played.begin(0)
         played.words[FRAME_START_NS] = time.monotonic_ns() - 5_000_000_000
-        assert self.over(played, batch_timeout=4) is Why.BATCH
+        assert self.over(played, batch_timeout=4) is KillReason.BATCH
         played.words[FRAME_START_NS] = 0
         assert self.over(played, batch_timeout=4) is None
 
     def test_memory(self, played: Played) -> None:
-        assert self.over(played, memory_limit_mb=1) is Why.MEMORY
+        assert self.over(played, memory_limit_mb=1) is KillReason.MEMORY
         assert self.over(played, memory_limit_mb=100_000) is None
         assert not played.member.worn
 
@@ -235,55 +239,53 @@ class TestWatch:
 
     def test_silence_between_items_counts_only_as_fast_as_we_look(self, played: Played) -> None:
         played.give(1)
-        watch = Watch(Settings(1, heartbeat_timeout=1))
-        now_ns = time.monotonic_ns()
+        watch = Limits(1, None)
         looks = 0
-        while watch.over(played.member, now_ns, 60.0) is None:  # the parent itself was away for a minute each time
+        while watch.over(played.member, 60.0) is None:  # the parent itself was away for a minute each time
             looks += 1
         assert looks >= 4
 
     def test_a_running_item_is_not_silence(self, played: Played) -> None:
         played.give(1)
         played.begin(0)
-        watch = Watch(Settings(1, heartbeat_timeout=1))
-        assert [watch.over(played.member, time.monotonic_ns(), 0.2) for _ in range(20)] == [None] * 20
+        watch = Limits(1, None)
+        assert [watch.over(played.member, 0.2) for _ in range(20)] == [None] * 20
 
     def test_a_stopped_process_is(self, played: Played) -> None:
         sleeper = subprocess.Popen(["sleep", "60"])
         try:
             sleeper.send_signal(signal.SIGSTOP)
             time.sleep(0.05)
-            assert played.member.seat is not None
-            played.member.seat.pid = sleeper.pid
+            assert played.member.worker is not None and played.member.worker.held is not None
+            played.member.worker.held.pid = sleeper.pid
             played.give(1)
             played.begin(0)
-            watch = Watch(Settings(1, heartbeat_timeout=1))
-            told = [watch.over(played.member, time.monotonic_ns(), 0.2) for _ in range(10)]
-            assert told[-1] is Why.HUNG
+            watch = Limits(1, None)
+            told = [watch.over(played.member, 0.2) for _ in range(10)]
+            assert told[-1] is KillReason.HUNG
             assert told[0] is None
         finally:
             sleeper.kill()
             sleeper.wait()
 
     def test_flood_is_cut_and_counted(self, played: Played) -> None:
-        assert played.member.seat is not None
-        os.ftruncate(played.member.seat.output_fd, 9 * 1024 * 1024)
-        bound_output(played.member)
-        assert os.fstat(played.member.seat.output_fd).st_size == 8 * 1024 * 1024
-        assert played.words[CUT] == 1024 * 1024
+        assert played.member.worker is not None
+        os.ftruncate(played.member.worker.output_fd, 9 * 1024 * 1024)
+        assert played.member.worker.bound_output() == 1024 * 1024
+        assert os.fstat(played.member.worker.output_fd).st_size == 8 * 1024 * 1024
 
 
 def test_worker_that_the_kernel_holds_is_given_up(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
-    crew = Crew.__new__(Crew)
+    pool: ProcessPool[Member] = ProcessPool.__new__(ProcessPool)
     member = played.member
     monkeypatch.setattr("weft.supervise.process.state", lambda _: "D")
-    assert not crew._beyond_reach(member)
-    monkeypatch.setattr(Seat, "signal", lambda *_: None)
-    member.end_by_force(Why.TIMEOUT)
-    assert not crew._beyond_reach(member)
+    assert not pool._beyond_reach(member)
+    monkeypatch.setattr(Adopted, "send", lambda *_: None)
+    member.end_by_force(KillReason.TIMEOUT)
+    assert not pool._beyond_reach(member)
     assert member.kill is not None
     member.kill = member.kill._replace(at_s=time.monotonic() - 6)
-    assert crew._beyond_reach(member)
+    assert pool._beyond_reach(member)
     monkeypatch.setattr("weft.supervise.process.state", lambda _: "Z")
-    assert not crew._beyond_reach(member)
+    assert not pool._beyond_reach(member)
     assert member.child.state is State.RUNNING

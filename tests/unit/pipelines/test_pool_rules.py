@@ -22,18 +22,20 @@ import misbehaving
 from pace import patience
 
 from weft.errors import BadInput
+from weft.frontier.seen import SeenSet
 from weft.pipelines import WorkerPool
-from weft.pipelines.pool.crash import STORM_ITEMS, STORM_TRIES, CrashRules, Queue
+from weft.pipelines.pool.backlog import Queue
 from weft.pipelines.pool.delivery import Delivery
 from weft.pipelines.pool.events import Event, PoolProgress
 from weft.pipelines.pool.items import Feeder, check_items, count_lines, parse_line, read_items
 from weft.pipelines.pool.record import Result, Status, cut
 from weft.pipelines.pool.runs import RunDirectory
-from weft.pipelines.pool.seen import SeenIds
 from weft.pipelines.pool.settings import Settings, worker_count
 from weft.pipelines.pool.target import Target
-from weft.pipelines.pool.task import BadItem, Intake, Pause, Task
-from weft.pipelines.pool.wire import FrameReader, batch_frame, decode_batch
+from weft.pipelines.pool.task import BadItem, Intake, Pause, Task, new_ids
+from weft.pipelines.pool.wire import batch_frame, decode_batch
+from weft.supervise.pool.frame_reader import FrameReader
+from weft.supervise.pool.suspects import STORM_ITEMS, STORM_TRIES, CrashRules
 
 
 def task(item_id: str | int = "a", position: int = 0) -> Task:
@@ -48,27 +50,8 @@ class Clock:
         return self.now_s
 
 
-class TestSeenIds:
-    @given(st.lists(st.text(max_size=5)))
-    def test_is_a_set(self, keys: list[str]) -> None:
-        seen, reference = SeenIds(), set[str]()
-        for key in keys:
-            assert seen.add(key) == (key not in reference)
-            reference.add(key)
-        assert len(seen) == len(reference)
-        assert all(key in seen for key in reference)
-
-    def test_stays_right_and_small_while_it_grows(self) -> None:
-        seen = SeenIds()
-        assert all(seen.add(f"item-{n}") for n in range(50_000))
-        assert not any(seen.add(f"item-{n}") for n in range(0, 50_000, 7))
-        assert sum(f"other-{n}" in seen for n in range(10_000)) == 0
-        assert len(seen) == 50_000
-        assert sum(bucket.__sizeof__() for bucket in seen._buckets) < 50_000 * 16
-
-
 class TestIntake:
-    def take(self, *items: Any, done: SeenIds | None = None) -> list[Any]:
+    def take(self, *items: Any, done: SeenSet | None = None) -> list[Any]:
         """What each item became, in their order."""
         intake, found = Intake(iter(items), done), dict[int, Any]()
         while not intake.exhausted:
@@ -115,7 +98,7 @@ class TestIntake:
         assert [type(got) for got in found] == [Task, Result, Result]
 
     def test_done_items_are_passed_over_and_their_duplicates_still_fail(self) -> None:
-        done = SeenIds()
+        done = new_ids()
         done.add("b")
         found = self.take({"id": "a"}, {"id": "b"}, {"id": "b"}, done=done)
         assert found[1] == "b"

@@ -146,7 +146,7 @@ class Parsing:
         came, pages = self._came.copy(), list[_Read]()
         self._came.clear()
         for pending in came:
-            sent = self._sent.pop(pending.number, None)
+            sent = self._sent.pop(pending.position, None)
             if sent is None:
                 continue  # nobody waits for it any more
             self._sent_bytes -= sent.body_bytes
@@ -186,7 +186,7 @@ class Parsing:
         if answer.crawl.extraction is not None:
             wanted, rules = (*wanted, "fields"), answer.crawl.extraction.encoded
         pending = self._parsers.submit(body, lease.url, answer.head.get("content-type"), wanted, rules=rules)
-        self._sent[pending.number] = _Sent(answer, error, len(body))
+        self._sent[pending.position] = _Sent(answer, error, len(body))
         self._sent_bytes += len(body)
 
     # ── pages ──────────────────────────────────────────────────────────────────────────────────────────────────────

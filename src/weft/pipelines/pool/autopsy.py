@@ -1,7 +1,8 @@
 """Handles a worker's death for the items it had: results for some, another try for others.
 
-The rules are in crash.py; here they are applied to the member, the item's log and the quarantine. Invariant: every task
-that the dead worker had outstanding is afterwards in the queue, has its one result, or waits briefly for its verdict.
+The rules are in supervise/pool/suspects.py; here they are applied to the member, the item's log and the quarantine.
+Invariant: every task that the dead worker had outstanding is afterwards in the queue, has its one result, or waits
+briefly for its verdict.
 """
 
 from __future__ import annotations
@@ -11,18 +12,20 @@ import time
 from typing import NamedTuple
 
 from weft.pipelines.pool import events, itemlog
+from weft.pipelines.pool.backlog import Queue
 from weft.pipelines.pool.context import PROCESS
-from weft.pipelines.pool.crash import DOUBT_S, OUTSIDE, CrashRules, Queue
-from weft.pipelines.pool.crew import WorkerDeath
 from weft.pipelines.pool.delivery import Delivery
 from weft.pipelines.pool.events import PoolProgress
-from weft.pipelines.pool.member import Member, Seat, Why
+from weft.pipelines.pool.member import Member, Seat
 from weft.pipelines.pool.record import Death, Result, Status, over_limit
 from weft.pipelines.pool.runs import RunDirectory
 from weft.pipelines.pool.settings import Settings
 from weft.pipelines.pool.slot import START_NS
 from weft.pipelines.pool.target import Target
 from weft.pipelines.pool.task import Task
+from weft.supervise.pool.process_pool import WorkerDeath
+from weft.supervise.pool.suspects import DOUBT_S, OUTSIDE, CrashRules
+from weft.supervise.pool.worker_slot import KillReason
 from weft.supervise.process import Exit
 
 _MB = 1024 * 1024
@@ -33,7 +36,7 @@ class _Scene(NamedTuple):
 
     held: Task
     ticket: int
-    seat: Seat
+    worker: Seat
     phase: str
     duration_ms: float
     batch_items: int
@@ -88,9 +91,9 @@ class Autopsy:
             else:
                 self._deliver(accused.task, accused.result)
 
-    def examine(self, ended: WorkerDeath) -> None:
+    def examine(self, ended: WorkerDeath[Member]) -> None:
         """The worker is dead and its results were read; its seat is still there."""
-        member = ended.member
+        member = ended.slot
         scene = _scene(member)
         tasks = member.clear()
         rest = [task for task in tasks if scene is None or task is not scene.held]
@@ -98,7 +101,7 @@ class Autopsy:
             self._complete_log(member)
         if scene is not None:
             self._settle_held(scene, ended)
-        elif tasks and member.kill is None and member.finished == 0 and not ended.with_keeper:
+        elif tasks and member.kill is None and member.finished == 0 and not ended.with_server:
             return self._blame_batch(ended, tasks)
         elif member.kill is None and ended.how.signal in OUTSIDE:
             self.rules.saw_innocent()
@@ -107,68 +110,59 @@ class Autopsy:
             self._progress.tell(events.BATCH_REQUEUED, pid=member.child.pid, text=f"{len(rest)} items")
         return None
 
-    def _settle_held(self, scene: _Scene, ended: WorkerDeath) -> None:
-        kill, task = ended.member.kill, scene.held
-        if kill is not None and kill.why is Why.STOP:
+    def _settle_held(self, scene: _Scene, ended: WorkerDeath[Member]) -> None:
+        kill, task = ended.slot.kill, scene.held
+        if kill is not None and kill.reason is KillReason.STOP:
             self._queue.put_back([task])
             self._close_log(scene, "interrupted", "the run was stopped")
-        elif kill is not None and (kill.ticket != scene.ticket or (kill.why is Why.BATCH and scene.batch_items > 1)):
+        elif kill is not None and (
+            kill.held != scene.ticket or (kill.reason is KillReason.BATCH and scene.batch_items > 1)
+        ):
             task.tries += 1  # the kill was for the item before it, or for the batch, not for this one
-            self._again(scene, f"its worker was ended: {kill.why.value}")
-        elif kill is not None and kill.why in (Why.TIMEOUT, Why.BATCH):
+            self._again(scene, f"its worker was ended: {kill.reason.value}")
+        elif kill is not None and kill.reason in (KillReason.TIMEOUT, KillReason.BATCH):
             task.tries += 1
-            self._over(scene, ended, Status.TIMEOUT, self._limit_text(kill.why))
+            self._over(scene, ended, Status.TIMEOUT, self._limit_text(kill.reason))
         elif ended.in_company:
             self.rules.in_company(task)
             self._again(scene, self._death_text(ended))
         else:
             self._strike(scene, ended)
 
-    def _strike(self, scene: _Scene, ended: WorkerDeath) -> None:
-        kill = ended.member.kill
-        outside = ended.with_keeper or (kill.why is Why.HUNG if kill is not None else ended.how.signal in OUTSIDE)
-        why = self._death_text(ended)
+    def _strike(self, scene: _Scene, ended: WorkerDeath[Member]) -> None:
+        outside, why = ended.from_outside, self._death_text(ended)
         seen = ended.how.code is not None or ended.how.signal is not None
         if seen and (scene.held.death is None or not outside):
             scene.held.death = _death(ended.how)
-        if self.rules.strike(scene.held, outside=outside, with_keeper=ended.with_keeper):
+        if self.rules.strike(scene.held, outside=outside, with_server=ended.with_server):
             self._over(scene, ended, Status.CRASHED, why)
         else:
             self._again(scene, why)
 
-    def _blame_batch(self, ended: WorkerDeath, tasks: list[Task]) -> None:
+    def _blame_batch(self, ended: WorkerDeath[Member], tasks: list[Task]) -> None:
         """The worker died with nothing begun and nothing finished: an item of the batch may be the cause."""
         if len(tasks) > 1:
             self._queue.bisect(tasks)
-            self._progress.tell(events.BATCH_REQUEUED, pid=ended.member.child.pid, text=f"{len(tasks)} items, halved")
+            self._progress.tell(events.BATCH_REQUEUED, pid=ended.slot.child.pid, text=f"{len(tasks)} items, halved")
             return
-        assert ended.member.seat is not None
-        self._strike(_Scene(tasks[0], -1, ended.member.seat, PROCESS, 0.0, 1), ended)
+        assert ended.slot.worker is not None
+        self._strike(_Scene(tasks[0], -1, ended.slot.worker, PROCESS, 0.0, 1), ended)
 
     def _again(self, scene: _Scene, why: str) -> None:
-        self._retry(scene.held, scene.seat.pid, scene.phase, why)
+        self._retry(scene.held, scene.worker.pid, scene.phase, why)
         self._close_log(scene, "retried", why)
 
     def _retry(self, task: Task, pid: int | None, phase: str | None, why: str) -> None:
         (self._queue.exclusive if task.secluded else self._queue.suspects).append(task)
         self._progress.tell(events.RETRIED, task.item_id, pid=pid, phase=phase, text=why)
 
-    def _over(self, scene: _Scene, ended: WorkerDeath, status: Status, why: str) -> None:
+    def _over(self, scene: _Scene, ended: WorkerDeath[Member], status: Status, why: str) -> None:
         task, log = scene.held, self._close_log(scene, status, why)
         death = task.death if status is Status.CRASHED and task.death is not None else _death(ended.how)
         result = Result(
-            task.item_id,
-            status,
-            None,
-            scene.phase,
-            why,
-            task.tries,
-            scene.duration_ms,
-            scene.seat.pid,
-            None,
-            log,
+            task.item_id, status, None, scene.phase, why, task.tries, scene.duration_ms, scene.worker.pid, None, log,
             death,
-        )
+        )  # fmt: skip
         if status is Status.CRASHED and self.rules.doubtful(task):
             self._accused.append(_Accused(task, result, time.monotonic() + DOUBT_S))
         else:
@@ -186,45 +180,45 @@ class Autopsy:
             return None
         last = itemlog.entry("ERROR", scene.phase, why)
         last += itemlog.entry("INFO", "end", status, {"processingTimeMs": round(scene.duration_ms)})
-        log = itemlog.DeadWorkersLog(self._log_directory, scene.seat.pid, scene.seat.slot)
+        log = itemlog.DeadWorkersLog(self._log_directory, scene.worker.pid, scene.worker.slot)
         try:
-            output = itemlog.read_output(scene.seat.output_fd)
+            output = scene.worker.output(itemlog.CAP_BYTES)
             return log.close_item(scene.held.item_id, status, output, scene.phase, last)
         except OSError:
-            return itemlog.log_path(self._log_directory, scene.held.item_id, scene.seat.pid)
+            return itemlog.log_path(self._log_directory, scene.held.item_id, scene.worker.pid)
 
     def _complete_log(self, member: Member) -> None:
         """Adds what a worker without an item had not written; a full disk costs the lines."""
-        if self._log_directory is not None and member.seat is not None:
+        if self._log_directory is not None and member.worker is not None:
             with contextlib.suppress(OSError):
-                itemlog.DeadWorkersLog(self._log_directory, member.seat.pid, member.seat.slot).complete()
+                itemlog.DeadWorkersLog(self._log_directory, member.worker.pid, member.worker.slot).complete()
 
-    def _death_text(self, ended: WorkerDeath) -> str:
-        kill, peak = ended.member.kill, f"peak {ended.how.peak_rss_bytes / _MB:.0f} MB"
-        if ended.with_keeper:
+    def _death_text(self, ended: WorkerDeath[Member]) -> str:
+        kill, peak = ended.slot.kill, f"peak {ended.how.peak_rss_bytes / _MB:.0f} MB"
+        if ended.with_server:
             return "the workers' keeper died while this item ran"
         if kill is None:
             return f"the worker {_was(ended.how)} while it held this item ({peak})"
-        if kill.why is Why.MEMORY:
+        if kill.reason is KillReason.MEMORY:
             return f"the worker went over the memory limit of {self._settings.memory_limit_mb:g} MB ({peak})"
-        if kill.why is Why.HUNG:
+        if kill.reason is KillReason.HUNG:
             return f"the worker gave no sign of life for {self._settings.heartbeat_timeout:g} s"
-        return f"the worker was ended: {kill.why.value}"
+        return f"the worker was ended: {kill.reason.value}"
 
-    def _limit_text(self, why: Why) -> str:
-        if why is Why.TIMEOUT:
+    def _limit_text(self, why: KillReason) -> str:
+        if why is KillReason.TIMEOUT:
             return over_limit(self._settings.item_timeout or 0)
         return f"its batch took longer than the limit of {self._settings.batch_timeout:g} s"
 
 
 def _scene(member: Member) -> _Scene | None:
-    ticket, seat = member.current_ticket, member.seat
+    ticket, worker = member.current_ticket, member.worker
     held = member.outstanding.get(ticket)
-    if held is None or seat is None:
+    if held is None or worker is None:
         return None
-    start_ns = seat.slot.words[START_NS]
+    start_ns = worker.slot.words[START_NS]
     duration_ms = (time.monotonic_ns() - start_ns) / 1e6 if start_ns else 0.0
-    return _Scene(held, ticket, seat, seat.slot.stage or PROCESS, duration_ms, member.in_batch(ticket))
+    return _Scene(held, ticket, worker, worker.slot.stage or PROCESS, duration_ms, member.in_batch(ticket))
 
 
 def _death(how: Exit) -> Death:

@@ -19,8 +19,8 @@ from typing import Any
 from weft.pipelines.pool.descriptors import identity
 from weft.pipelines.pool.itemlog import ItemLog, LogHandler
 from weft.pipelines.pool.slot import CUT, SharedSlot
+from weft.supervise.pool.worker_slot import OUTPUT_LIMIT_BYTES
 
-OUTPUT_LIMIT_BYTES = 8 * 1024 * 1024
 _MAX_LINE_CHARS = 32_000
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from types import MappingProxyType, TracebackType
+from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, NoReturn
 
 from weft.pipelines.pool.itemlog import ItemLog
@@ -13,7 +14,6 @@ from weft.pipelines.pool.slot import SharedSlot, stage_label
 
 PROCESS = "process"
 """The phase of what happens outside any stage."""
-_NO_CONFIG: Mapping[str, Any] = MappingProxyType({})
 
 
 class Skip(Exception):
@@ -37,32 +37,21 @@ class Ended:
         self.rest = (value, phase, error, traceback)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Context:
     """The context of one item, on its worker. Stages may be nested; a failure is reported with the innermost."""
 
-    __slots__ = ("_on_stage", "_slot", "attempt", "config", "deadline", "failed_phase", "item_id", "log", "phase")
-
-    def __init__(
-        self,
-        item_id: str | int,
-        attempt: int,
-        deadline: float | None,
-        log: ItemLog,
-        slot: SharedSlot,
-        on_stage: Callable[[Context], None] | None = None,
-        config: Mapping[str, Any] = _NO_CONFIG,
-    ) -> None:
-        self.item_id = item_id
-        self.attempt = attempt
-        self.deadline = deadline
-        """When the item is stopped, on the clock of `time.monotonic()`; None without a limit."""
-        self.log = log
-        self.config = config
-        """What the pool was given for all items; read-only."""
-        self.phase: str | None = None
-        self.failed_phase: str | None = None
-        self._slot = slot
-        self._on_stage = on_stage
+    item_id: str | int
+    attempt: int
+    deadline: float | None
+    """When the item is stopped, on the clock of `time.monotonic()`; None without a limit."""
+    log: ItemLog
+    _slot: SharedSlot
+    _on_stage: Callable[[Context], None] | None
+    config: Mapping[str, Any]
+    """What the pool was given for all items; read-only."""
+    phase: str | None = None
+    failed_phase: str | None = None
 
     def stage(self, name: str) -> Stage:
         """Enters a stage: `with context.stage("clone"): ...`, or just the call, until the next one."""

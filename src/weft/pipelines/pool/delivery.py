@@ -91,15 +91,7 @@ class Delivery:
 
 def _record(result: Result) -> Record:
     return Record(
-        0,
-        result.item_id,
-        cast(Code, STATUSES.index(result.status)),
-        result.attempts,
-        round(result.duration_ms * 1000),
-        result.value,
-        result.failure_phase,
-        result.error,
-        result.traceback,
-        result.log,
-        result.death,
-    )
+        0, result.item_id, cast(Code, STATUSES.index(result.status)), result.attempts,
+        round(result.duration_ms * 1000), result.value, result.failure_phase, result.error, result.traceback,
+        result.log, result.death,
+    )  # fmt: skip

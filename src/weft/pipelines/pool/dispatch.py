@@ -1,8 +1,8 @@
 """Assigns work: reads items from the source, gives batches to workers, steals from busy ones, replaces worn ones.
 
 Invariants: no more batches are made than workers can accept; suspects run alone, on workers that have done nothing yet;
-while one runs that may have killed the keeper, nothing else does; a stolen task is given to another worker only after
-the one it was at can no longer begin it.
+while one runs that may have killed the fork server, nothing else does; a stolen task is given to another worker only
+after the one it was at can no longer begin it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from weft.pipelines.pool.crash import Queue
-from weft.pipelines.pool.crew import Crew
+from weft.pipelines.pool.backlog import Queue
 from weft.pipelines.pool.delivery import Delivery
 from weft.pipelines.pool.member import Member
 from weft.pipelines.pool.settings import Settings
 from weft.pipelines.pool.task import Intake, Task
 from weft.supervise.child import State, Step
+from weft.supervise.pool.process_pool import ProcessPool
 
 _SETTLE_S = 0.002
 """How long a worker may take to see a word that the parent wrote, by far: a store needs nanoseconds, and a process
@@ -33,11 +33,13 @@ class _Revocation(NamedTuple):
 class Dispatcher:
     """Decides, each time round the loop."""
 
-    def __init__(self, settings: Settings, intake: Intake, queue: Queue, crew: Crew, delivery: Delivery) -> None:
+    def __init__(
+        self, settings: Settings, intake: Intake, queue: Queue, pool: ProcessPool[Member], delivery: Delivery
+    ) -> None:
         self._settings = settings
         self._intake = intake
         self._queue = queue
-        self._crew = crew
+        self._pool = pool
         self._delivery = delivery
         self._revocations: list[_Revocation] = []
         self._secluded: Member | None = None
@@ -52,7 +54,7 @@ class Dispatcher:
 
     def outstanding(self) -> int:
         """Tasks at the workers."""
-        return sum(len(member.outstanding) for member in self._crew.members)
+        return sum(len(member.outstanding) for member in self._pool.slots)
 
     def wake_s(self) -> float | None:
         """When something is due that no event announces."""
@@ -62,7 +64,7 @@ class Dispatcher:
         """One round."""
         self.hurry = False
         self._settle()
-        members = self._crew.members
+        members = self._pool.slots
         for member in members:
             if member.open:
                 self._feed(member)
@@ -77,21 +79,21 @@ class Dispatcher:
         """Nothing new is begun; what is begun may end."""
         self.stopping = True
         self._revocations.clear()  # stolen tasks are given to nobody; the victims are revoked completely below
-        for member in self._crew.members:
-            if member.seat is not None and member.outstanding:
+        for member in self._pool.slots:
+            if member.worker is not None and member.outstanding:
                 self._revoke(member, len(member.outstanding))
 
     def _feed(self, member: Member) -> None:
         while member.open and not self.stopping and (got := self._next_for(member)) is not None:
             member.give(got[0], alone=got[1])
-        if not member.push():
-            self._crew.watch_room(member)
+        if member.unsent_bytes:
+            self._pool.push(member)
 
     def _next_for(self, member: Member) -> tuple[list[Task], bool] | None:
         queue = self._queue
         if self._secluded is not None:
             if self._secluded.outstanding:
-                return None  # its task may kill the keeper, and with it all other workers
+                return None  # its task may kill the fork server, and with it all other workers
             self._secluded = None
         if not queue.batches and not queue.exclusive and not (member.fresh and queue.suspects) and not self._plan():
             return None
@@ -128,32 +130,32 @@ class Dispatcher:
 
     def _start(self) -> None:
         """As many workers as there is work for, and a fresh one for every suspect."""
-        alive = [member for member in self._crew.members if member.child.alive and not member.retiring]
+        alive = [member for member in self._pool.slots if member.child.alive and not member.retiring]
         if not alive and not self._queue:
             self._plan()  # three items do not need eight workers
         wanted = self._queue.tasks() + self.outstanding() if self._intake.exhausted else self._settings.workers
         suspects = len(self._queue.suspects) + bool(self._queue.exclusive)
         missing = max(wanted - len(alive), suspects - sum(member.fresh for member in alive))
-        for member in self._crew.members:
+        for member in self._pool.slots:
             if missing > 0 and member.child.next_step() is Step.START:
-                self._crew.start(member)
+                self._pool.start(member)
                 missing -= 1
 
     def _make_fresh(self) -> None:
         """If a suspect waits and no fresh worker is coming, replaces an idle one."""
         if not (self._queue.suspects or self._queue.exclusive):
             return
-        members = self._crew.members
-        if any(m.child.state is not State.DEAD and (m.fresh or m.seat is None or m.retiring) for m in members):
+        members = self._pool.slots
+        if any(m.child.state is not State.DEAD and (m.fresh or m.worker is None or m.retiring) for m in members):
             return
         idle = next((member for member in members if member.idle), None)
         if idle is not None:
-            self._crew.end(idle, again=True)
+            self._pool.end(idle, again=True)
 
     def _retire(self, member: Member) -> None:
         """Ends a worn worker; what it has not begun is revoked, what it has begun may end."""
         if member.idle:
-            self._crew.end(member, again=True)
+            self._pool.end(member, again=True)
         elif member.running and not member.alone and self._settings.memory_limit_mb is not None:
             self._revoke(member, len(member.outstanding))
 
@@ -161,9 +163,9 @@ class Dispatcher:
         """Idle workers take from the ones that have most left to begin."""
         if self._queue or self.hurry:
             return
-        thieves = sum(member.idle and not member.worn for member in self._crew.members) - len(self._revocations)
+        thieves = sum(member.idle and not member.worn for member in self._pool.slots) - len(self._revocations)
         for _ in range(thieves):
-            victims = [m for m in self._crew.members if m.running and not m.alone and not self._is_revoking(m)]
+            victims = [m for m in self._pool.slots if m.running and not m.alone and not self._is_revoking(m)]
             victim = max(victims, key=Member.unstarted, default=None)
             if victim is None or victim.unstarted() == 0:
                 return

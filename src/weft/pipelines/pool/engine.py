@@ -8,10 +8,12 @@ wait for events; after `close` nothing is left, whatever the cause.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,27 +21,27 @@ import msgspec
 from weft.errors import BadInput
 from weft.pipelines.pool import events, shared_config
 from weft.pipelines.pool.autopsy import Autopsy
-from weft.pipelines.pool.crash import Queue
-from weft.pipelines.pool.crew import Crew, WorkerDeath
+from weft.pipelines.pool.backlog import Queue
 from weft.pipelines.pool.delivery import Delivery
 from weft.pipelines.pool.dispatch import Dispatcher
 from weft.pipelines.pool.events import PoolProgress
 from weft.pipelines.pool.history import History
-from weft.pipelines.pool.itemlog import read_output
 from weft.pipelines.pool.journal import ResultJournal
-from weft.pipelines.pool.member import Member, Why
-from weft.pipelines.pool.owner import Owner
+from weft.pipelines.pool.member import Member, Seat
 from weft.pipelines.pool.record import STAGE, STARTED, Record, Result, to_result
 from weft.pipelines.pool.runs import RunDirectory
-from weft.pipelines.pool.settings import AUTO_EACH, PoolBroken, Settings
-from weft.pipelines.pool.slot import SHARED_LOG
+from weft.pipelines.pool.settings import AUTO_EACH, Settings
+from weft.pipelines.pool.slot import CUT, SHARED_LOG
 from weft.pipelines.pool.target import Target
 from weft.pipelines.pool.task import Intake
-from weft.pipelines.pool.watch import Watch, bound_output
-from weft.pipelines.pool.wire import Assignment
+from weft.pipelines.pool.wire import Assignment, assignment_frame
 from weft.pipelines.pool.worker import READY_FAILED, READY_YES
 from weft.supervise import process
-from weft.supervise.child import State
+from weft.supervise.child import Child, RestartPolicy, State
+from weft.supervise.pool.limits import Limits
+from weft.supervise.pool.owner import Owner
+from weft.supervise.pool.process_pool import MAX_HITS_AT_START, PoolBroken, ProcessPool, WorkerDeath
+from weft.supervise.pool.worker_slot import KillReason
 from weft.telemetry import Log
 
 _TICK_S = 0.05
@@ -90,59 +92,80 @@ class PoolEngine:
         self._start_error: str | None = None
         self._ever_ready = False
         self._drained: set[Member] = set()
-        self._crew: Crew | None = None
-        self._journal: ResultJournal | None = None
+        self._seats = 0
         self._config = order.config
         self._owner = Owner.this_process()
         process.open_standard_descriptors()
-        lock = [order.directory.hold(self._owner)] if order.directory is not None else []
+        self._closing = ExitStack()
         try:
-            self._build(items, lock)
+            self._build(items)
         except BaseException:
             self.close()
             raise
 
-    def _build(self, items: Iterator[Any], lock: list[int]) -> None:
+    def _build(self, items: Iterator[Any]) -> None:
         order, directory = self.order, self.order.directory
-        history = None
+        journal = history = None
+        inherited: list[int] = []
         if directory is not None:
-            self._journal = ResultJournal(directory.journal)
-            history = History(directory, self._journal)
+            inherited.append(directory.hold(self._owner))
+            self._closing.callback(directory.release)
+            journal = ResultJournal(directory.journal)
+            self._closing.callback(journal.close)
+            history = History(directory, journal)
             if not order.resume:
                 history.refuse_if_any()
             self._config = shared_config.kept_in(directory.path, order.config, resume=order.resume)
-            if order.resume and self._journal.new and directory.used:
+            if order.resume and journal.new and directory.used:
                 _log.warning(f"{directory.journal} was missing or empty: every item of the run is done again")
         self._queue = Queue(order.settings.batch_size)
-        self._delivery = Delivery(self.progress, self._journal, history, order.max_ahead)
+        self._delivery = Delivery(self.progress, journal, history, order.max_ahead)
         self._delivery.ordered = order.ordered
         self._intake = Intake(items, history.done if history is not None and order.resume else None)
         self._replay = self._replayed(history) if history is not None and order.resume else None
-        self._watch = Watch(order.settings)
         self._autopsy = Autopsy(
             order.settings, order.target, self._queue, self._delivery, self.progress, directory, order.logs != "off"
         )
         self._shares_logs = order.logs == "worker" or (order.logs == "auto" and (order.total or 0) > AUTO_EACH)
-        self._crew = Crew(
-            order.settings, self._assignment, directory.slots if directory else None, lock, self._owner.mark
-        )
-        self._dispatcher = Dispatcher(order.settings, self._intake, self._queue, self._crew, self._delivery)
+        self._pool = self._make_pool(order.settings, inherited)
+        self._closing.callback(self._pool.close)
+        self._dispatcher = Dispatcher(order.settings, self._intake, self._queue, self._pool, self._delivery)
 
-    def _assignment(self, number: int) -> Assignment:
+    def _make_pool(self, settings: Settings, inherited: list[int]) -> ProcessPool[Member]:
+        policy = RestartPolicy(
+            start_timeout_s=settings.start_timeout, stable_after_s=0, stop_grace_s=settings.stop_grace,
+            max_delay_s=5.0, max_failures=MAX_HITS_AT_START,
+        )  # fmt: skip
+        return ProcessPool(
+            "weft.pipelines.pool.worker:main",
+            [Member(number, Child(f"worker-{number}", policy), settings) for number in range(settings.workers)],
+            self._make_seat,
+            self._assign,
+            mark=self._owner.mark,
+            limits=Limits(settings.heartbeat_timeout, settings.memory_limit_mb),
+            inherit=inherited,
+        )
+
+    def _make_seat(self, connection: socket.socket) -> Seat:
+        self._seats += 1
+        directory = self.order.directory
+        return Seat.create(connection, directory.slots if directory else None, f"{self._pid}-{self._seats}")
+
+    def _assign(self, member: Member) -> None:
         order = self.order
         logs = str(order.directory.items) if order.directory is not None and order.logs != "off" else None
-        return Assignment(
-            order.target, sys.path, order.settings.item_timeout, logs, bool(self.progress.listeners), number,
+        assignment = Assignment(
+            order.target, sys.path, order.settings.item_timeout, logs, bool(self.progress.listeners), member.number,
             self._config, self._shares_logs,
         )  # fmt: skip
+        member.enqueue(assignment_frame(assignment))
 
     def _share_logs(self) -> None:
         """The source has turned out to be long: from here on a worker has one log for all of its items."""
-        assert self._crew is not None
         self._shares_logs = True
-        for member in self._crew.members:
-            if member.seat is not None:
-                member.seat.slot.words[SHARED_LOG] = 1
+        for member in self._pool.slots:
+            if member.worker is not None:
+                member.worker.slot.words[SHARED_LOG] = 1
 
     @property
     def ready(self) -> deque[Result]:
@@ -157,24 +180,22 @@ class PoolEngine:
 
     def fileno(self) -> int:
         """Readable when there is something to do, for an event loop."""
-        assert self._crew is not None
-        return self._crew.fileno()
+        return self._pool.fileno()
 
     def step(self, timeout_s: float) -> None:
         """Does what there is to do; if there is nothing, waits for an event, up to a tick or the given time."""
         if self._replay is not None:
             return self._continue_replay()
-        assert self._crew is not None
         self._dispatcher.run()
         if not self._shares_logs and self.order.logs == "auto" and self._intake.position > AUTO_EACH:
             self._share_logs()
         # while it stops, ready results stay where they are, and must not make this a busy loop
         wait_s = timeout_s if self._dispatcher.stopping else min(timeout_s, self.wait_s())
-        for happening in self._crew.wait(wait_s):
+        for happening in self._pool.wait(wait_s):
             if isinstance(happening, WorkerDeath):
                 self._on_end(happening)
             else:
-                self._look(happening.member)
+                self._look(happening.slot)
         self._tick()
         self._flush()
         if self._intake.exhausted:
@@ -209,7 +230,7 @@ class PoolEngine:
 
     def _look(self, member: Member) -> None:
         """Reads what a worker has put into its slot."""
-        if member.seat is None:
+        if member.worker is None:
             return
         if member.child.state is State.STARTING:
             self._check_start(member)
@@ -218,36 +239,35 @@ class PoolEngine:
         self._queue.put_back(member.close_frames(ended))
 
     def _check_start(self, member: Member) -> None:
-        assert member.seat is not None
+        assert member.worker is not None
         word = member.ready_word()
         if word == READY_YES:
             self._ever_ready = True
             member.child.ready()
-            self.progress.tell(events.WORKER_STARTED, pid=member.seat.pid)
+            self.progress.tell(events.WORKER_STARTED, pid=member.worker.pid)
         elif word == READY_FAILED:
-            failure = _decode(member.seat.slot.take()[0].data)[0]
+            failure = _decode(member.worker.slot.take()[0].data)[0]
             self._start_error = f"{self.order.target} cannot be used in a worker: {failure.error}"
             if not self._ever_ready:
                 raise BadInput(self._start_error)
 
     def _drain(self, member: Member) -> None:
         """Reads the results that a worker has committed."""
-        assert member.seat is not None
-        assert self._crew is not None
+        assert member.worker is not None
         try:
-            chunks = [(chunk.data, _decode(chunk.data)) for chunk in member.seat.slot.take()]
+            chunks = [(chunk.data, _decode(chunk.data)) for chunk in member.worker.slot.take()]
         except (ValueError, RecursionError):
-            return member.end_by_force(Why.BROKEN)
+            return member.end_by_force(KillReason.BROKEN)
         for data, records in chunks:
             self._deliver(member, data, records)
         if chunks:
-            self._crew.worked()
+            self._pool.worked()
             self._drained.add(member)
         return None
 
     def _deliver(self, member: Member, data: bytes, records: list[Record]) -> None:
-        assert member.seat is not None
-        pid, outstanding = member.seat.pid, member.outstanding
+        assert member.worker is not None
+        pid, outstanding = member.worker.pid, member.outstanding
         answered = [(outstanding.pop(record.ticket, None), record) for record in records if record.status < STARTED]
         if self.progress.listeners:
             self._tell_starts(records, pid)
@@ -264,34 +284,30 @@ class PoolEngine:
                 kind = events.STAGE if record.status == STAGE else events.STARTED
                 self.progress.tell(kind, record.item_id, pid=pid, phase=record.phase)
 
-    def _on_end(self, ended: WorkerDeath) -> None:
+    def _on_end(self, ended: WorkerDeath[Member]) -> None:
         """Handles a worker's end: first its results, then its other tasks."""
-        member = ended.member
-        assert self._crew is not None
-        if member.seat is None:
+        member = ended.slot
+        if member.worker is None:
             return
         if member.child.state is State.STARTING:
             self._check_start(member)
         self._drain(member)
         self._autopsy.examine(ended)
         if not _was_asked_to_end(ended):
-            self.progress.tell(events.WORKER_DIED, pid=member.seat.pid, text=self._end_text(ended))
+            self.progress.tell(events.WORKER_DIED, pid=member.worker.pid, text=str(ended))
         self._flush()
-        failed = not ended.with_keeper and member.given == 0 and not member.retiring
+        failed = not ended.with_server and member.given == 0 and not member.retiring
         if failed:
             self._start_error = self._start_error or self._start_text(ended)
-        self._crew.remove(member, ended.how, failed=failed)
-        if self._crew.hopeless(ever_ready=self._ever_ready):
+        self._pool.remove(member, ended.how, failed=failed)
+        if self._pool.hopeless(ever_ready=self._ever_ready):
             raise PoolBroken(f"every worker dies at its start: {self._start_error}")
 
-    def _end_text(self, ended: WorkerDeath) -> str:
-        return ended.member.kill.why.value if ended.member.kill is not None else ended.note or str(ended.how)
-
-    def _start_text(self, ended: WorkerDeath) -> str:
+    def _start_text(self, ended: WorkerDeath[Member]) -> str:
         """How it ended, and its last output."""
-        assert ended.member.seat is not None
-        printed = read_output(ended.member.seat.output_fd).decode(errors="replace").strip()
-        return self._end_text(ended) + (f"\n{printed[-2000:]}" if printed else "")
+        assert ended.slot.worker is not None
+        printed = ended.slot.worker.stderr_tail()
+        return f"{ended}\n{printed}" if printed else str(ended)
 
     def _tick(self) -> None:
         """The checks that are made at every tick."""
@@ -299,40 +315,38 @@ class PoolEngine:
         since_s = now_s - self._ticked_s
         if since_s < _TICK_S:
             return
-        assert self._crew is not None
         self._ticked_s = now_s
-        for ended in self._crew.tend(since_s):
+        for ended in self._pool.tend(since_s):
             self._on_end(ended)
         self._autopsy.decide()
-        for member in self._crew.members:
-            if member.seat is not None:
+        for member in self._pool.slots:
+            if member.worker is not None:
                 self._tick_member(member, since_s)
         if now_s - self._sampled_s > _SAMPLE_EVERY_S:
             self._sampled_s = now_s
             self.progress.sample()
 
     def _tick_member(self, member: Member, since_s: float) -> None:
-        assert member.seat is not None
-        bound_output(member)
-        if member.seat.slot.settled():
+        assert member.worker is not None
+        member.worker.slot.words[CUT] += member.worker.bound_output()
+        if member.worker.slot.settled():
             self._look(member)
-        if self._watch.over(member, time.monotonic_ns(), since_s) is None:
+        if self._pool.limits.over(member, since_s) is None:
             return
         self._look(member)  # the item may have ended just now
-        why = self._watch.over(member, time.monotonic_ns(), 0.0)
-        if why is not None:
-            member.end_by_force(why)
+        if (reason := self._pool.limits.over(member, 0.0)) is not None:
+            member.end_by_force(reason)
 
     def _flush(self) -> None:
         self._delivery.flush()
         for member in self._drained:
-            if member.seat is not None:
-                member.seat.slot.release()
+            if member.worker is not None:
+                member.worker.slot.release()
         self._drained.clear()
 
     def stop(self, grace_s: float) -> None:
         """Nothing new is begun; what is begun may end within the grace; then all workers end."""
-        if self.closed or self._crew is None:
+        if self.closed:
             return
         self._replay = None
         self._dispatcher.stop()
@@ -342,15 +356,14 @@ class PoolEngine:
         self._end_workers()
 
     def _end_workers(self) -> None:
-        """Asks, waits, kills: the crew's patience is the settings' grace."""
-        assert self._crew is not None
+        """Asks, waits, kills: the pool's patience is the settings' grace."""
         self._dispatcher.stopping = True
-        for member in self._crew.members:
+        for member in self._pool.slots:
             if member.outstanding:
-                member.end_by_force(Why.STOP)
-            self._crew.end(member, again=False)
+                member.end_by_force(KillReason.STOP)
+            self._pool.end(member, again=False)
         until_s = time.monotonic() + self.order.settings.stop_grace + 1.0
-        while any(member.seat is not None for member in self._crew.members) and time.monotonic() < until_s:
+        while any(member.worker is not None for member in self._pool.slots) and time.monotonic() < until_s:
             self.step(0.02)
 
     def finish(self) -> None:
@@ -364,37 +377,24 @@ class PoolEngine:
         if self.closed or os.getpid() != self._pid:
             return
         self.closed = True
-        try:
-            if self._crew is not None:
-                self._crew.close()
-            if self._journal is not None:
-                self._journal.close()
-        finally:
-            if self.order.directory is not None:
-                self.order.directory.release()
+        self._closing.close()
 
     def view(self) -> list[WorkerView]:
         """The workers as they are now."""
-        return [self._view_of(member) for member in self._crew.members] if self._crew is not None else []
+        return [self._view_of(member) for member in self._pool.slots]
 
     def _view_of(self, member: Member) -> WorkerView:
-        state, seat = member.child.state.value, member.seat
+        state, seat = member.child.state.value, member.worker
         if seat is None:
             return WorkerView(member.number, None, state, None, None, 0.0, member.finished, 0.0)
         task = member.current()
         return WorkerView(
-            member.number,
-            seat.pid,
-            state,
-            task.item_id if task else None,
-            seat.slot.stage if task else None,
-            member.item_ns(time.monotonic_ns()) / 1e9,
-            member.finished,
-            process.rss_bytes(seat.pid) / 1048576,
-        )
+            member.number, seat.pid, state, task.item_id if task else None, seat.slot.stage if task else None,
+            member.item_ns(time.monotonic_ns()) / 1e9, member.finished, process.rss_bytes(seat.pid) / 1048576,
+        )  # fmt: skip
 
 
-def _was_asked_to_end(ended: WorkerDeath) -> bool:
+def _was_asked_to_end(ended: WorkerDeath[Member]) -> bool:
     """Whether a worker has only done what it was asked to: at the end of the run, or because it was worn."""
-    kill = ended.member.kill
-    return ended.member.retiring and (kill.why is Why.STOP if kill is not None else ended.how.code == 0)
+    kill = ended.slot.kill
+    return ended.slot.retiring and (kill.reason is KillReason.STOP if kill is not None else ended.how.code == 0)

@@ -97,17 +97,9 @@ class PoolProgress:
             left_s = max(0, self.total - self.done) / rate
         by = self.by_status
         return Counts(
-            self.total,
-            self.done,
-            by[Status.OK],
-            by[Status.SKIPPED],
-            by[Status.FAILED],
-            by[Status.TIMEOUT],
-            by[Status.CRASHED],
-            self.resumed,
-            rate,
-            left_s,
-        )
+            self.total, self.done, by[Status.OK], by[Status.SKIPPED], by[Status.FAILED], by[Status.TIMEOUT],
+            by[Status.CRASHED], self.resumed, rate, left_s,
+        )  # fmt: skip
 
     def tell(
         self,

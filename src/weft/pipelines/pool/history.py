@@ -16,8 +16,8 @@ from weft.errors import BadInput
 from weft.pipelines.pool.journal import ResultJournal
 from weft.pipelines.pool.record import STARTED, Record, Result, to_result
 from weft.pipelines.pool.runs import RunDirectory
-from weft.pipelines.pool.seen import SeenIds
 from weft.pipelines.pool.slot import SLOT_BYTES, SlotReader
+from weft.pipelines.pool.task import new_ids
 from weft.telemetry import Log
 
 _decode = msgspec.msgpack.Decoder(list[Record]).decode
@@ -31,7 +31,7 @@ class History:
         self._directory = directory
         self._journal = journal
         self._places: dict[int, tuple[int, int]] = {}
-        self.done = SeenIds()
+        self.done = new_ids()
 
     def refuse_if_any(self) -> None:
         """For a run that is meant to be new."""

@@ -377,11 +377,6 @@ def _append(path: str, data: bytes) -> None:
         file.close()
 
 
-def read_output(fd: int, limit: int = CAP_BYTES) -> bytes:
-    """What was printed past Python and not yet collected."""
-    return os.pread(fd, limit, 0) if os.fstat(fd).st_size else b""
-
-
 def _ends_whole(path: str, size: int) -> bool:
     """Whether its last line is complete; a power cut may have torn it."""
     with open(path, "rb") as file:  # noqa: PTH123

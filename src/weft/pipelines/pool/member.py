@@ -1,4 +1,4 @@
-"""The parent's view of one place in the pool: its worker, what it was given, and which results are outstanding.
+"""The parent's view of one slot of the pool: what its worker was given, and which results are outstanding.
 
 Tickets number the items given to one worker, from 0. Invariants: every task is either waiting in the queue or
 outstanding at exactly one member; a task leaves `outstanding` by its result, by a settled revocation, or by the
@@ -8,118 +8,90 @@ tickets.
 
 from __future__ import annotations
 
-import contextlib
-import enum
 import os
-import select
-import signal
 import socket
 import time
 from collections import deque
 from pathlib import Path
-from typing import NamedTuple
 
+from weft.pipelines.pool import slot as slots
+from weft.pipelines.pool.settings import Settings
 from weft.pipelines.pool.slot import CURRENT, FRAME_START_NS, FRAMES, LIMIT, NO_LIMIT, READY, START_NS, SlotReader
 from weft.pipelines.pool.task import Task
 from weft.pipelines.pool.wire import batch_frame
-from weft.supervise.child import Child, State
+from weft.supervise.child import Child
+from weft.supervise.pool.process_pool import PoolBroken
+from weft.supervise.pool.worker_slot import KillReason, WorkerProcess, WorkerSlot, memory_output
 
 _BACKLOG_BYTES = 128 * 1024
 
 
-class Why(enum.Enum):
-    """Why the parent kills a worker."""
+class Seat(WorkerProcess):
+    """What belongs to one worker process: beside the socket its shared memory, in a file where results must outlive the
+    parent."""
 
-    TIMEOUT = "item over its time limit"
-    BATCH = "batch over its time limit"
-    MEMORY = "over the memory limit"
-    HUNG = "no sign of life"
-    START = "not ready in time"
-    STOP = "did not end when asked"
-    BROKEN = "its shared memory is corrupt"
-
-
-class Kill(NamedTuple):
-    """Why and when the parent killed a worker, and the item that it held then."""
-
-    why: Why
-    ticket: int
-    at_s: float
-
-
-class Seat:
-    """What belongs to one worker process and goes with it: socket, shared memory, output file, pidfd."""
-
-    def __init__(self, connection: socket.socket, slot: SlotReader, output_fd: int, slot_path: Path | None) -> None:
-        self.connection = connection
-        self.slot = slot
-        self.output_fd = output_fd
+    def __init__(self, connection: socket.socket, slot_fd: int, output_fd: int, slot_path: Path | None) -> None:
+        super().__init__(connection, output_fd)
+        self._slot_fd = slot_fd
+        self.slot = SlotReader(slot_fd)
         self.slot_path = slot_path
-        self.pid = 0
-        self.pidfd = -1
 
-    def signal(self, number: int) -> None:
-        """Signals this very process; a pidfd cannot hit another one that got the same pid."""
-        if self.pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.pidfd, number)
+    @classmethod
+    def create(cls, connection: socket.socket, folder: Path | None, name: str) -> Seat:
+        """With new files in the folder, if there is one; PoolBroken where they cannot be made."""
+        path = None if folder is None else folder / f"{name}.slot"
+        try:
+            slot_fd = slots.create(None if path is None else str(path))
+            output_fd = memory_output() if folder is None else _nameless(folder / f"{name}.output")
+        except OSError as error:
+            raise PoolBroken(f"a worker has no place for its results in {folder}: {error.strerror}") from None
+        return cls(connection, slot_fd, output_fd, path)
 
-    def wait_for_death(self, timeout_s: float) -> None:
-        """Until the process has gone, or the time is over."""
-        if self.pidfd >= 0:
-            poll = select.poll()
-            poll.register(self.pidfd, select.POLLIN)
-            poll.poll(timeout_s * 1000)
+    def sent(self) -> list[int]:
+        """Shared memory and output."""
+        return [self._slot_fd, self.output_fd]
 
     def close(self) -> None:
         """Closes everything. A slot with results that never reached the journal is kept: a resume reads them."""
         if self.slot_path is not None and self.slot.emptied:
             self.slot_path.unlink(missing_ok=True)
-        self.connection.close()
         self.slot.close()
-        os.close(self.output_fd)
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
+        os.close(self._slot_fd)
+        super().close()
 
 
-class Member:
-    """One place in the pool."""
+def _nameless(path: Path) -> int:
+    """A file without a name, on the disk beside the run; all writers append."""
+    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    path.unlink()
+    return fd
 
-    def __init__(self, number: int, child: Child, batch_size: int) -> None:
-        self.number = number
+
+class Member(WorkerSlot[Seat]):
+    """One slot of the pool."""
+
+    def __init__(self, number: int, child: Child, settings: Settings) -> None:
         # batches at a worker at a time, so that the next is there when one ends; more if they are small
-        self._depth = max(4, min(8, 16 // batch_size))
-        self.child = child
-        self.seat: Seat | None = None
-        self._reset()
+        self._depth = max(4, min(8, 16 // settings.batch_size))
+        self._item_limit_ns = _ns(settings.item_timeout)
+        self._batch_limit_ns = _ns(settings.batch_timeout)
+        super().__init__(number, child)
 
     def _reset(self) -> None:
+        super()._reset()
         self.outstanding: dict[int, Task] = {}
         self._frames: deque[tuple[int, int]] = deque()  # (first ticket, ticket after the last) of frames not ended
         self._frames_ended = 0
-        self._unsent = b""
         self.given = 0
         self.finished = 0
         self.alone = False
         self.revoked = False
-        self.retiring = False
         self.worn = False
-        self.kill: Kill | None = None
-        self.silent_s = 0.0
-        self.last_sign: tuple[int, int, int] = (0, 0, 0)
 
-    def attach(self, seat: Seat) -> None:
-        """A new worker takes the place."""
-        self._reset()
-        self.seat = seat
-        seat.slot.words[LIMIT] = NO_LIMIT
-        self.child.spawned()
-
-    def detach(self) -> None:
-        """The worker has gone."""
-        if self.seat is not None:
-            self.seat.close()
-            self.seat = None
+    def attach(self, worker: Seat) -> None:
+        """A new worker takes the slot."""
+        super().attach(worker)
+        worker.slot.words[LIMIT] = NO_LIMIT
 
     @property
     def fresh(self) -> bool:
@@ -127,24 +99,9 @@ class Member:
         return self.given == 0
 
     @property
-    def running(self) -> bool:
-        """It can work."""
-        return self.child.state is State.RUNNING and self.kill is None
-
-    @property
     def idle(self) -> bool:
         """It can work and has nothing to do."""
         return self.running and not self.outstanding and not self._frames and not self.retiring
-
-    @property
-    def sending(self) -> bool:
-        """Part of a batch is still on this side of the socket."""
-        return bool(self._unsent)
-
-    @property
-    def backlogged(self) -> bool:
-        """Whether more waits to be sent than a socket accepts at once."""
-        return len(self._unsent) > _BACKLOG_BYTES
 
     @property
     def open(self) -> bool:
@@ -152,7 +109,8 @@ class Member:
         return (
             self.running
             and len(self._frames) < self._depth
-            and not (self.revoked or self.retiring or self.worn or self.alone or self.backlogged)
+            and not (self.revoked or self.retiring or self.worn or self.alone)
+            and self.unsent_bytes <= _BACKLOG_BYTES
         )
 
     def give(self, batch: list[Task], *, alone: bool) -> None:
@@ -165,31 +123,14 @@ class Member:
         ring = (self._frames_ended + len(self._frames)) % (self._depth // 2) == 0
         self.enqueue(batch_frame(first, batch[0].tries + 1, ring, [task.payload for task in batch]))
 
-    def enqueue(self, frame: bytes) -> None:
-        """A frame for the worker; `push` sends it."""
-        self._unsent += frame
-
-    def push(self) -> bool:
-        """Writes what the socket accepts; True when nothing is left."""
-        if not self._unsent or self.seat is None:
-            return True
-        try:
-            sent = self.seat.connection.send(self._unsent)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            sent = len(self._unsent)  # it is dying; the keeper will report it
-        self._unsent = self._unsent[sent:]
-        return not self._unsent
-
     def frames_ended(self) -> int:
         """How many batches the worker has ended; to be asked before its results are taken."""
-        return self.seat.slot.words[FRAMES] if self.seat is not None else 0
+        return self.worker.slot.words[FRAMES] if self.worker is not None else 0
 
     def close_frames(self, ended: int) -> list[Task]:
         """Closes the batches that had ended before the results were read; returns their tasks that the worker skipped
         because they were revoked."""
-        assert self.seat is not None
+        assert self.worker is not None
         passed: list[Task] = []
         while self._frames_ended < ended and self._frames:
             first, end = self._frames.popleft()
@@ -200,13 +141,13 @@ class Member:
             self.alone = False
             if self.revoked:
                 self.revoked = False
-                self.seat.slot.words[LIMIT] = NO_LIMIT
+                self.worker.slot.words[LIMIT] = NO_LIMIT
         return passed
 
     @property
     def current_ticket(self) -> int:
         """The item it has announced; -1 for none."""
-        return self.seat.slot.words[CURRENT] - 1 if self.seat is not None else -1
+        return self.worker.slot.words[CURRENT] - 1 if self.worker is not None else -1
 
     def current(self) -> Task | None:
         """The task it holds, as far as its results have been read."""
@@ -220,12 +161,12 @@ class Member:
     def revoke(self, count: int) -> int | None:
         """Forbids the last `count` tasks that it has not started, and returns the first ticket of them; None if it has
         started all. `settle` returns those that it really did not start."""
-        assert self.seat is not None
+        assert self.worker is not None
         left = sorted(ticket for ticket in self.outstanding if ticket > self.current_ticket)[-count:]
         if not left:
             return None
         self.revoked = True
-        self.seat.slot.words[LIMIT] = min(left[0], self.seat.slot.words[LIMIT])
+        self.worker.slot.words[LIMIT] = min(left[0], self.worker.slot.words[LIMIT])
         return left[0]
 
     def settle(self, limit: int) -> list[Task]:
@@ -234,17 +175,51 @@ class Member:
         tickets = [ticket for ticket in self.outstanding if ticket >= limit and ticket > current]
         return [self.outstanding.pop(ticket) for ticket in tickets]
 
+    @property
+    def held(self) -> int | None:
+        """The ticket of the task it holds."""
+        return ticket if (ticket := self.current_ticket) in self.outstanding else None
+
+    @property
+    def is_busy(self) -> bool:
+        """It has tasks."""
+        return bool(self.outstanding)
+
+    @property
+    def is_between_items(self) -> bool:
+        """No item is running."""
+        return self.worker is not None and self.worker.slot.words[START_NS] == 0
+
+    def sign(self) -> tuple[int, int, int]:
+        """Changes whenever the worker makes progress."""
+        assert self.worker is not None
+        words = self.worker.slot.words
+        return words[CURRENT], words[START_NS], words[FRAMES]
+
+    def over_time(self, since_s: float) -> KillReason | None:
+        """By the clock: the worker writes when it begins."""
+        del since_s
+        now_ns = time.monotonic_ns()
+        if self._item_limit_ns is not None and self.item_ns(now_ns) > self._item_limit_ns:
+            return KillReason.TIMEOUT
+        if self._batch_limit_ns is not None and self._batch_ns(now_ns) > self._batch_limit_ns:
+            return KillReason.BATCH
+        return None
+
+    def near_memory_limit(self) -> None:
+        """It is replaced after its item."""
+        self.worn = self.worn or not (self.fresh or self.alone)
+
     def item_ns(self, now_ns: int) -> int:
         """How long the current item has been running."""
-        assert self.seat is not None
-        start_ns = self.seat.slot.words[START_NS]
+        assert self.worker is not None
+        start_ns = self.worker.slot.words[START_NS]
         return now_ns - start_ns if start_ns and self.current() is not None else 0
 
-    def batch_ns(self, now_ns: int) -> int:
-        """How long the current batch has been running."""
-        assert self.seat is not None
-        start_ns = self.seat.slot.words[FRAME_START_NS]
-        return now_ns - start_ns if start_ns and self._frames and self.seat.slot.words[CURRENT] else 0
+    def _batch_ns(self, now_ns: int) -> int:
+        assert self.worker is not None
+        start_ns = self.worker.slot.words[FRAME_START_NS]
+        return now_ns - start_ns if start_ns and self._frames and self.worker.slot.words[CURRENT] else 0
 
     def in_batch(self, ticket: int) -> int:
         """How many items the batch of this ticket had."""
@@ -252,20 +227,7 @@ class Member:
 
     def ready_word(self) -> int:
         """What the worker says about its start."""
-        return self.seat.slot.words[READY] if self.seat is not None else 0
-
-    def sign(self) -> tuple[int, int, int]:
-        """A heartbeat: changes whenever the worker makes progress."""
-        assert self.seat is not None
-        words = self.seat.slot.words
-        return words[CURRENT], words[START_NS], words[FRAMES]
-
-    def end_by_force(self, why: Why) -> None:
-        """Kills the worker; the keeper reports when it is dead."""
-        if self.kill is None and self.seat is not None:
-            self.kill = Kill(why, self.current_ticket, time.monotonic())
-        if self.seat is not None:
-            self.seat.signal(signal.SIGKILL)
+        return self.worker.slot.words[READY] if self.worker is not None else 0
 
     def clear(self) -> list[Task]:
         """After the death: all that is still outstanding, in its order."""
@@ -273,3 +235,7 @@ class Member:
         self.outstanding = {}
         self._frames.clear()
         return tasks
+
+
+def _ns(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds * 1e9)

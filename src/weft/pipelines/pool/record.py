@@ -84,18 +84,9 @@ class Record(msgspec.Struct, array_like=True, omit_defaults=True):
 def to_result(record: Record, pid: int | None) -> Result:
     """The result a user sees."""
     return Result(
-        record.item_id,
-        STATUSES[record.status],
-        record.value,
-        record.phase,
-        record.error,
-        record.attempts,
-        record.duration_us / 1000,
-        pid,
-        record.traceback,
-        record.log,
-        record.death,
-    )
+        record.item_id, STATUSES[record.status], record.value, record.phase, record.error, record.attempts,
+        record.duration_us / 1000, pid, record.traceback, record.log, record.death,
+    )  # fmt: skip
 
 
 def cut(text: str, limit: int) -> str:

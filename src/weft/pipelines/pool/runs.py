@@ -9,7 +9,7 @@ logs/2026-02-04T10-30-45/
   worker-PID.log              what a worker printed while it imported the function
   quarantine/NAME.json        items that killed their workers, with all that is known, ready for a replay
   slots/                      the workers' shared memory during the run (slot.py); empty afterwards
-  lock                        held by the parent, the keeper and the workers: a running run cannot be resumed
+  lock                        held by the parent, the fork server and the workers: a running run cannot be resumed
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import msgspec
 from weft.errors import BadInput, Busy
 from weft.files import is_locked, try_lock
 from weft.pipelines.pool.itemlog import safe_name
-from weft.pipelines.pool.owner import Owner, owner_of, sweep
 from weft.pipelines.pool.record import Death, Result
 from weft.pipelines.pool.target import Target
+from weft.supervise.pool.owner import Owner, owner_of, sweep
 from weft.telemetry import Log
 
 ITEMS = "items"

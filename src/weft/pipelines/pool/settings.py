@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 
-from weft.errors import BadInput, WeftError
+from weft.errors import BadInput
 
 WORKER_COUNT = "PIPELINE_WORKER_COUNT"
 ITEM_LOGS = ("auto", "each", "worker", "off")
@@ -13,10 +13,6 @@ ITEM_LOGS = ("auto", "each", "worker", "off")
 AUTO_EACH = 2_000
 _MAX_WORKERS = 1000
 _LARGEST = 10**9  # seconds, megabytes, items: beyond it some clock or counter overflows
-
-
-class PoolBroken(WeftError):
-    """No worker can be kept running; what is done is kept, and the message says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ result and never reaches a worker; the item's bytes are made once and serve ever
 from __future__ import annotations
 
 import enum
+import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
+from weft.frontier.seen import SeenSet
 from weft.pipelines.pool.record import Death, Result, Status
-from weft.pipelines.pool.seen import SeenIds
 from weft.pipelines.pool.slot import BANK_BYTES
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -51,7 +52,7 @@ class Task(msgspec.Struct):
     death: Death | None = None
     """The most informative of those deaths."""
     secluded: bool = False
-    """The keeper died while it was running: from then on it runs with nothing beside it."""
+    """The fork server died while it was running: from then on it runs with nothing beside it."""
 
 
 class Harvest(NamedTuple):
@@ -66,10 +67,10 @@ class Harvest(NamedTuple):
 class Intake:
     """Turns what the source gives into tasks and failed results."""
 
-    def __init__(self, items: Iterator[Any], done: SeenIds | None) -> None:
+    def __init__(self, items: Iterator[Any], done: SeenSet | None) -> None:
         self._items = items
         self._done = done
-        self._seen = SeenIds()
+        self._seen = new_ids()
         self.position = 0
         self.known = 0
         """How many of them were done in an earlier run."""
@@ -115,8 +116,11 @@ class Intake:
             key = str(item_id)
         else:
             return _refused(f"#{position}", str(id_problem(item_id)))
-        if not self._seen.add(key):
-            return _refused(item_id, "there was an item with this id before")
+        try:
+            if not self._seen.add(key):
+                return _refused(item_id, "there was an item with this id before")
+        except UnicodeEncodeError:
+            return _refused(f"#{position}", str(id_problem(item_id)))
         if self._done is not None and key in self._done:
             return key
         try:
@@ -128,6 +132,11 @@ class Intake:
         if len(payload) > BANK_BYTES:
             return _refused(item_id, f"the item is too large: {len(payload)} bytes, at most {BANK_BYTES} can be sent")
         return Task(position, item_id, payload)
+
+
+def new_ids() -> SeenSet:
+    """A set of ids in under eight bytes each: a million of them cost the parent little memory."""
+    return SeenSet(secrets.randbits(64))
 
 
 def _refused(name: str | int, why: str) -> Result:

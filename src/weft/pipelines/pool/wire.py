@@ -1,4 +1,4 @@
-"""The protocol of a worker's socket: length-prefixed msgpack frames from the parent, single bell bytes back.
+"""The protocol of a worker's socket: frames (weft/frames.py) of msgpack from the parent, single bell bytes back.
 
 The first frame is the Assignment; every later one is a batch `[first ticket, attempt, ring, [item, ...]]`, its items
 encoded as they were on arrival; `ring` asks for a bell at its end. Closing the socket makes the worker end.
@@ -6,17 +6,15 @@ encoded as they were on arrival; `ring` asks for a bell at its end. Closing the 
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from weft.frames import framed
 from weft.pipelines.pool.target import Target
 
 BELL = b"!"
-_LENGTH_BYTES = 4
-_RECEIVE_BYTES = 256 * 1024
 _encode = msgspec.msgpack.Encoder().encode
 _decode_batch = msgspec.msgpack.Decoder(tuple[int, int, bool, list[Any]]).decode
 
@@ -37,13 +35,13 @@ class Assignment(msgspec.Struct, frozen=True):
 
 def assignment_frame(assignment: Assignment) -> bytes:
     """The first frame."""
-    return _framed(_encode(assignment))
+    return framed(_encode(assignment))
 
 
 def batch_frame(ticket: int, attempt: int, ring: bool, payloads: Sequence[bytes]) -> bytes:
     """A batch whose items are encoded already."""
     head = b"\x94" + _encode(ticket) + _encode(attempt) + _encode(ring) + b"\xdd" + len(payloads).to_bytes(4, "big")
-    return _framed(head + b"".join(payloads))
+    return framed(head + b"".join(payloads))
 
 
 def decode_batch(frame: bytes) -> tuple[int, int, bool, list[Any]]:
@@ -54,36 +52,3 @@ def decode_batch(frame: bytes) -> tuple[int, int, bool, list[Any]]:
 def decode_assignment(frame: bytes) -> Assignment:
     """The first frame, at the worker."""
     return msgspec.msgpack.decode(frame, type=Assignment)
-
-
-class FrameReader:
-    """Whole frames out of a blocking socket."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._buffer = bytearray()
-
-    @property
-    def waiting(self) -> bool:
-        """A whole frame has come already."""
-        have = len(self._buffer)
-        return have >= _LENGTH_BYTES and have >= _LENGTH_BYTES + int.from_bytes(self._buffer[:4], "little")
-
-    def next(self) -> bytes | None:
-        """The next frame; None when the other side has closed, or the item has closed this one."""
-        while not self.waiting:
-            try:
-                data = self._connection.recv(_RECEIVE_BYTES)
-            except OSError:
-                return None
-            if not data:
-                return None
-            self._buffer += data
-        end = _LENGTH_BYTES + int.from_bytes(self._buffer[:4], "little")
-        frame = bytes(self._buffer[_LENGTH_BYTES:end])
-        del self._buffer[:end]
-        return frame
-
-
-def _framed(body: bytes) -> bytes:
-    return len(body).to_bytes(_LENGTH_BYTES, "little") + body

@@ -1,6 +1,6 @@
 """The worker process: reads batches from its socket, runs the function on each item, commits each result to its slot.
 
-Runs in a process forked by the keeper, alone in its own session. Invariants: an item is announced before it is begun
+Runs in a process of the fork server, alone in its own session. Invariants: an item is announced before it is begun
 and committed as soon as it has ended, so that after a death it is certain what was done; whatever the function raises
 ends that item and not the worker; a process that the function forked never continues as a second worker; a worker whose
 descriptors an item has closed begins no other item.
@@ -41,8 +41,9 @@ from weft.pipelines.pool.record import (
     over_limit,
 )
 from weft.pipelines.pool.slot import BANK_BYTES, CURRENT, FRAME_START_NS, FRAMES, LIMIT, READY, START_NS, SlotWriter
-from weft.pipelines.pool.wire import BELL, FrameReader, decode_assignment, decode_batch
+from weft.pipelines.pool.wire import BELL, decode_assignment, decode_batch
 from weft.supervise import process
+from weft.supervise.pool.frame_reader import FrameReader
 
 READY_YES, READY_FAILED = 1, 2
 _BELL_EVERY_NS = 5_000_000
@@ -261,7 +262,7 @@ def _over_limit(context: Context, limit_s: float) -> tuple[str, str, None]:
 
 
 def _leave() -> None:
-    """Ends as Python would: runs exit functions, flushes open files; the keeper's own exit functions are not run."""
+    """Ends as Python would: runs exit functions, flushes open files; those of the fork server are not run."""
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()

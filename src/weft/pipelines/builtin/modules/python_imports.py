@@ -9,56 +9,20 @@ from dataclasses import dataclass, field
 
 MAX_BYTES = 1_000_000
 # Modules that are called otherwise than the package that brings them.
-PACKAGES = {
-    "attr": "attrs",
-    "bs4": "beautifulsoup4",
-    "cairosvg": "cairosvg",
-    "Crypto": "pycryptodome",
-    "cv2": "opencv-python",
-    "dateutil": "python-dateutil",
-    "discord": "discord-py",
-    "docx": "python-docx",
-    "dotenv": "python-dotenv",
-    "fitz": "pymupdf",
-    "git": "gitpython",
-    "github": "pygithub",
-    "gi": "pygobject",
-    "google.protobuf": "protobuf",
-    "jose": "python-jose",
-    "jwt": "pyjwt",
-    "Levenshtein": "levenshtein",
-    "ldap": "python-ldap",
-    "magic": "python-magic",
-    "markdown_it": "markdown-it-py",
-    "MySQLdb": "mysqlclient",
-    "nacl": "pynacl",
-    "OpenSSL": "pyopenssl",
-    "paho": "paho-mqtt",
-    "PIL": "pillow",
-    "pkg_resources": "setuptools",
-    "pptx": "python-pptx",
-    "psycopg2": "psycopg2-binary",
-    "pywintypes": "pywin32",
-    "redis": "redis",
-    "rest_framework": "djangorestframework",
-    "RPi": "rpi-gpio",
-    "ruamel": "ruamel-yaml",
-    "serial": "pyserial",
-    "sklearn": "scikit-learn",
-    "skimage": "scikit-image",
-    "slugify": "python-slugify",
-    "socks": "pysocks",
-    "telegram": "python-telegram-bot",
-    "tlz": "toolz",
-    "usb": "pyusb",
-    "websocket": "websocket-client",
-    "win32api": "pywin32",
-    "win32con": "pywin32",
-    "wx": "wxpython",
-    "Xlib": "python-xlib",
-    "yaml": "pyyaml",
-    "zmq": "pyzmq",
-}
+PACKAGES = dict(
+    pair.split("=")
+    for pair in (
+        "attr=attrs bs4=beautifulsoup4 cairosvg=cairosvg Crypto=pycryptodome cv2=opencv-python "
+        "dateutil=python-dateutil discord=discord-py docx=python-docx dotenv=python-dotenv fitz=pymupdf git=gitpython "
+        "github=pygithub gi=pygobject google.protobuf=protobuf jose=python-jose jwt=pyjwt Levenshtein=levenshtein "
+        "ldap=python-ldap magic=python-magic markdown_it=markdown-it-py MySQLdb=mysqlclient nacl=pynacl "
+        "OpenSSL=pyopenssl paho=paho-mqtt PIL=pillow pkg_resources=setuptools pptx=python-pptx "
+        "psycopg2=psycopg2-binary pywintypes=pywin32 redis=redis rest_framework=djangorestframework RPi=rpi-gpio "
+        "ruamel=ruamel-yaml serial=pyserial sklearn=scikit-learn skimage=scikit-image slugify=python-slugify "
+        "socks=pysocks telegram=python-telegram-bot tlz=toolz usb=pyusb websocket=websocket-client win32api=pywin32 "
+        "win32con=pywin32 wx=wxpython Xlib=python-xlib yaml=pyyaml zmq=pyzmq"
+    ).split()
+)
 # Packages of which one brings what another is known for.
 SAME = {"psycopg2-binary": {"psycopg2"}, "opencv-python": {"opencv-python-headless", "opencv-contrib-python"}}
 

@@ -12,9 +12,9 @@ import pytest
 from pace import patience
 
 from weft.errors import Busy
-from weft.pipelines.pool.owner import MARK, Owner, owner_of, sweep
 from weft.pipelines.pool.runs import RunDirectory
 from weft.supervise import process
+from weft.supervise.pool.owner import MARK, Owner, owner_of, sweep
 
 
 def dead() -> Owner:
