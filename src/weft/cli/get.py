@@ -51,7 +51,7 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
             return
         stored = store.read(row)
         page = read_page(stored)
-        text = store.text(row.url) if what == "text" and page is None else None
+        text = store.text(row) if what == "text" and page is None else None
     except Unreadable as error:
         command = shlex.join(["weft", "rebuild", *map(str, folder.data_dirs)])
         hint = f"`{command}` and `{resume(folder.data_dirs)}` have it fetched again"

@@ -85,21 +85,20 @@ def rebuild(
 
 
 def _service_rebuilt(folder: Path, show: Callable[[int, int], None]) -> RebuiltService | None:
-    """Rebuilds the folder of a service, or of an engine alone; None where it is neither."""
-    from weft.engine.rebuild import is_engine, rebuild_engine
+    """Rebuilds the folder of a service; None where it is none."""
     from weft.jobs.layout import ENGINE, STORE
-    from weft.jobs.rebuild import RebuiltService, is_service, rebuild_service
+    from weft.jobs.rebuild import is_service, rebuild_service
     from weft.system.state import take_lock
 
-    if folder.name == ENGINE and is_engine(folder) and (folder.parent / STORE).exists():
+    if folder.name == ENGINE and (folder.parent / STORE).exists():
         folder = folder.parent  # what messages about the index name
-    if is_service(folder):
-        lock = take_lock(folder)
-        try:
-            return rebuild_service(folder, watch=show)
-        finally:
-            os.close(lock)
-    return RebuiltService(rebuild_engine(folder, watch=show), None) if is_engine(folder) else None
+    if not is_service(folder):
+        return None
+    lock = take_lock(folder)
+    try:
+        return rebuild_service(folder, watch=show)
+    finally:
+        os.close(lock)
 
 
 def _print_service(made: RebuiltService, as_json: bool, quiet: bool) -> None:

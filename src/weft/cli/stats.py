@@ -80,7 +80,7 @@ def collect(folder: CrawlFolder, top: int) -> dict[str, Any]:
         store.abandon()
     settle(status, folder)
     return document(status, folder.pods) | {
-        "crawl_id": identity.crawl_id,
+        "crawl_id": identity.id,
         "rows": held.rows,
         "urls": current.urls,
         "gone": current.gone,

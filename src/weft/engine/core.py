@@ -29,6 +29,7 @@ from weft.engine.assembly import Fetching
 from weft.engine.channel import Peer, Server
 from weft.engine.deadlines import Deadlines
 from weft.engine.extraction import extraction_of
+from weft.engine.folder import EngineFolder
 from weft.engine.limits import check_email, limits_of
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.progress import CrawlProgress
@@ -67,15 +68,16 @@ class Core:
     def __init__(self, data_dir: Path, shared: Mapping[str, Any], engine_id: str, run: str = "") -> None:
         self._shared = dict(shared)
         self._config = config = crawl_settings.config_of(self._shared)
-        self._progress = CrawlProgress(data_dir / "status.json", 0, run)
-        self._work = work = LongWork(Pulse(data_dir / "frontier" / SLOT.name), self._progress)
+        folder = EngineFolder([data_dir])
+        self._progress = CrawlProgress(folder.status, 0, run)
+        self._work = work = LongWork(Pulse(folder.frontier / SLOT.name), self._progress)
         work.begin("opening the frontier")
         self._frontier = EmbeddedFrontier(
-            data_dir / "frontier", config.politeness, machine=open_clock(config.politeness), alive=work
+            folder.frontier, config.politeness, machine=open_clock(config.politeness), alive=work
         )
         self._parts = parts = Fetching(
             self._frontier, config, SLOT, self._progress, corpus_id=engine_id, data_dirs=[data_dir],
-            work=work, metrics=data_dir / "metrics", is_divided=True,
+            work=work, metrics=folder.metrics,
         )  # fmt: skip
         self._step, self._store, self._ways, self._results = parts.step, parts.store, parts.ways, parts.results
         self._books: dict[tuple[str, str], RobotsBook] = {}  # by user agent and trust (see `settings.trust_of`)

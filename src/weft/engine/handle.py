@@ -23,7 +23,8 @@ import msgspec
 
 from weft.engine.channel import Connection, Gone, socket_path
 from weft.engine.extraction import extraction_of
-from weft.engine.host import HostOrder, identity_of
+from weft.engine.folder import EngineFolder
+from weft.engine.host import HostOrder
 from weft.engine.keeper import START_S, EngineKeeper
 from weft.engine.machine import check_clock
 from weft.engine.model import Blocked, Event, Seeded, Standing, State, check_name
@@ -51,7 +52,7 @@ class Engine:
         self.data_dir = Path(os.fspath(data_dir))
         shared = plain(of_engine(settings))
         config_of(shared)  # raises for a bad setting here, not in a process that will not start
-        identity_of(self.data_dir)
+        EngineFolder([self.data_dir]).opened()
         self._given = self._settings = shared
         self._socket = socket_path(self.data_dir)
         self._lock = threading.Lock()  # of the keeper, and of the idle connections

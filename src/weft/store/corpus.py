@@ -124,9 +124,9 @@ class Corpus:
         """The file that a row's record is in."""
         return self._data_dirs[self._place(row.url)] / "warc" / row.warc_file
 
-    def text(self, url: str, crawl: int = 0) -> str | None:
-        """The text of a URL where it is kept as a file; `crawl`: where each has its own."""
-        return text.read(self._data_dirs[self._place(url)], url, crawl)
+    def text(self, row: Row) -> str | None:
+        """The text of a row's page where it is kept as a file."""
+        return text.read(self._data_dirs[self._place(row.url)], row.url, row.crawl)
 
     def rows(self, where: Where = EVERY) -> Iterator[Row]:
         """Rows in the order of their items."""

@@ -71,7 +71,6 @@ class PageStore:
         read_only: bool = False,
         is_checked: bool = False,
         rotate_bytes: int = warc_file.ROTATE_BYTES,
-        is_divided: bool = False,
         step: Callable[[str], None] = lambda _: None,
         alive: Alive = silent,
     ) -> PageStore:
@@ -93,7 +92,7 @@ class PageStore:
         warc_file.check_slot(slot)
         _refuse_missing([schema.path_of(folder, slot) for folder in folders], acknowledged)
         names = (warc_file.name_of(crawl_id, slot, serial) for serial in count(_next_serial(folders)))
-        files = Files(maker, _info(crawl_id, software, user_agent, robots), names, rotate_bytes, is_divided)
+        files = Files(maker, _info(crawl_id, software, user_agent, robots), names, rotate_bytes)
         shards: list[Shard] = []
         numbers = Numbers()
         try:
@@ -352,9 +351,9 @@ class PageStore:
         """The file that a row's record is in."""
         return self._corpus.warc_path(row)
 
-    def text(self, url: str, crawl: int = 0) -> str | None:
-        """The latest text of a URL that is kept as a file; None where there is none."""
-        return self._corpus.text(url, crawl)
+    def text(self, row: Row) -> str | None:
+        """The latest text of a row's URL that is kept as a file; None where there is none."""
+        return self._corpus.text(row)
 
     def rows(self, where: Where = EVERY) -> Iterator[Row]:
         """Rows in the order of their items, in constant memory."""

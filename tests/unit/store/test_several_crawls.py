@@ -57,7 +57,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., PageStore]]:
     def open_store(step: Callable[[str], None] = lambda _: None) -> PageStore:
         for old in made:
             old.abandon()
-        made.append(PageStore.open([tmp_path], crawl_id="c", slot="s", is_divided=True, step=step))
+        made.append(PageStore.open([tmp_path], crawl_id="c", slot="s", step=step))
         return made[-1]
 
     yield open_store

@@ -18,11 +18,11 @@ from weft.config import Config
 from weft.crawl.child import Start, progress_of, run_child
 from weft.crawl.feeding import learn_scope
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.frontier_settings import CRAWL
 from weft.crawl.order import Control, ProcessOrder
 from weft.crawl.pods.redis_process import measure, open_frontier, shared_chores
 from weft.engine.assembly import Chore, ParsersFrontier, Reading
 from weft.engine.crawls import RunningCrawl
+from weft.engine.folder import CRAWL
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.suspects import Pulse, take_suspect

@@ -28,8 +28,8 @@ from msgspec import Struct
 
 from weft.config import Config, load
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.record import SettingsRecord
 from weft.engine.loop.robots import rules_of
+from weft.engine.settings_record import SettingsRecord
 from weft.fetch.robots import Robots, product_token
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.requests import Finish, Gaps, Opening, RobotsKnown, Start, missing_bytes

@@ -28,8 +28,8 @@ def export(
     rules = folder.settings().get("extract")
     with Parsers(as_many_as_cores()) as parsers:
         job = Export(
-            order, folder.data_dirs, PageReader(parsers), crawl_id=identity.crawl_id,
-            info=info_of(identity.crawl_id), watch=watch, rules=tuple(rules) if isinstance(rules, dict) else (),
+            order, folder.data_dirs, PageReader(parsers), crawl_id=identity.id,
+            info=info_of(identity.id), watch=watch, rules=tuple(rules) if isinstance(rules, dict) else (),
         )  # fmt: skip
         if out == "-":
             return job.to_stream(sys.stdout.buffer)

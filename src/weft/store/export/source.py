@@ -109,11 +109,11 @@ class Source:
 
     def text(self, row: Row) -> str | None:
         """The page's text where it is kept as a file."""
-        return text.read(self.data_dir(row.url), row.url)
+        return text.read(self.data_dir(row.url), row.url, row.crawl)
 
     def content_path(self, row: Row) -> str | None:
         """The path of that file, through its data dir as the caller named it."""
-        path = self.data_dir(row.url) / text.path_of(row.url)
+        path = self.data_dir(row.url) / text.path_of(row.url, row.crawl)
         return str(path) if 200 <= row.status < 300 and path.exists() else None
 
     def head(self, row: Row) -> Record:
