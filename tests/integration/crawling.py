@@ -34,8 +34,8 @@ from warcio.archiveiterator import ArchiveIterator
 from weft import urls
 from weft.cli.main import run as run_weft
 from weft.config import ScopeSection
-from weft.crawl.folder import CrawlFolder
 from weft.crawl.reports.audit import Report, audit
+from weft.crawl.reports.crawls import ReportFolder
 from weft.engine.loop.suspects import pulse
 from weft.errors import BadUrl
 from weft.frontier.admission import Rules
@@ -509,8 +509,7 @@ def judged_with_kills(
 
 def audited(data_dir: Path) -> Report:
     """What `weft audit` says."""
-    folder = CrawlFolder([data_dir])
-    return audit(folder)
+    return audit(ReportFolder([data_dir]))
 
 
 # ── refusals ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,8 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -232,20 +233,25 @@ class Lines:
     def __init__(self) -> None:
         self._next = time.monotonic() + LINE_EVERY_S
 
-    def __call__(self, status: CrawlStatus) -> None:
-        """Prints a line when it is time."""
+    def __call__(self, status: CrawlStatus, crawls: Mapping[str, CrawlStatus] = MappingProxyType({})) -> None:
+        """Prints a line when it is time, and one for each crawl that it is the sum of."""
         if time.monotonic() < self._next:
             return
         self._next += LINE_EVERY_S
-        errors, slowed = sum(status.errors.values()), sum(status.slowed.values())
-        line = (
-            f"state={status.state} pages={status.pages} rate={status.rate:.1f} queued={status.queued} "
-            f"in_flight={status.in_flight} errors={errors}"
-            + (f" slowed={slowed}" if slowed else "")
-            + (f' note="{as_flags(status.note)}"' if status.note else "")
-            + (f' waiting_for="{status.waiting_for}"' if status.waiting_for else "")
-        )
         try:
-            click.echo(line, err=True)
+            click.echo(_line(status), err=True)
+            for name, one in crawls.items():
+                click.echo(shown(f"  crawl={name} {_line(one)}", err=True), err=True)
         except OSError:
             pass  # a full disk or a reader that has gone is no reason to end a crawl
+
+
+def _line(status: CrawlStatus) -> str:
+    errors, slowed = sum(status.errors.values()), sum(status.slowed.values())
+    return (
+        f"state={status.state} pages={status.pages} rate={status.rate:.1f} queued={status.queued} "
+        f"in_flight={status.in_flight} errors={errors}"
+        + (f" slowed={slowed}" if slowed else "")
+        + (f' note="{as_flags(status.note)}"' if status.note else "")
+        + (f' waiting_for="{status.waiting_for}"' if status.waiting_for else "")
+    )

@@ -11,6 +11,8 @@ import os
 import termios
 import time
 from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
@@ -26,7 +28,7 @@ from weft.cli.output import visible
 if TYPE_CHECKING:
     from weft.engine.loop.progress import CrawlStatus
 
-MOST_PODS = 16
+MOST_PODS = MOST_CRAWLS = 16
 NARROW, WIDE = 60, 96  # columns of a terminal: below these the less important figures are left out
 _BARS = " ▁▂▃▄▅▆▇█"
 
@@ -71,8 +73,11 @@ def waiting_text(status: CrawlStatus) -> str:
 class Display:
     """Call it with a status to draw it; `close` takes it off the screen."""
 
-    def __init__(self, home: str, max_pages: int | None = None, console: Console | None = None) -> None:
+    def __init__(
+        self, home: str, max_pages: int | None = None, console: Console | None = None, *, title: str = "weft crawl"
+    ) -> None:
         self._home = home
+        self._title = title
         self._max_pages = max_pages
         self._rates: deque[float] = deque(maxlen=60)
         self._recent: deque[str] = deque(maxlen=5)
@@ -82,13 +87,13 @@ class Display:
         self._silence = Silence(2) if console is None else None
         self._live.start()
 
-    def __call__(self, status: CrawlStatus) -> None:
-        """Draws it."""
+    def __call__(self, status: CrawlStatus, crawls: Mapping[str, CrawlStatus] = MappingProxyType({})) -> None:
+        """Draws it; `crawls`: what it is the sum of, by name."""
         if status.updated_at != self._seen_at:
             self._seen_at = status.updated_at
             self._rates.append(status.rate)
             self._recent.extend(status.recent)
-        self._live.update(self._picture(status))
+        self._live.update(self._picture(status, crawls))
 
     def say(self, text: str) -> None:
         """A line above the display, which stays."""
@@ -102,16 +107,18 @@ class Display:
         if self._silence is not None:
             self._silence.end()
 
-    def _picture(self, status: CrawlStatus) -> Panel:
+    def _picture(self, status: CrawlStatus, crawls: Mapping[str, CrawlStatus]) -> Panel:
         parts: list[RenderableType] = [self._numbers(status), Text(spark(self._rates), style="cyan", no_wrap=True)]
         if self._max_pages:
             parts.insert(1, ProgressBar(total=self._max_pages, completed=min(status.pages, self._max_pages)))
         if len(status.pods) > 1:
             parts.append(self._pods(status))
+        if crawls:
+            parts.append(self._crawls(crawls))
         recent = visible("\n".join(self._recent))
         parts += [self._troubles(status), Text(recent, style="dim", no_wrap=True, overflow="ellipsis")]
         style = {"paused": "bold red", "draining": "yellow"}.get(status.state, "green")
-        title = f"weft crawl · [{style}]{status.state}[/] · {clock(status.elapsed_s)}"
+        title = f"{self._title} · [{style}]{status.state}[/] · {clock(status.elapsed_s)}"
         if status.note and status.state in ("paused", "running"):
             parts.append(Text(visible(as_flags(status.note)), style="red"))
         elif status.note and status.state in ("starting", "draining"):
@@ -155,6 +162,25 @@ class Display:
             )  # fmt: skip
             values = dict(zip(names, figures, strict=True))
             table.add_row(*(str(values[name]) if name == "state" else f"{values[name]:,}" for name in wanted))
+        return table
+
+    def _crawls(self, crawls: Mapping[str, CrawlStatus]) -> Table:
+        """A row for each crawl, the fastest first where there is no room for all."""
+        names = ("crawl", "pages", "pages/s", "queued", "in flight", "failed", "state")
+        narrow = self._console.width < WIDE
+        wanted = ("crawl", "pages", "queued", "state") if narrow else names
+        table = Table(*wanted, box=None, padding=(0, 1 if narrow else 2), show_edge=False, header_style="dim")
+        for name, one in sorted(crawls.items(), key=lambda item: -item[1].rate)[:MOST_CRAWLS]:
+            state = one.state + (f": {one.waiting_for}" if one.waiting_for else "")
+            failed = sum(one.errors.values())
+            figures = (
+                visible(name), f"{one.pages:,}", f"{one.rate:,.1f}", f"{one.queued:,}", f"{one.in_flight:,}",
+                f"{failed:,}", visible(state),
+            )  # fmt: skip
+            values = dict(zip(names, figures, strict=True))
+            table.add_row(*(Text(values[column]) for column in wanted))
+        if len(crawls) > MOST_CRAWLS:
+            table.add_row(Text(f"and {len(crawls) - MOST_CRAWLS:,} more", style="dim"))
         return table
 
     def _troubles(self, status: CrawlStatus) -> Table:

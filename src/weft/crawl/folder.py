@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 
 from weft import __version__
-from weft.config import Config, FetchSection, load, numbers
+from weft.config import Config, FetchSection, numbers
 from weft.crawl.seed_origins import origins_of, record_origins
 from weft.crawl.seed_streams import Piece, Stream, check_stream, read_pieces, streams_in, write_stream
 from weft.crawl.seeds import SeedFile, all_seeds
@@ -135,16 +135,11 @@ class CrawlFolder(EngineFolder):
 
     def go_on(self) -> Identity:
         """Opens the crawl that is there, to go on with it."""
-        identity = self.identity()
+        identity = self.checked()
         if not self.is_of_one_crawl():
             raise BadInput(
                 f"{self.home} holds an engine, which `weft.Engine` or `weft serve` continues, and no crawl of "
                 "`weft crawl`: choose another data dir"
-            )
-        if identity.data_dirs != len(self.data_dirs):
-            raise BadInput(
-                f"{self.home}: the crawl has {identity.data_dirs} data dirs, {len(self.data_dirs)} were given; "
-                "give the same ones in the same order"
             )
         return identity
 
@@ -176,8 +171,7 @@ class CrawlFolder(EngineFolder):
 
     def config(self) -> Config:
         """The crawl's settings, as a report applies them."""
-        record = self.settings_record()
-        return load(environment={}, earlier=record.values, earlier_defaults=record.defaults).config
+        return self.settings_record().config()
 
     def keep_settings(self, settings: Mapping[str, Any], defaults: Collection[str] = ()) -> SettingsRecord:
         """Records what a resume runs with, and what of it is a change."""

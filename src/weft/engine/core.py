@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from weft import __version__
 from weft.credentials import seed_origins
 from weft.engine import settings as crawl_settings
 from weft.engine.arguments import canonical_seeds, check_in_flight, opened_with, past_visits, seeds_hash
@@ -43,6 +44,7 @@ from weft.engine.notices import Notices
 from weft.engine.recorded import RecordedSettings
 from weft.engine.recovery import found_of, pages_by_site, read_links_again
 from weft.engine.seeding import Seeding
+from weft.engine.settings_record import SettingsChange
 from weft.engine.tenant import Record, Tenant
 from weft.errors import BadInput
 from weft.frontier.admission import Rules
@@ -233,7 +235,8 @@ class Core:
     def _tenant(self, number: int, name: str, record: Record) -> Tenant:
         config = self._recorded.config_of(record)
         agent, trust = config.fetch.user_agent(), crawl_settings.trust_of(config.fetch)
-        self._frontier.set_trust(number, trust)
+        record.trust = trust
+        self._frontier.set_trust(number, trust, record.revision)
         book = self._books.get((agent, trust))
         if book is None:
             book = self._books[agent, trust] = RobotsBook(self._frontier, agent, trust)
@@ -524,14 +527,16 @@ class Core:
         limits = limits_of(config, flight_within(record.memory_bytes, record.in_flight))
         self._frontier.change_crawl(tenant.number, limits, config.politeness, new_weight)
         record.settings, record.weight, record.deadline = changed, new_weight, at
+        was = {key: [crawl_settings.value_of(one, key) for one in (before, config)] for key in own}
+        if new := crawl_settings.plain({key: both for key, both in was.items() if both[0] != both[1]}):
+            record.changes = [*record.changes, SettingsChange(time.time(), __version__, new)]
+            self._frontier.set_trust(tenant.number, crawl_settings.trust_of(config.fetch), record.revision)
         back = tenant.edit(config)
         self._deadlines.watch(tenant)
         self._store.change(Change(tenant.number, name, tenant.noted()))
         self._loop.touched.add(tenant.number)
-        for key in own:
-            old, new = (crawl_settings.value_of(one, key) for one in (before, config))
-            if old != new:
-                log.always("setting changed", crawl=name, key=key, old=old, new=new)
+        for key, (old, now) in new.items():
+            log.always("setting changed", crawl=name, key=key, old=old, new=now)
         log.info("crawl edited", crawl=name, came_back=back)
         return self._standing(tenant.number)
 

@@ -154,6 +154,16 @@ class EngineFolder:
         self._pods = identity.pods, identity.on_redis
         return identity
 
+    def checked(self) -> Identity:
+        """The identity of a folder whose data dirs are all given; BadInput where they are not."""
+        identity = self.identity()
+        if identity.data_dirs != len(self.data_dirs):
+            raise BadInput(
+                f"{self.home}: the crawl has {identity.data_dirs} data dirs, {len(self.data_dirs)} were given; "
+                "give the same ones in the same order"
+            )
+        return identity
+
     def holds_pages(self) -> bool:
         """Whether pages are there, of this engine or of one whose engine.json is gone."""
         return any(self.home.glob("index-*.db")) or (self.home / "warc").exists()

@@ -199,7 +199,7 @@ class Engine:
 
         `format`: jsonl, json, csv, markdown, parquet, warc or cdxj; `order`: see `ExportRequest` and docs/export.md.
         """
-        from weft.engine.exporting import export_crawl
+        from weft.engine.exporting import export_pages
         from weft.store.export.request import ExportRequest
 
         number = self.standing(name).id
@@ -209,7 +209,8 @@ class Engine:
             if key not in ExportRequest.__dataclass_fields__:
                 raise BadInput(f"export: no setting {key!r}")
             order[key] = tuple(value) if isinstance(value, list) else value
-        return export_crawl(self.data_dir, name, number, settings, ExportRequest(format, **order), out)
+        rules = settings.get("extract") or ()
+        return export_pages([self.data_dir], name, ExportRequest(format, **order), out, crawl=number, rules=rules)
 
     # ── readers ────────────────────────────────────────────────────────────────────────────────────────────────────
 

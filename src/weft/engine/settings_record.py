@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from weft.config import Config, load
+
 
 class SettingsChange(msgspec.Struct, frozen=True):
     """What one resume or edit changed."""
@@ -45,6 +47,11 @@ class SettingsRecord(msgspec.Struct, frozen=True):
     def values_of(self, revision: int) -> dict[str, Any]:
         """The settings that were in force then."""
         return values_of(self.values, self.changes, revision)
+
+    def config(self, revision: int = 0) -> Config:
+        """The configuration of a revision; 0: as it is now."""
+        values = self.values_of(revision or self.revision)
+        return load(environment={}, earlier=values, earlier_defaults=self.defaults).config
 
     def changed(self, values: Mapping[str, Any], defaults: Collection[str], at: float, weft: str) -> SettingsRecord:
         """With new values; a key that was not recorded before is added without a change."""

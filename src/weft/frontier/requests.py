@@ -3,11 +3,13 @@
 It is the evidence of politeness (`weft audit`), and restores the politeness clocks after a crash: a site whose last
 request ended waits from that end, one whose request was in flight waits from now. Lines of tab-separated text:
 
-    S item monotonic wall key delay places url     a request is about to start
+    S item monotonic wall key delay places url crawl   a request of a crawl (its number) is about to start
     E item monotonic status                        it has ended (`unasked`: it was not made after all)
     B boot-id monotonic wall [revision]            a process opened the log; monotonic times are of this boot, and
                                                    requests follow that revision of the crawl's settings
     R monotonic digest origin                      from here on this robots.txt is in force for an origin
+    C monotonic crawl revision trust               from here on requests of a crawl follow that revision of its own
+                                                   settings, and the robots.txt files of that trust (may be empty)
 
 Behind each of them stands its CRC-32, eight digits; an older Weft wrote none, and where no line of a file before it has
 one a line without is read as it is.
@@ -89,9 +91,10 @@ class RequestLog:
         """The newest file's name and size: if it is found shorter later, lines are lost."""
         return self._path.name, self._size
 
-    def start(self, item: int, now: float, key: str, delay_s: float, places: int, url: str) -> None:
+    def start(self, item: int, now: float, key: str, delay_s: float, places: int, url: str, crawl: int = 0) -> None:
         """A request that will be made once `flush` has returned."""
-        self._buffer.append(summed(f"S\t{item}\t{now:.6f}\t{time.time():.6f}\t{key}\t{delay_s:g}\t{places}\t{url}"))
+        line = f"S\t{item}\t{now:.6f}\t{time.time():.6f}\t{key}\t{delay_s:g}\t{places}\t{url}\t{crawl}"
+        self._buffer.append(summed(line))
 
     def end(self, item: int, at: float, status: str) -> None:
         """A request that is over."""
@@ -100,6 +103,10 @@ class RequestLog:
     def robots(self, now: float, origin: str, record: RobotsRecord) -> None:
         """A robots.txt that the requests after this follow; its text is in the frontier's history."""
         self._buffer.append(summed(f"R\t{now:.6f}\t{robots_digest(msgpack.encode(record))}\t{origin}"))
+
+    def crawl(self, now: float, crawl: int, revision: int, trust: str) -> None:
+        """What the requests of a crawl after this follow; a process that opens the log anew begins without any."""
+        self._buffer.append(summed(f"C\t{now:.6f}\t{crawl}\t{revision}\t{trust}"))
 
     def flush(self) -> None:
         """Hands everything to the operating system: a kill cannot undo it."""
@@ -193,7 +200,7 @@ def last_requests(folder: Path, not_before: float, now: float, alive: Alive = si
             elif hidden:
                 recent.unsure_at = min(event.at, now)  # the process that opened it then waited from there as well
             hidden = False
-        elif isinstance(event, RobotsKnown) or not is_of_this_boot:
+        elif isinstance(event, RobotsKnown | CrawlSettings) or not is_of_this_boot:
             continue  # its times are of another clock: they would be taken for waits, or for damage
         elif isinstance(event, Start):
             started[event.item] = event.key, event.at
@@ -224,6 +231,7 @@ class Start(Struct, frozen=True, gc=False):
     places: int
     url: str
     slot: str = ""  # the process whose log it is in, where a pod has several
+    crawl: int = 0
 
 
 class Finish(Struct, frozen=True, gc=False):
@@ -243,6 +251,15 @@ class RobotsKnown(Struct, frozen=True, gc=False):
     slot: str = ""
 
 
+class CrawlSettings(Struct, frozen=True, gc=False):
+    """What a crawl's requests follow from here on."""
+
+    at: float
+    crawl: int
+    revision: int
+    trust: str
+
+
 class Opening(Struct, frozen=True, gc=False):
     """A process opened the log: requests in flight before have no end; in a new boot the clock restarted."""
 
@@ -251,7 +268,7 @@ class Opening(Struct, frozen=True, gc=False):
     revision: int = 0  # of the crawl's settings; 0: not recorded
 
 
-Event = Start | Finish | RobotsKnown | Opening
+Event = Start | Finish | RobotsKnown | CrawlSettings | Opening
 
 
 class _Boot(Struct, frozen=True, gc=False):
@@ -263,7 +280,7 @@ class _Boot(Struct, frozen=True, gc=False):
     revision: int = 0
 
 
-_Line = Start | Finish | RobotsKnown | _Boot
+_Line = Start | Finish | RobotsKnown | CrawlSettings | _Boot
 
 
 def missing_bytes(folder: Path, place: tuple[str, int] | None) -> int:
@@ -364,19 +381,23 @@ def _parsed(line: bytes, slot: str) -> _Line | None:
     try:
         kind, *fields = line.decode().split("\t")
         if kind == "S":
-            item, at, wall, key, delay, places, url = fields
-            start = Start(int(item), _time(at), _time(wall), key, _time(delay), int(places), url, slot)
+            item, at, wall, key, delay, places, url, *crawl = fields
+            number = int(crawl[0]) if len(crawl) == 1 else 0
+            start = Start(int(item), _time(at), _time(wall), key, _time(delay), int(places), url, slot, number)
             # The key is the URL's host or its domain, so a flipped bit in either is noticed.
-            return start if key and start.places > 0 and key in url[: url.index("/", 8)] else None
+            return start if key and len(crawl) < 2 and start.places > 0 and key in url[: url.index("/", 8)] else None
         if kind == "E":
             item, at, status = fields
             return Finish(int(item), _time(at), status)
         if kind == "R":
             at, digest, origin = fields
             return RobotsKnown(_time(at), digest, origin, slot)
+        if kind == "C":
+            at, owner, revision, trust = fields
+            return CrawlSettings(_time(at), int(owner), int(revision), trust)
         if kind == "B":
-            boot, at, wall, *revision = fields
-            return _Boot(boot, _time(at), _time(wall), *map(int, revision)) if len(revision) < 2 else None
+            boot, at, wall, *rest = fields
+            return _Boot(boot, _time(at), _time(wall), *map(int, rest)) if len(rest) < 2 else None
     except ValueError:  # too few fields or too many, a text that is not a number or not UTF-8
         pass
     return None

@@ -19,7 +19,7 @@ def drawn(status: CrawlStatus) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=80)
     display = Display("data", console=console)
-    console.print(display._picture(status))
+    console.print(display._picture(status, {}))
     display.close()
     return out.getvalue()
 

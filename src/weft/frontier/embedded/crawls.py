@@ -165,10 +165,12 @@ class Crawls(Leases):
         """Sites of which nothing is asked now because they failed, with the end of that on the wall clock."""
         return sorted(self._queues.open_breakers().items())
 
-    def set_trust(self, crawl: int, trust: str) -> None:
+    def set_trust(self, crawl: int, trust: str, revision: int = 1) -> None:
         """Robots.txt files and breakers are shared by crawls of equal trust: those that see the same hosts behind the
-        same names."""
+        same names. The request log says so, and by which revision of its settings the crawl runs from now on."""
         self._queues.crawls[crawl].trust = f"{trust} " if trust else ""
+        if trust or revision > 1:
+            self._requests.crawl(self.now(), crawl, revision, trust)
 
     def crawl_standing(self, crawl: int) -> CrawlStanding:
         """Where one crawl stands, from what is counted."""

@@ -380,7 +380,7 @@ class Leases(State):
             lane.flight += 1
             lane.crawl.flight += 1
             self._mark(item, lane.crawl, leased=True)
-        self._requests.start(item.item, now, site.key, delay_s, site.clock.places(section), item.url)
+        self._requests.start(item.item, now, site.key, delay_s, site.clock.places(section), item.url, lease.crawl)
         return lease
 
     def _expire(self, now: float) -> None:

@@ -114,7 +114,7 @@ class RedisLeases(RedisCrawls):
             self._robots_wanted[lease.url[: lease.url.index("/", 8)]] = int(fields[12])
         if (cookies := int(fields[13])) > 0:
             self._cookies_wanted[lease.crawl, lease.key] = cookies
-        self._requests.start(lease.item, self.now(), lease.key, lease.delay_s, fields[11], lease.url)
+        self._requests.start(lease.item, self.now(), lease.key, lease.delay_s, fields[11], lease.url, lease.crawl)
         return lease
 
     def _readable(self, leases: list[Lease]) -> list[Lease]:

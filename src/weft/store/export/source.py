@@ -69,18 +69,18 @@ class Source:
         return heapq.merge(*parts, key=attrgetter("item"))
 
     def current(self, rows: Sequence[Row]) -> set[int]:
-        """The items of those rows that stand for their URLs, as the crawl was at the snapshot."""
+        """The items of those rows that stand for their URLs in their crawl, as that was at the snapshot."""
         return self._current(rows)
 
     def _current(self, rows: Sequence[Row], crawl: int = 0) -> set[int]:
         by_place: dict[int, list[int]] = {}
         for row in rows:
             by_place.setdefault(urls.data_dir_of(row.url, len(self.data_dirs)), []).append(url_hash(row.url))
-        visits: dict[str, list[Visit]] = {}
+        visits: dict[tuple[int, str], list[Visit]] = {}
         for name, (_, batch) in self.snapshot.items():
             hashes = by_place.get(int(name.partition("/")[0]), [])
             for visit in self._indexes[name].visits(hashes, batch, crawl):
-                visits.setdefault(visit.url, []).append(visit)
+                visits.setdefault((visit.crawl, visit.url), []).append(visit)
         return {chosen.item for of_url in visits.values() if (chosen := standing(of_url)) is not None}
 
     def by_place(self, name: str, after_batch: int) -> Iterator[tuple[list[Row], int]]:
