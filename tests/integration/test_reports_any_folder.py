@@ -152,7 +152,11 @@ def test_watch_shows_what_runs(served: Served) -> None:
 
 @pytest.mark.parametrize("command", ["stats", "get", "explain", "audit", "export", "watch"])
 def test_a_name_that_is_wrong_gets_those_there_are(served: Served, tmp_path: Path, command: str) -> None:
-    more = {"get": ["http://a/"], "explain": ["http://a/"], "export": ["--format", "csv", "--out", tmp_path / "o"]}
+    more: dict[str, list[object]] = {
+        "get": ["http://a/"],
+        "explain": ["http://a/"],
+        "export": ["--format", "csv", "--out", tmp_path / "o"],
+    }
     done = weft_here(command, served.folder, *more.get(command, []), "--crawl", "nobody")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "there is no crawl 'nobody'" in done.stderr and served.running in done.stderr
