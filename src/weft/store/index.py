@@ -313,7 +313,6 @@ class Index:
         with writing(self.path), _transaction(self._db):
             self._db.execute("UPDATE meta SET value = ? WHERE key = 'batch' AND value < ?", (batch, batch))
             self._db.execute("DELETE FROM meta WHERE key = 'rebuilt'")
-            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('in_step', 1)")
 
     def note_rebuilt(self) -> None:
         """Marks it as rebuilt: its last batch says nothing about what the crawl had committed before."""
@@ -323,10 +322,6 @@ class Index:
     def is_rebuilt(self) -> bool:
         """Whether it was rebuilt and not written to since."""
         return bool(self._all("SELECT 1 FROM meta WHERE key = 'rebuilt'"))
-
-    def is_in_step(self) -> bool:
-        """Whether every batch of its crawl is noted here, those without a row in this data dir too."""
-        return bool(self._all("SELECT 1 FROM meta WHERE key = 'in_step'"))
 
     def sync(self, last: bool = False) -> None:
         """Makes what is committed durable, and does the housekeeping. The WARC files must be synced first."""
@@ -371,15 +366,6 @@ class Index:
         _tune(self._db)
         if empty:
             self._db.executescript(schema.TABLES)
-        else:
-            if schema.fact(self._db, "schema_version") == 1:
-                self._db.executescript(schema.MIGRATE)
-            if schema.fact(self._db, "schema_version") == 2:
-                self._db.executescript(schema.ADD_CHECKSUMS)
-            if schema.fact(self._db, "schema_version") == 3:
-                self._db.executescript(schema.ADD_FIELDS)
-        self._db.execute(schema.LOST)
-        self._db.execute(schema.VISITED)
         self._db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
 
     def _housekeep(self, log_bytes: int, last: bool) -> None:

@@ -438,9 +438,7 @@ def _behind(indexes: list[Index], acknowledged: int) -> list[Index]:
     """Those that have lost rows: they end before a batch that was on the disk in every data dir."""
     if any(index.is_rebuilt() for index in indexes):
         return []
-    behind = [index for index in indexes if index.number("batch") < acknowledged]
-    # An older Weft noted a batch only where it had rows: there one index with the last batch stands for all.
-    return behind if len(behind) == len(indexes) or any(index.is_in_step() for index in indexes) else []
+    return [index for index in indexes if index.number("batch") < acknowledged]
 
 
 def _is_older(index: Index) -> BadInput:

@@ -101,7 +101,6 @@ class IndexReader:
         long statements."""
         self.path = path
         self._db = _connect(path, whole, alive)
-        self._is_current = False  # as far as known: of this Weft's layout
 
     def begun(self, facts: Mapping[str, object]) -> bool:
         """Whether its tables exist; BadInput where it belongs to another data dir."""
@@ -275,8 +274,6 @@ class IndexReader:
 
     def lost(self) -> list[Row]:
         """The rows that were lost and are not queued again yet."""
-        if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'lost'"):
-            return []
         return lost_rows((record for (record,) in self._all("SELECT record FROM lost ORDER BY item")), self.path)
 
     def crawl_id(self) -> object:
@@ -315,10 +312,7 @@ class IndexReader:
         sql = (
             "SELECT status, error, sum(rows), sum(iif(pages > 0, bytes, 0)) FROM tally WHERE (?1 IS NULL OR depth = ?1)"
         )
-        of_crawl = (
-            " AND crawl = ?2" if crawl else ""
-        )  # an index of the first layout has one crawl, and no column for it
-        values = (depth, crawl) if crawl else (depth,)
+        of_crawl, values = (" AND crawl = ?2", (depth, crawl)) if crawl else ("", (depth,))
         found = self._all(f"{sql}{of_crawl} GROUP BY status, error", *values)
         return [(status, error, rows, page_bytes) for status, error, rows, page_bytes in found]
 
@@ -336,13 +330,6 @@ class IndexReader:
 
     def _all(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         with reading(self.path):
-            if not self._is_current and schema.CHECKSUM in sql:
-                version = schema.fact(self._db, "schema_version")
-                self._is_current = version == schema.VERSION
-                if not self._is_current:  # an older Weft wrote it, and none has gone on with it since
-                    sql = sql.replace(schema.FIELDS, "NULL")
-                if version in (1, 2):
-                    sql = sql.replace(schema.CHECKSUM, "NULL")
             return self._db.execute(sql, values).fetchall()
 
     def _typed(self, found: list[tuple[Any, ...]], kinds: Any) -> list[Any]:
@@ -354,7 +341,7 @@ class IndexReader:
 
 
 def _of(select: str, crawl: int, rest: str = "") -> tuple[Any, ...]:
-    """A question about one crawl, or about all, and its value; an index of the first layout has one crawl."""
+    """A question about one crawl, or about all, and its value."""
     return (f"{select} WHERE crawl = ? {rest}", crawl) if crawl else (f"{select} {rest}",)
 
 

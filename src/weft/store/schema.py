@@ -13,8 +13,8 @@
     visited  of a crawl that asks for pages which its owner knows: what was found at them before
     lost     rows that were removed because their bytes are gone, until their URLs are queued again
     meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable`, `folded`, `folded_rows`;
-             `rebuilt` until a writer has opened an index that was made again; `in_step` once batches without a row in
-             this data dir are noted, too; `verified` while rows are checked: the last item that was
+             `rebuilt` until a writer has opened an index that was made again; `verified` while rows are checked: the
+             last item that was
 
 Rows are folded into `lookup` thousands at a time, sorted by hash: an ordinary index on the hash writes a page of 4 KB
 for each row once it is larger than the cache (17 µs a row at 600,000 rows instead of 5). Rows of batches after `folded`
@@ -41,20 +41,9 @@ from weft.records import Row
 from weft.store.errors import DamagedIndex, reading, remedy
 
 VERSION = 4
-# The first has no numbers, and tells no crawls apart; the second has no checksums, the third no fields.
-READABLE = (1, 2, 3, 4)
 APPLICATION = 0x57656674  # "Weft"
 CHECKED_BYTES = 32 * 1024 * 1024  # that much is read through in a twentieth of a second
 
-_TALLY = """CREATE TABLE tally (
-  crawl INTEGER, status INTEGER, error TEXT, content_type TEXT, depth INTEGER, rows INTEGER, pages INTEGER,
-  bytes INTEGER, first REAL, last REAL, PRIMARY KEY (crawl, status, error, content_type, depth)
-) WITHOUT ROWID;"""
-_CRAWLS = """CREATE INDEX pages_by_number ON pages (crawl, number);
-CREATE TABLE crawls (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, record BLOB NOT NULL);
-CREATE TABLE changes (crawl INTEGER, number INTEGER, batch INTEGER NOT NULL, at REAL NOT NULL, state TEXT NOT NULL,
-  reason TEXT NOT NULL, place INTEGER NOT NULL, PRIMARY KEY (crawl, number)) WITHOUT ROWID;
-CREATE INDEX changes_by_batch ON changes (batch);"""
 TALLY = """INSERT INTO tally SELECT crawl, status, error, content_type, depth, count(*),
   sum(status BETWEEN 200 AND 299 AND file IS NOT NULL), sum(length), min(fetched_at), max(fetched_at)
   FROM pages WHERE batch BETWEEN ? AND ? GROUP BY crawl, status, error, content_type, depth
@@ -76,50 +65,24 @@ CREATE TABLE pages (
   number INTEGER NOT NULL DEFAULT 0, place INTEGER NOT NULL DEFAULT 0, crc INTEGER, fields TEXT
 );
 CREATE INDEX pages_by_batch ON pages (batch, url_hash);
-{_TALLY}
-{_CRAWLS}
+CREATE TABLE tally (
+  crawl INTEGER, status INTEGER, error TEXT, content_type TEXT, depth INTEGER, rows INTEGER, pages INTEGER,
+  bytes INTEGER, first REAL, last REAL, PRIMARY KEY (crawl, status, error, content_type, depth)
+) WITHOUT ROWID;
+CREATE INDEX pages_by_number ON pages (crawl, number);
+CREATE TABLE crawls (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, record BLOB NOT NULL);
+CREATE TABLE changes (crawl INTEGER, number INTEGER, batch INTEGER NOT NULL, at REAL NOT NULL, state TEXT NOT NULL,
+  reason TEXT NOT NULL, place INTEGER NOT NULL, PRIMARY KEY (crawl, number)) WITHOUT ROWID;
+CREATE INDEX changes_by_batch ON changes (batch);
+CREATE TABLE lost (item INTEGER PRIMARY KEY, record BLOB NOT NULL);
+CREATE TABLE visited (crawl INTEGER, url_hash INTEGER, record BLOB NOT NULL,
+  PRIMARY KEY (crawl, url_hash)) WITHOUT ROWID;
 CREATE TABLE lookup (url_hash INTEGER, item INTEGER, PRIMARY KEY (url_hash, item)) WITHOUT ROWID;
 INSERT INTO meta VALUES ('schema_version', {VERSION}), ('batch', 0), ('durable', 0), ('folded', 0),
   ('folded_rows', 0);
 COMMIT;
 """  # noqa: S608 - no value in it
 
-# From the first layout, in one transaction. The rows of the one crawl that it has are numbered as they were committed.
-MIGRATE = f"""
-BEGIN IMMEDIATE;
-ALTER TABLE files ADD COLUMN crawl INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE pages ADD COLUMN number INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE pages ADD COLUMN place INTEGER NOT NULL DEFAULT 0;
-UPDATE pages SET number = counted.number, place = counted.place FROM (
-  SELECT item, row_number() OVER (PARTITION BY crawl ORDER BY batch, item) AS number,
-  row_number() OVER (PARTITION BY batch ORDER BY item) AS place FROM pages) AS counted
-  WHERE counted.item = pages.item;
-DROP TABLE tally;
-{_TALLY}
-{_CRAWLS}
-{TALLY.replace("?", "-1", 1).replace("?", str(1 << 62), 1)};
-UPDATE meta SET value = 2 WHERE key = 'schema_version';
-COMMIT;
-"""  # noqa: S608 - no value in it
-# From the second; rows that were there before have no checksum.
-ADD_CHECKSUMS = """
-BEGIN IMMEDIATE;
-ALTER TABLE pages ADD COLUMN crc INTEGER;
-UPDATE meta SET value = 3 WHERE key = 'schema_version';
-COMMIT;
-"""
-# From the third.
-ADD_FIELDS = f"""
-BEGIN IMMEDIATE;
-ALTER TABLE pages ADD COLUMN fields TEXT;
-UPDATE meta SET value = {VERSION} WHERE key = 'schema_version';
-COMMIT;
-"""  # noqa: S608 - no value in it
-
-# These are made by every writer, since an index of an older Weft has none.
-LOST = "CREATE TABLE IF NOT EXISTS lost (item INTEGER PRIMARY KEY, record BLOB NOT NULL)"
-VISITED = """CREATE TABLE IF NOT EXISTS visited (crawl INTEGER, url_hash INTEGER, record BLOB NOT NULL,
-  PRIMARY KEY (crawl, url_hash)) WITHOUT ROWID"""
 # What `values_of` gives and its checksum, then the name of the file.
 _COLUMNS = (
     "item", "url_hash", "host", "crawl", "url", "final_url", "status", "fetched_at", "content_type", "charset",
@@ -127,7 +90,6 @@ _COLUMNS = (
     "fields", "crc",
 )  # fmt: skip
 _FILE = _COLUMNS.index("file")
-CHECKSUM, FIELDS = "p.crc", "p.fields"  # which older layouts do not have
 ROW = ", ".join([*(f"p.{name}" for name in _COLUMNS), "coalesce(f.name, '')"])
 PAGES = "pages p LEFT JOIN files f ON f.id = p.file"
 _TYPES = tuple[
@@ -271,7 +233,7 @@ def check(db: sqlite3.Connection, path: Path) -> None:
     version = fact(db, "schema_version")
     if not isinstance(version, int):
         raise DamagedIndex(path, f"its layout is {version!r}")
-    if version not in READABLE:
+    if version != VERSION:
         raise BadInput(f"{path} has layout {version}, this Weft reads layout {VERSION}: use the Weft that made it")
 
 

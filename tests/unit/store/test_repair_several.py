@@ -102,19 +102,3 @@ def test_data_dirs_that_got_no_row_for_long_are_whole(
     store = open_store(acknowledged=acknowledged)
     assert sorted(row.item for row in store.rows()) == [1, 2, 3, 4]
     store.close()
-
-
-def test_data_dirs_of_a_crawl_that_noted_batches_where_it_had_rows_alone_are_whole(
-    open_store: Callable[..., PageStore], fill: Callable[..., int], tmp_path: Path
-) -> None:
-    """As an older Weft left them."""
-    acknowledged = fill(1, 3)
-    for place in range(DIRS):
-        with sqlite3.connect(tmp_path / f"d{place}" / INDEX) as db:
-            db.execute("DELETE FROM meta WHERE key = 'in_step'")
-            (last,) = db.execute("SELECT coalesce(max(batch), 0) FROM pages").fetchone()
-            db.execute("UPDATE meta SET value = ? WHERE key = 'batch'", (last,))
-        db.close()
-    store = open_store(acknowledged=acknowledged)
-    assert sorted(row.item for row in store.rows()) == [1, 2, 3]
-    store.close()
