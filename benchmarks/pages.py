@@ -46,7 +46,7 @@ def pages(corpus: Path | None, folder: Path) -> dict[str, float]:
     if corpus is None:
         corpus = folder / "demo"
         weft(folder, "demo", "--data-dir", corpus, "--quiet")
-    record = next((corpus / "warc").glob("*.warc.gz")).read_bytes()[: 1 << 16]
+    record = next((corpus / "warc").glob("*/*.warc.gz")).read_bytes()[: 1 << 16]
     (folder / "one.warc.gz").write_bytes(record)  # its first records, and a cut one: exit code 1
     one = ("pipeline", "run", "pages", "--set", "items.from=one.warc.gz", "--workers", 1, "--fresh", "--quiet")
     start_s = median(weft(folder, *one) for _ in range(STARTS))

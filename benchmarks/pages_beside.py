@@ -48,7 +48,7 @@ def main() -> None:
         corpus = args.corpus or folder / "demo"
         if args.corpus is None:
             weft(folder, "demo", "--data-dir", corpus, "--quiet")
-        source = next((corpus / "warc").glob("*.warc.gz"))
+        source = next((corpus / "warc").glob("*/*.warc.gz"))
         for count in (START_PAGES, args.pages):
             source_of(folder, count).mkdir()
             (source_of(folder, count) / "pages.warc.gz").write_bytes(first_pages(source, count))

@@ -26,7 +26,7 @@ def fault_of(row: Row) -> str:
 
 
 def main(seed: str, folder: Path) -> int:
-    for _ in weft.crawl(seed, data_dir=folder, offsite_hops=1, fresh=(folder / "crawl.json").exists()):
+    for _ in weft.crawl(seed, data_dir=folder, offsite_hops=1, fresh=(folder / "engine.json").exists()):
         pass
     store = PageStore.open([folder], read_only=True)
     broken = 0

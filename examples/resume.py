@@ -14,7 +14,7 @@ import weft
 
 
 def main(folder: Path, seeds: list[str]) -> None:
-    going_on = (folder / "crawl.json").exists()
+    going_on = (folder / "engine.json").exists()
     print("going on" if going_on else "starting", flush=True)
     pages = 0
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from weft.config import PolitenessSection
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.frontier_settings import CRAWL
+from weft.engine.folder import CRAWL
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease, Purpose, Row
@@ -42,9 +42,7 @@ def fill(data_dir: Path, pages: int, hosts: int, port: int) -> None:
     frontier = EmbeddedFrontier(folder.of_pod(0), PolitenessSection(delay_s=0.0, places=_BATCH))
     crawl = frontier.crawls.open_crawl(CRAWL, CrawlLimits())
     frontier.recovery.recover()
-    store = PageStore.open(
-        [data_dir], crawl_id=folder.identity().crawl_id, is_done=frontier.durability.knows_finished()
-    )
+    store = PageStore.open([data_dir], crawl_id=folder.identity().id, is_done=frontier.durability.knows_finished())
     allowed = RobotsRecord("allow", b"", time.time() + 86_400)
     for site in range(SITES):
         frontier.sites.robots_known(f"http://www.site{site}.test:{port}", allowed, None)

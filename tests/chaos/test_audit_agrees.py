@@ -191,7 +191,7 @@ def carry_out(campaign: Campaign, folder: Path) -> Story:
     with serving(folder, campaign) as (world, log):
         crawler = Crawler(world.seeds(), folder, *campaign.flags, delay_s=campaign.delay_s)
         while sum(kills.values()) < campaign.kills:
-            resume = (crawler.data_dir / "crawl.json").exists()
+            resume = (crawler.data_dir / "engine.json").exists()
             with crawler.running(resume=resume) as running:
                 _await_request(crawler, running, log)
                 in_a_row = 0

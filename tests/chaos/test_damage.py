@@ -34,10 +34,10 @@ PLACES = 20 if FULL else 1
 pytestmark = pytest.mark.timeout(900)
 
 # What a data dir holds after a clean stop, and after a kill -9 (where SQLite's logs are not folded in).
-WARC = "warc/*.warc.gz"
+WARC = "warc/*/*.warc.gz"
 STOPPED = (
-    "crawl.json", "config.json", "seeds.txt", "status.json", "frontier/frontier.db", "frontier/frontier.mark",
-    "frontier/requests/requests-00000.log", "index-pod0-fetcher0.db", WARC,
+    "engine.json", "crawls/crawl/config.json", "crawls/crawl/seeds.txt", "status.json", "frontier/frontier.db",
+    "frontier/frontier.mark", "frontier/requests/requests-00000.log", "index-pod0-fetcher0.db", WARC,
 )  # fmt: skip
 KILLED = (
     "frontier/frontier.db", "frontier/frontier.db-wal", "frontier/frontier.mark",
@@ -54,7 +54,7 @@ PLAIN = {
 # What a rebuild reads: going on after it must cost nothing either. (The sample leaves that out for the others.)
 REBUILT = (WARC, "index-pod0-fetcher0.db", "index-pod0-fetcher0.db-wal")
 # Of these nothing can be made again: the message asks for a backup.
-IRREPLACEABLE = ("crawl.json", "config.json", "seeds.txt")
+IRREPLACEABLE = ("engine.json", "crawls/crawl/config.json", "crawls/crawl/seeds.txt")
 
 
 Damage = tuple[str, str, str, int]  # state, file, what is done to it, the number of the place

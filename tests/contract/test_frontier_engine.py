@@ -38,7 +38,7 @@ def test_a_breaker_binds_the_crawls_of_its_trust_alone(make: Make) -> None:
     ]
     pinned, pinned_too, plain = crawls
     for crawl in (pinned, pinned_too):
-        frontier.crawls.set_trust(crawl, "pinned")
+        frontier.crawls.follow(crawl, 1, "pinned")
         frontier.sites.robots_known("pinned http://a", ALLOW, None)
     for crawl in crawls:
         frontier.queue.admit(crawl, pages("a", 9))

@@ -69,7 +69,7 @@ def open_store(data_dirs: list[Path]) -> Iterator[Open]:
 
 
 def warc_files(data_dirs: list[Path]) -> list[Path]:
-    return sorted(path for folder in data_dirs for path in (folder / "warc").iterdir())
+    return sorted(path for folder in data_dirs for path in (folder / "warc").glob("*/*"))
 
 
 def test_it_is_what_the_engine_asks_for(open_store: Open) -> None:
@@ -471,7 +471,7 @@ def test_what_is_forgotten_before_it_is_written_leaves_nothing(open_store: Open,
     store.write()
     store.commit()
     assert [row.item for row in store.rows()] == [1, 3, 4, 6, 7, 8]
-    files = [path for folder in data_dirs for path in (folder / "warc").iterdir()]
+    files = [path for folder in data_dirs for path in (folder / "warc").glob("*/*")]
     targets = [record.headers.get("WARC-Target-URI") for path in files for record in FastIterator(path.open("rb"))]
     assert not {page(2)[0].url, page(5)[0].url} & {target for target in targets if target}
     assert store.forget([1]) == [], "what is written stays"

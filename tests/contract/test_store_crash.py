@@ -142,7 +142,7 @@ def assert_whole(folders: list[Path], committed: set[int]) -> None:
         assert (http.body if http else None) == (result.body if result else None)
     store.abandon()
     stored = sorted(row.url for row in rows if row.warc_file)
-    files = [path for folder in folders for path in (folder / "warc").glob("*.warc.gz") if path.stat().st_size]
+    files = [path for folder in folders for path in (folder / "warc").glob("*/*.warc.gz") if path.stat().st_size]
     assert not any(_is_torn(path) for path in files)
     assert sorted(url for path in files for url in _responses_by_warcio(path)) == stored
     assert sorted(url for path in files for url in _responses_by_fastwarc(path)) == stored

@@ -34,8 +34,8 @@ from warcio.archiveiterator import ArchiveIterator
 from weft import urls
 from weft.cli.main import run as run_weft
 from weft.config import ScopeSection
-from weft.crawl.folder import CrawlFolder
 from weft.crawl.reports.audit import Report, audit
+from weft.crawl.reports.crawls import ReportFolder
 from weft.engine.admission.rules import Rules
 from weft.engine.loop.suspects import pulse
 from weft.errors import BadUrl
@@ -261,7 +261,7 @@ def _repeated(things: Iterable[Any]) -> dict[Any, int]:
 
 def _by_warcio(folder: Path) -> dict[tuple[str, int], str]:
     found = {}
-    for path in sorted(folder.glob("*.warc.gz")):
+    for path in sorted(folder.glob("*/*.warc.gz")):
         with path.open("rb") as file:
             records = ArchiveIterator(file, check_digests=True)
             for record in records:
@@ -269,17 +269,17 @@ def _by_warcio(folder: Path) -> dict[tuple[str, int], str]:
                 assert record.digest_checker.passed is not False, (path, record.rec_headers)
                 if record.rec_type == "response":
                     uri = record.rec_headers.get_header("WARC-Target-URI")
-                    found[path.name, records.get_record_offset()] = uri
+                    found[str(path.relative_to(folder)), records.get_record_offset()] = uri
     return found
 
 
 def _by_fastwarc(folder: Path) -> dict[tuple[str, int], str]:
     found = {}
-    for path in sorted(folder.glob("*.warc.gz")):
+    for path in sorted(folder.glob("*/*.warc.gz")):
         for record in FastIterator(str(path), parse_http=False):
             assert "WARC-Block-Digest" not in record.headers or record.verify_block_digest(), (path, record.headers)
             if record.record_type == WarcRecordType.response:
-                found[path.name, record.stream_pos] = record.headers["WARC-Target-URI"]
+                found[str(path.relative_to(folder)), record.stream_pos] = record.headers["WARC-Target-URI"]
     return found
 
 
@@ -439,7 +439,7 @@ def crawl_with_kills(crawler: Crawler, kills: int, *, seed: int, pause_s: tuple[
     done: list[Kill] = []
     while len(done) < kills:
         # Before crawl.json exists there is nothing to resume.
-        resume = (crawler.data_dir / "crawl.json").exists()
+        resume = (crawler.data_dir / "engine.json").exists()
         has_begun = partial(_fetchers_begun, crawler, 1 + len(fetcher_starts(crawler)))
         with crawler.running(resume=resume) as running:
             if len(done) % 5 == 4:
@@ -449,7 +449,7 @@ def crawl_with_kills(crawler: Crawler, kills: int, *, seed: int, pause_s: tuple[
                 time.sleep(chance.uniform(*pause_s))
             assert running.poll() is None, f"the crawl ended after {len(done)} kills: {crawler.said}"
             done.append(kill_now(running))
-    code = crawler.run(resume=(crawler.data_dir / "crawl.json").exists(), timeout_s=300)
+    code = crawler.run(resume=(crawler.data_dir / "engine.json").exists(), timeout_s=300)
     assert code == 0, crawler.said
     return done
 
@@ -509,8 +509,7 @@ def judged_with_kills(
 
 def audited(data_dir: Path) -> Report:
     """What `weft audit` says."""
-    folder = CrawlFolder([data_dir])
-    return audit(folder)
+    return audit(ReportFolder([data_dir]))
 
 
 # ── refusals ───────────────────────────────────────────────────────────────────────────────────────────────────────

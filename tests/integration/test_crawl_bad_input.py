@@ -14,7 +14,7 @@ import pytest
 from crawling import Crawler, fetcher_of, weft, weft_here
 
 from weft.cli.main import run
-from weft.crawl.files import sealed_json
+from weft.sealed import sealed_json
 
 # The long crawls of the other files begin here: they wait more than they work.
 pytestmark = pytest.mark.usefixtures("crawls")
@@ -174,11 +174,11 @@ def test_a_data_dir_that_holds_a_crawl(site: str, held: Path) -> None:
 
 
 def test_fresh_starts_over(site: str, held: Path) -> None:
-    first = json.loads((held / "crawl.json").read_bytes())
+    first = json.loads((held / "engine.json").read_bytes())
     (held / "notes.txt").write_text("mine")
     crawled(site + "a", held, "--fresh", "--seeded-urls-only")
-    second = json.loads((held / "crawl.json").read_bytes())
-    assert second["crawl_id"] != first["crawl_id"]
+    second = json.loads((held / "engine.json").read_bytes())
+    assert second["id"] != first["id"]
     assert json.loads(weft_here("stats", held, "--json").stdout)["rows"] == 1
     assert (held / "notes.txt").read_text() == "mine"
 
@@ -191,7 +191,7 @@ def test_fresh_and_resume_contradict_each_other(data: Path) -> None:
     ("content", "says"), [(None, "has layout 99"), (b"{", "cannot be read"), (b"", "cannot be read")]
 )
 def test_a_crawl_of_another_layout(held: Path, content: bytes | None, says: str) -> None:
-    path = held / "crawl.json"
+    path = held / "engine.json"
     facts = json.loads(path.read_bytes())
     facts.pop("sha256")  # the digest of what is in it
     path.write_bytes(sealed_json(facts | {"layout": 99}) if content is None else content)
@@ -204,9 +204,9 @@ def test_a_crawl_of_another_layout(held: Path, content: bytes | None, says: str)
 
 
 def test_pages_without_a_crawl_beside_them(site: str, held: Path) -> None:
-    (held / "crawl.json").unlink()
+    (held / "engine.json").unlink()
     before = snapshot(held)
-    refused(site, *QUICK, "--data-dir", held, says="holds pages, but no crawl.json")
+    refused(site, *QUICK, "--data-dir", held, says="holds pages, but no engine.json")
     assert snapshot(held) == before
 
 

@@ -96,7 +96,7 @@ def test_a_program_that_ends_inside_its_loop_misses_no_page(
     assert len(rest) == len({*rest}) and len({*first, *rest}) == 10, "what was stored and not yielded comes"
     monkeypatch.chdir(tmp_path / "moved")
     assert list(weft.crawl(data_dir=tmp_path / "moved", resume=True)) == [], "also when it is named in another way"
-    (tmp_path / "moved" / "yielded.json").write_text("{")
+    (tmp_path / "moved" / "crawls/crawl/yielded.json").write_text("{")
     assert len(list(weft.crawl(data_dir=tmp_path / "moved", resume=True))) == 10, "where nobody knows, all come again"
 
 
@@ -152,7 +152,7 @@ def test_settings_may_be_called_as_their_flags_are(web: SyntheticWeb, tmp_path: 
         delay=0, fetcher_workers=4, data_dirs=folders, header={"X-Test": "1"},
     )  # fmt: skip
     assert len(list(crawl)) == 3
-    kept = json.loads((folders[0] / "config.json").read_bytes())["values"]
+    kept = json.loads((folders[0] / "crawls/crawl/config.json").read_bytes())["values"]
     assert kept["politeness_delay_seconds"] == 0 and kept["headers"] == {"X-Test": "1"}
     assert folders[1].is_dir()
 
@@ -163,7 +163,7 @@ def test_settings_may_come_from_a_file_and_the_environment(
     (tmp_path / "weft.yaml").write_text(f"scope: any\nallow_private: true\ndata_dirs: {tmp_path / 'kept'}\n")
     monkeypatch.setenv("WEFT_DELAY", "0")
     assert len(list(weft.crawl(web.seeds[0], config=tmp_path / "weft.yaml", max_pages=2))) == 2
-    assert (tmp_path / "kept" / "crawl.json").exists()
+    assert (tmp_path / "kept" / "engine.json").exists()
 
 
 def test_a_name_that_is_no_setting_is_refused_at_the_call() -> None:

@@ -235,7 +235,7 @@ def test_a_second_crawl_does_not_write_into_the_same_logs(tmp_path: Path) -> Non
             second = Crawler(web.seeds, tmp_path / "b", "--log-dir", tmp_path / "logs")
             assert second.run() == 2
             assert f"log_dir {tmp_path / 'logs'}: another crawl logs there" in second.said
-            assert not (second.data_dir / "crawl.json").exists(), "nothing half-written"
+            assert not (second.data_dir / "engine.json").exists(), "nothing half-written"
 
 
 # ── JSON ───────────────────────────────────────────────────────────────────────────────────────────────────────────

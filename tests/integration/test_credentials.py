@@ -145,4 +145,4 @@ def test_a_crawl_of_more_than_a_thousand_origins_must_name_the_host(length: int,
     refused = weft_here(*crawl, "--header", "Cookie=a=b")
     assert refused.returncode == 2 and "Cookie would go to more than 1,000 hosts" in refused.stderr, refused.stderr
     assert "--header HOST:NAME=VALUE" in refused.stderr and "a=b" not in refused.stderr
-    assert not (tmp_path / "data" / "crawl.json").exists()
+    assert not (tmp_path / "data" / "engine.json").exists()

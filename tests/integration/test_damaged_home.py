@@ -107,15 +107,15 @@ def test_the_audit_says_when_the_end_of_the_log_is_missing(crawl: Crawler) -> No
 def test_a_crawl_that_is_killed_at_its_start_has_its_settings(site: str, tmp_path: Path) -> None:
     crawler = Crawler([site + "0"], tmp_path, "--exclude", "*/3", delay_s=30)
     with crawler.running(group=True) as running:
-        until((crawler.data_dir / "crawl.json").exists, 60, "the crawl's beginning")
+        until((crawler.data_dir / "engine.json").exists, 60, "the crawl's beginning")
         os.killpg(running.pid, signal.SIGKILL)
-    kept = json.loads((crawler.data_dir / "config.json").read_bytes())["values"]
+    kept = json.loads((crawler.data_dir / "crawls/crawl/config.json").read_bytes())["values"]
     assert (kept["politeness_delay_seconds"], kept["exclude"]) == (30.0, ["*/3"])
     assert crawler.run("--delay", 0, resume=True) == 0, crawler.said
     assert not any(row.url.endswith("/3") for row in crawler.rows())
 
 
-@pytest.mark.parametrize("name", ["config.json", "seeds.txt"])
+@pytest.mark.parametrize("name", ["crawls/crawl/config.json", "crawls/crawl/seeds.txt"])
 @pytest.mark.parametrize("content", [None, b"", b"{"])
 def test_settings_and_seeds_that_are_gone_are_not_guessed(crawl: Crawler, name: str, content: bytes | None) -> None:
     path = crawl.data_dir / name

@@ -49,7 +49,7 @@ def crawl(crawled: Crawler, tmp_path: Path) -> Crawler:
 
 
 def warc_of(crawler: Crawler) -> Path:
-    return max((crawler.data_dir / "warc").glob("*.warc.gz"))
+    return max((crawler.data_dir / "warc").glob("*/*.warc.gz"))
 
 
 def index_of(crawler: Crawler) -> Path:
@@ -75,7 +75,7 @@ def bodies(crawler: Crawler) -> set[str]:
     """The URLs whose pages can be read from the files themselves."""
     return {
         place.record.headers["warc-target-uri"]
-        for path in (crawler.data_dir / "warc").glob("*.warc.gz")
+        for path in (crawler.data_dir / "warc").glob("*/*.warc.gz")
         for place in WarcScan(path)
         if place.record.kind == "response" and 200 <= place.record.http().status < 300
     }
@@ -110,7 +110,7 @@ def test_one_flipped_bit_costs_one_page_and_a_resume_fetches_it_again(crawl: Cra
     rebuilt = json.loads(done.stdout)
     assert (rebuilt["lost"], rebuilt["lost_urls"]) == (1, [hit.url])
     assert rebuilt["damage"] == [
-        {"file": path.name, "offset": hit.warc_offset, "bytes": hit.warc_length, "urls": [hit.url]}
+        {"file": hit.warc_file, "offset": hit.warc_offset, "bytes": hit.warc_length, "urls": [hit.url]}
     ]
     assert readable(crawl) == before - {hit.url}
     assert crawl.run(resume=True) == 0, crawl.said

@@ -112,7 +112,7 @@ def test_rebuild_makes_all_other_texts(tmp_path: Path, kind: str, capfd: pytest.
     stored = {item for item, row in before.items() if row.warc_file}
     assert {item: after[item].url for item in stored} == {item: before[item].url for item in stored}
     store = PageStore.open([folder], read_only=True)
-    assert {item for item in WHOLE if store.text(url_of(item)) is not None} == WHOLE - {BAD}
+    assert {item for item in WHOLE if store.text(after[item]) is not None} == WHOLE - {BAD}
     store.abandon()
     if kind == "parse_crash":
         assert weft_here(["rebuild", str(folder), "--json", "--quiet"]) == 1

@@ -10,8 +10,8 @@ import pytest
 from crawling import until
 from proxying import EchoSite
 
-from weft.crawl.folder import CrawlFolder
 from weft.crawl.reports.audit import audit
+from weft.crawl.reports.crawls import ReportFolder
 from weft.engine.loop.progress import CrawlStatus, read_status
 from weft.errors import BadInput
 from weft.supervise import process
@@ -64,8 +64,7 @@ def test_a_declared_crawl_survives_a_kill_and_a_stop_and_is_done_when_it_has_fin
             until(lambda: status(tmp_path).pages > before + 3, what="going on")
         assert second is not None and process.has_ended(second), "nothing is left"
         assert status(tmp_path).state == "interrupted" and len(site.asked) < PAGES
-        folder = CrawlFolder([tmp_path / "crawl"])
-        assert not audit(folder).violations
+        assert not audit(ReportFolder([tmp_path / "crawl"])).violations
         declared(tmp_path, site, politeness_delay_seconds=0)
         with supervisor() as running:
             running.start_all()

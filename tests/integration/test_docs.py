@@ -59,7 +59,7 @@ SUBSTITUTIONS = [
     (r"--delay 0\.2", "--delay 0.02"),
     (r"delay_s=0\.2", "delay_s=0.02"),
     (r"\bFILE\b", "laptop.yaml"),
-    (r"\bCRAWL_DIR\b", "./weft-data"),
+    (r"\bDIR\b", "./weft-data"),
     (r"\b2026-02-04T10-30-45\b", "$(ls logs | head -1)"),
     (r"\bITEM\b", "a"),
     (r"\bPATH\b", "pages.out"),

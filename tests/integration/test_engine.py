@@ -20,10 +20,12 @@ from engines import END_S, asked, ended, host, kill, nothing, shared, until
 from pace import patience
 
 import weft
+from weft.crawl.folder import CrawlFolder
 from weft.engine.channel import LONGEST_FRAME, socket_path
 from weft.engine.link import EngineLink
 from weft.engine.model import WAITING_FOR_SEEDS, EndReason, Event, State
 from weft.errors import BadConfig, BadInput, WeftError
+from weft.sealed import sealed_json
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 
@@ -359,15 +361,21 @@ def test_a_second_handle_is_at_the_same_engine(engine: weft.Engine, web: Synthet
 
 def test_folders_of_something_else_are_refused(tmp_path: Path) -> None:
     (tmp_path / "crawl").mkdir()
-    (tmp_path / "crawl" / "crawl.json").write_text("{}")
+    CrawlFolder([tmp_path / "crawl"]).start(["http://a.test/"])
+    (tmp_path / "older crawl").mkdir()
+    (tmp_path / "older crawl" / "crawl.json").write_text('{"layout": 1}')
+    (tmp_path / "older").mkdir()
+    (tmp_path / "older" / "engine.json").write_text('{"layout": 1, "engine_id": "x", "weft": "0.1", "created_at": 1}')
     (tmp_path / "later").mkdir()
-    (tmp_path / "later" / "engine.json").write_text('{"layout": 9, "engine_id": "x", "weft": "9", "created_at": 1}')
+    (tmp_path / "later" / "engine.json").write_bytes(sealed_json({"layout": 9, "id": "x", "weft": "9"}))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "engine.json").write_text('{"layout"')
     (tmp_path / "file").write_text("")
     for name, why in {
         "crawl": "holds a crawl of `weft crawl`",
-        "later": "has layout 9, this Weft reads 1",
+        "later": r"has layout 9, this Weft reads 2: use the Weft that made it \(9\)",
+        "older crawl": "has layout 1, this Weft reads 2: use the Weft that made it, or choose another data dir",
+        "older": r"has layout 1, this Weft reads 2: use the Weft that made it \(0\.1\)",
         "broken": "cannot be read",
         "file": "there is a file of that name",
         "file/below": "there is a file of that name",

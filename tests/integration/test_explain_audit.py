@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from crawling import weft_here
 
-from weft.crawl.reports.explain import Explainer
+from weft.crawl.reports.crawls import ReportFolder
+from weft.crawl.reports.explain import Explanations
 from weft.crawl.start import Prepared, prepare
 from weft.frontier.requests import summed
 from weft.testing.web import SyntheticWeb, synthetic_web
@@ -41,20 +42,21 @@ def test_two_hundred_urls_of_every_kind_are_explained_as_the_oracle_says(
     for url, reasons in expected.never.items():
         by_reason.setdefault(reasons[0], []).append(url)
     assert {"extension", "robots", "nofollow", "robots-unreachable", "length"} <= set(by_reason)
-    explainer = Explainer(prepared.folder, prepared.loaded.config)
+    report = ReportFolder(prepared.folder.data_dirs)
+    explanations = Explanations(report)
     try:
         wrong, asked = [], 0
         for urls in by_reason.values():
             for url in chosen.sample(urls, min(20, len(urls))):
                 asked += 1
-                answer = explainer.explain(url)
+                (answer,) = explanations.explain(url)
                 # An image is no link, and its extension would keep it out as well: both are right.
                 right = {*expected.never[url], *(["extension"] if "no-link" in expected.never[url] else [])}
                 if answer.crawled or answer.reason not in right:
                     wrong.append((url, expected.never[url], answer))
         for url in chosen.sample(sorted(expected.must), 220 - asked):
             asked += 1
-            answer = explainer.explain(url)
+            (answer,) = explanations.explain(url)
             # What fails for good, or is left at its head, is asked for all the same, and is not called crawled.
             ended = ("error", "too_large", "too_many_redirects", "content-type")
             failed = answer.reason in ended or "redirect to" in answer.reason
@@ -63,7 +65,8 @@ def test_two_hundred_urls_of_every_kind_are_explained_as_the_oracle_says(
         assert wrong == []
         assert asked >= 200
     finally:
-        explainer.close()
+        explanations.close()
+        report.close()
 
 
 def test_explain_gives_its_evidence_on_the_command_line(crawled: tuple[Prepared, SyntheticWeb]) -> None:

@@ -136,7 +136,7 @@ def cdxj_by_warcio(files: Iterable[Path]) -> str:
                     "digest": header("WARC-Payload-Digest"),
                     "length": str(iterator.get_record_length()),
                     "offset": str(iterator.get_record_offset()),
-                    "filename": path.name,
+                    "filename": f"{path.parent.name}/{path.name}",
                 }
                 stamp = "".join(filter(str.isdigit, header("WARC-Date")))[:14]
                 shown = json.dumps({name: value for name, value in facts.items() if value})
@@ -146,7 +146,7 @@ def cdxj_by_warcio(files: Iterable[Path]) -> str:
 
 def test_cdxj_says_where_warcio_finds_each_record(crawl: list[Path], tmp_path: Path) -> None:
     run(crawl, ExportRequest("cdxj"), tmp_path / "o.cdxj")
-    files = sorted(path for folder in crawl for path in (folder / "warc").glob("*.gz"))
+    files = sorted(path for folder in crawl for path in (folder / "warc").glob("*/*.gz"))
     assert len(files) > 3
     expected = cdxj_by_warcio(files)
     assert (tmp_path / "o.cdxj").read_text() == expected
@@ -155,7 +155,7 @@ def test_cdxj_says_where_warcio_finds_each_record(crawl: list[Path], tmp_path: P
 
 def test_pages_that_have_not_changed_are_reported_too(tmp_path: Path) -> None:
     dirs = make_crawl(tmp_path / "crawl", 20, data_dirs=1)
-    store = PageStore.open(dirs, crawl_id=CrawlFolder(dirs).identity().crawl_id)
+    store = PageStore.open(dirs, crawl_id=CrawlFolder(dirs).identity().id)
     for n in (1, 2, 3):
         row, result = page(n)
         assert result is not None
@@ -166,7 +166,7 @@ def test_pages_that_have_not_changed_are_reported_too(tmp_path: Path) -> None:
         store.add_revisit(again, answer if n < 3 else result, of_date=AT, not_modified=n < 3)
     store.close()
     run(dirs, ExportRequest("cdxj", all_visits=True), tmp_path / "o.cdxj")
-    expected = cdxj_by_warcio((dirs[0] / "warc").iterdir())
+    expected = cdxj_by_warcio((dirs[0] / "warc").glob("*/*"))
     assert (tmp_path / "o.cdxj").read_text() == expected
     assert expected.count("warc/revisit") == 3
     run(dirs, ExportRequest("warc", statuses=("304",), all_visits=True), tmp_path / "o.warc.gz")
@@ -182,7 +182,7 @@ def test_a_head_longer_than_a_few_kb_is_read(tmp_path: Path) -> None:
     assert result is not None
     noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=9000)).encode()
     head = b"HTTP/1.1 200 OK\r\nX-Long: " + noise + b"\r\nContent-Type: text/late\r\n\r\n"
-    store = PageStore.open(dirs, crawl_id=CrawlFolder(dirs).identity().crawl_id)
+    store = PageStore.open(dirs, crawl_id=CrawlFolder(dirs).identity().id)
     store.add(row, msgspec.structs.replace(result, head=head))
     store.close()
     run(dirs, ExportRequest("cdxj"), tmp_path / "o.cdxj")

@@ -130,7 +130,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("many") / "data"
     folder.mkdir()
     identity = CrawlFolder([folder]).start(["http://h0.test/"])
-    store = PageStore.open([folder], crawl_id=identity.crawl_id)
+    store = PageStore.open([folder], crawl_id=identity.id)
     head, body = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n", b"<p>" + b"word " * WORDS
     for n in range(1, MANY + 1):
         url = f"http://h{n % 1000}.test/a/page/of/some/length-{n}?number={n}"

@@ -176,7 +176,7 @@ def interrupted(running: subprocess.Popen[bytes]) -> None:
 def is_another(node: Crawler, crawl_id: str) -> bool:
     folder = CrawlFolder([node.data_dir])
     try:
-        return folder.exists() and folder.identity().crawl_id != crawl_id
+        return folder.exists() and folder.identity().id != crawl_id
     except BadInput:  # it is being deleted just now
         return False
 
@@ -197,7 +197,7 @@ def test_a_node_that_may_not_join_learns_why_and_what_runs_is_left_alone(tmp_pat
             ):
                 another = node(0 if name == "same" else 1, web.seeds, name=name)
                 assert said in refused(another, *more), another.said
-                assert not (another.data_dir / "crawl.json").exists()
+                assert not (another.data_dir / "engine.json").exists()
             assert "seeds (given) is " in refused(node(1, [*web.seeds, SEED], name="seeds"))
             with second.running() as other:
                 second.pages_at_least(1, 90)
@@ -206,7 +206,7 @@ def test_a_node_that_may_not_join_learns_why_and_what_runs_is_left_alone(tmp_pat
             gone_on = first.status()["pages"] + 5
             first.pages_at_least(gone_on, 90)
             interrupted(one)
-        before = CrawlFolder([first.data_dir]).identity().crawl_id
+        before = CrawlFolder([first.data_dir]).identity().id
         with second.running("--fresh"):
             until(lambda: is_another(second, before) and second.status().get("pages"), 90, "a page of the new crawl")
             assert "holds another crawl" in refused(first, resume=True)
@@ -216,4 +216,4 @@ def test_managed_pods_are_one_nodes(tmp_path: Path) -> None:
     said = weft("crawl", SEED, "--data-dir", tmp_path / "d", "--pods", "managed", "--pods", "managed", "--only-pods", 1)
     assert said.returncode == 2
     assert "pod 0 is managed, which no other node can reach" in said.stderr
-    assert not (tmp_path / "d" / "crawl.json").exists()
+    assert not (tmp_path / "d" / "engine.json").exists()

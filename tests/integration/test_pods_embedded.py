@@ -27,7 +27,7 @@ from crawling import (
 from pace import patience
 
 from weft import urls
-from weft.crawl.files import sealed_json
+from weft.sealed import sealed_json
 from weft.supervise import process
 from weft.testing.judge import judge
 from weft.testing.web import synthetic_web
@@ -170,7 +170,7 @@ def test_another_number_of_pods_is_refused(tmp_path: Path) -> None:
         assert "the crawl has 2 pods, 3 were asked for" in crawler.said
         assert "weft reshard" in crawler.said
         assert crawler.run("--max-pages", 10, resume=True) == 3, "without a number it goes on with its own"
-        identity = crawler.data_dir / "crawl.json"
+        identity = crawler.data_dir / "engine.json"
         values = json.loads(identity.read_text())
         del values["sha256"]
         identity.write_bytes(sealed_json(values | {"suffix_list": "1.0.0"}))
@@ -182,4 +182,4 @@ def test_politeness_by_address_needs_one_pod(tmp_path: Path) -> None:
     refused = weft("crawl", "http://127.0.0.1/", "--num-pods", 2, "--politeness-scope", "ip", "--data-dir", tmp_path)
     assert refused.returncode == 2
     assert "`ip` needs one embedded pod, or Redis pods" in refused.stderr
-    assert not (tmp_path / "crawl.json").exists()
+    assert not (tmp_path / "engine.json").exists()

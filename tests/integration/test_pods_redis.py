@@ -396,7 +396,7 @@ def test_what_cannot_work_is_refused_before_anything_is_written(tmp_path: Path, 
     assert refused.returncode == 2, refused.stderr
     assert said in refused.stderr
     assert "Traceback" not in refused.stderr
-    assert not (tmp_path / "data" / "crawl.json").exists()
+    assert not (tmp_path / "data" / "engine.json").exists()
 
 
 def test_two_pods_on_one_database_are_refused(tmp_path: Path, start_server: Any) -> None:
@@ -404,7 +404,7 @@ def test_two_pods_on_one_database_are_refused(tmp_path: Path, start_server: Any)
     refused = weft("crawl", SEED, "--data-dir", tmp_path, "--prometheus-port", 0, "--pods", url, "--pods", url)
     assert refused.returncode == 2, refused.stderr
     assert "pods 0 and 1 are one database" in refused.stderr
-    assert not (tmp_path / "crawl.json").exists()
+    assert not (tmp_path / "engine.json").exists()
 
 
 def test_a_log_dir_that_cannot_be_written_and_a_port_in_use_are_refused(tmp_path: Path) -> None:

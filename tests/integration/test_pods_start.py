@@ -77,8 +77,8 @@ def test_the_first_pods_of_a_list_and_a_bloom_filter_of_their_share(tmp_path: Pa
     )  # fmt: skip
     assert ended.returncode == 4, ended.stderr
     assert "seen_filter is bloom: about 0.10% of the URLs" in ended.stderr
-    assert json.loads((folder / "crawl.json").read_bytes())["pods"] == 2
-    assert len(json.loads((folder / "config.json").read_bytes())["values"]["pods"]) == 2
+    assert json.loads((folder / "engine.json").read_bytes())["pods"] == 2
+    assert len(json.loads((folder / "crawls/crawl/config.json").read_bytes())["values"]["pods"]) == 2
     assert re.search(r"over 2 pods", ended.stderr)
     server = RedisServer(folder / "frontier" / "pod_1" / "redis")
     server.start()

@@ -95,7 +95,7 @@ def test_a_rebuilt_crawl_is_written_on_and_exported(crawl: list[Path], tmp_path:
 
 def test_what_was_not_committed_is_left_out(crawl: list[Path]) -> None:
     rows, _ = held(crawl)
-    store = PageStore.open(crawl, crawl_id=CrawlFolder(crawl).identity().crawl_id)
+    store = PageStore.open(crawl, crawl_id=CrawlFolder(crawl).identity().id)
     for n in range(PAGES + 1, PAGES + 40):
         store.add(*page(n))
     store.write()
@@ -106,11 +106,11 @@ def test_what_was_not_committed_is_left_out(crawl: list[Path]) -> None:
 
 def test_a_torn_file_gives_what_is_whole(crawl: list[Path]) -> None:
     rows, _ = held(crawl)
-    last = max((crawl[0] / "warc").iterdir())
+    last = max((crawl[0] / "warc").glob("*/*"))
     os.truncate(last, last.stat().st_size - 3)
-    lost = max((row for row in rows if row.warc_file == last.name), key=lambda row: row.warc_offset)
+    lost = max((row for row in rows if row.warc_file == f"1/{last.name}"), key=lambda row: row.warc_offset)
     told = rebuild(crawl)
-    assert told.torn == [last.name]
+    assert told.torn == [f"1/{last.name}"]
     remaining = held(crawl)[0]
     assert {row.item for row in rows} - {row.item for row in remaining} <= {lost.item}
     assert told.gone == len(rows) - len(remaining)
@@ -119,7 +119,7 @@ def test_a_torn_file_gives_what_is_whole(crawl: list[Path]) -> None:
 
 
 def scanned(dirs: list[Path]) -> Iterator[WarcScan]:
-    for path in (path for folder in dirs for path in (folder / "warc").iterdir()):
+    for path in (path for folder in dirs for path in (folder / "warc").glob("*/*")):
         scan = WarcScan(path)
         assert all(found.length for found in scan)
         yield scan
@@ -127,8 +127,8 @@ def scanned(dirs: list[Path]) -> Iterator[WarcScan]:
 
 def test_an_item_that_is_there_twice_has_one_row(crawl: list[Path]) -> None:
     rows, _ = held(crawl)
-    first = min((crawl[0] / "warc").iterdir())
-    serial = 1 + max(int(path.name[-13:-8]) for folder in crawl for path in (folder / "warc").iterdir())
+    first = min((crawl[0] / "warc").glob("*/*"))
+    serial = 1 + max(int(path.name[-13:-8]) for folder in crawl for path in (folder / "warc").glob("*/*"))
     copy = first.with_name(f"{first.name[:-13]}{serial:05d}.warc.gz")
     copy.write_bytes(first.read_bytes())
     told = rebuild(crawl)
@@ -188,8 +188,8 @@ def test_texts_are_made_again(tmp_path: Path) -> None:
     dirs = make_crawl(tmp_path, 40)
     told = rebuild(dirs, text=True)
     assert told.texts == len([n for n in range(1, 41) if n % 9 and n % 11 and n % 13 and n % 17])
-    assert (text.read(dirs[0], url_of(1)) or text.read(dirs[1], url_of(1)) or "").startswith("Page 1\n")
-    for path in [path for folder in dirs for path in folder.rglob("content/*/*.txt")]:
+    assert (text.read(dirs[0], url_of(1), 1) or text.read(dirs[1], url_of(1), 1) or "").startswith("Page 1\n")
+    for path in [path for folder in dirs for path in folder.rglob("content/*/*/*.txt")]:
         path.unlink()
     assert rebuild(dirs).texts == told.texts  # the crawl keeps texts now
 
@@ -215,13 +215,13 @@ def test_a_real_crawl_is_rebuilt_and_resumed(tmp_path: Path) -> None:
         crawler = Crawler(web.seeds, tmp_path, "--max-pages", 40, "--store", "warc,text", delay_s=0)
         assert crawler.run() == 3, crawler.said
         before = check_corpus(crawler)
-        texts = {path.name: path.read_bytes() for path in crawler.data_dir.rglob("content/*/*.txt")}
+        texts = {path.name: path.read_bytes() for path in crawler.data_dir.rglob("content/*/*/*.txt")}
         drop_indexes([crawler.data_dir])
         told = weft("rebuild", crawler.data_dir, "--json")
         assert told.returncode == 0, told.stderr
         assert json.loads(told.stdout)["rows"] == len(before)
         assert check_corpus(crawler) == before
-        assert {path.name: path.read_bytes() for path in crawler.data_dir.rglob("content/*/*.txt")} == texts
+        assert {path.name: path.read_bytes() for path in crawler.data_dir.rglob("content/*/*/*.txt")} == texts
         assert len(texts) >= 30
         assert json.loads(weft("stats", crawler.data_dir, "--json").stdout)["pages"] == 40
         assert crawler.run("--max-pages", 60, resume=True) == 3, crawler.said
@@ -253,7 +253,7 @@ def test_a_crawl_that_lost_its_process_and_its_index_loses_no_page(tmp_path: Pat
 
 def lost_at_opening(dirs: list[Path]) -> list[int]:
     """What the next opening gives to be fetched again."""
-    store = PageStore.open(dirs, crawl_id=CrawlFolder(dirs).identity().crawl_id)
+    store = PageStore.open(dirs, crawl_id=CrawlFolder(dirs).identity().id)
     try:
         return sorted(row.item for row in store.repair())
     finally:
@@ -286,7 +286,7 @@ def test_damage_in_any_data_dir_is_reported_and_handed_out_by_the_next_opening(c
 
 
 def test_what_was_not_committed_is_fetched_again_where_no_frontier_knows_it(crawl: list[Path]) -> None:
-    store = PageStore.open(crawl, crawl_id=CrawlFolder(crawl).identity().crawl_id)
+    store = PageStore.open(crawl, crawl_id=CrawlFolder(crawl).identity().id)
     for n in range(PAGES + 1, PAGES + 5):
         store.add(*page(n))
     store.write()
@@ -299,7 +299,7 @@ def test_what_was_not_committed_is_fetched_again_where_no_frontier_knows_it(craw
 def test_records_that_nobody_has_a_row_for_are_not_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weft.store.pages.field", lambda _row: "")
     dirs = make_crawl(tmp_path, 60)
-    sizes = {path: path.stat().st_size for folder in dirs for path in (folder / "warc").iterdir()}
+    sizes = {path: path.stat().st_size for folder in dirs for path in (folder / "warc").glob("*/*")}
     drop_indexes(dirs)
     assert rebuild(dirs).foreign == 54
     assert lost_at_opening(dirs) == []

@@ -75,7 +75,7 @@ def test_an_unchanged_site_costs_little_and_a_changed_one_is_reported_exactly(tm
     assert sorted(report["changed"]) == expected
     assert (report["new"], report["gone"], report["moved"], report["failed"]) == ([], [], [], 0)
     profiles = set()
-    for path in (folder / "warc").glob("*.warc.gz"):
+    for path in (folder / "warc").glob("*/*.warc.gz"):
         with path.open("rb") as file:
             for record in ArchiveIterator(file):
                 if record.rec_type == "revisit":

@@ -155,7 +155,7 @@ def test_a_large_file_does_not_go_with_a_scope_of_prefixes(tmp_path: Path) -> No
     crawler = Crawler([f"http://127.0.0.1/{number:080d}" for number in range(15_000)], tmp_path, "--scope", "prefix")
     assert crawler.run() == 2
     assert "--scope domain, host or any" in crawler.said or "use `scope`" in crawler.said
-    assert not (crawler.data_dir / "crawl.json").exists()
+    assert not (crawler.data_dir / "engine.json").exists()
 
 
 def test_seeds_beyond_this_machine_need_an_address_in_a_large_file_too(tmp_path: Path) -> None:

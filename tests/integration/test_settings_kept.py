@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -130,18 +129,6 @@ def test_a_file_that_names_a_key_changes_it_and_one_that_does_not_changes_nothin
     assert prepared({"resume": True}, config_file=str(file)).values["max_depth"] == 2, "no word of it is no change"
 
 
-def test_what_an_older_weft_did_not_record_is_named(seeds: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    prepared({"seed_file": seeds, "data_dirs": [folder]})
-    (folder / "config.json").write_text('{"allow_private": true, "prometheus_port": 0}')
-    identity = json.loads((folder / "crawl.json").read_bytes())
-    del identity["sha256"]
-    (folder / "crawl.json").write_text(json.dumps(identity | {"sealed": False}))
-    said = weft_here("crawl", "--resume", "--data-dir", folder, "--max-duration", 0.1).stderr
-    assert "recorded neither its scope nor its delay" in said and "--scope SCOPE and --delay SECONDS" in said
-    assert CrawlFolder([folder]).settings_record().is_complete
-
-
 def test_a_crawl_that_stored_nothing_is_started_again_by_the_same_command(site: EchoSite, tmp_path: Path) -> None:
     """One that was stopped on purpose, or has a page, is not: that takes --resume or --fresh."""
     dead = f"http://127.0.0.1:{free_port()}/"
@@ -159,10 +146,10 @@ def test_a_crawl_that_stored_nothing_is_started_again_by_the_same_command(site: 
     )
     assert weft_here(*command).returncode == 4, "--allow-private is missing"
     command = (*command, "--allow-private", "--connect-timeout", 1, "--robots-patience-seconds", 0)
-    first = CrawlFolder([tmp_path / "data"]).identity().crawl_id
+    first = CrawlFolder([tmp_path / "data"]).identity().id
     again = weft_here(*command)
     assert again.returncode == 4, again.stderr
-    assert CrawlFolder([tmp_path / "data"]).identity().crawl_id != first
+    assert CrawlFolder([tmp_path / "data"]).identity().id != first
     site_command = ("crawl", f"{site.url}page/0", *command[2:])
     assert weft_here(*site_command).returncode == 0
     assert weft_here(*site_command).returncode == 2

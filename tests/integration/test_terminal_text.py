@@ -32,7 +32,7 @@ URL = "http://www.h1.example.com/evil"
 @pytest.fixture(scope="module")
 def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home,) = make_crawl(tmp_path_factory.mktemp("crawl"), 3, data_dirs=1)
-    store = PageStore.open([home], crawl_id=CrawlFolder([home]).identity().crawl_id)
+    store = PageStore.open([home], crawl_id=CrawlFolder([home]).identity().id)
     row, result = page(1)
     assert result is not None
     body = f"<title>{EVIL}</title><p>one {EVIL} two\tthree</p><a href=/next>x</a>".encode()

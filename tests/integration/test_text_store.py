@@ -49,19 +49,19 @@ def rows_of(folders: list[Path]) -> list[Row]:
 
 
 def files_of(folders: list[Path]) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for folder in folders for path in folder.rglob("content/*/*.txt")}
+    return {path.name: path.read_bytes() for folder in folders for path in folder.rglob("content/*/*/*.txt")}
 
 
 def test_a_text_lies_under_the_hash_of_its_url(tmp_path: Path) -> None:
     name = sha256(b"http://a.test/").hexdigest()
-    TextFiles(tmp_path).write("http://a.test/", "é\r\n")
-    TextFiles(tmp_path).write("http://a.test/", "é\r\n")
-    path = tmp_path / "content" / name[:2] / f"{name}.txt"
-    assert path.read_bytes() == "é\r\n".encode() and text.read(tmp_path, "http://a.test/") == "é\r\n"
-    assert text.read(tmp_path, "http://b.test/") is None
+    TextFiles(tmp_path).write("http://a.test/", "é\r\n", 7)
+    TextFiles(tmp_path).write("http://a.test/", "é\r\n", 7)
+    path = tmp_path / "content" / "7" / name[:2] / f"{name}.txt"
+    assert path.read_bytes() == "é\r\n".encode() and text.read(tmp_path, "http://a.test/", 7) == "é\r\n"
+    assert text.read(tmp_path, "http://b.test/", 7) is None
     assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == [path.name]
-    TextFiles(tmp_path).write("http://a.test/", "half \ud800 a pair")
-    assert text.read(tmp_path, "http://a.test/") == "half ? a pair"
+    TextFiles(tmp_path).write("http://a.test/", "half \ud800 a pair", 7)
+    assert text.read(tmp_path, "http://a.test/", 7) == "half ? a pair"
 
 
 @pytest.mark.parametrize("keep", [("text",), ("warc", "text")], ids=lambda keep: "+".join(keep))
@@ -82,15 +82,15 @@ def test_killed_it_leaves_no_half_text_and_goes_on(
     whole = {sha256(url_of(n).encode()).hexdigest() + ".txt": text_of(n).encode() for n in range(1, ITEMS + 1)}
     assert all(whole[name] == data for name, data in files_of(folders).items())
     for row in rows_of(folders):
-        assert row.status != 200 or text.path_of(row.url).rpartition("/")[2] in files_of(folders)
+        assert row.status != 200 or text.path_of(row.url, row.crawl).rpartition("/")[2] in files_of(folders)
     keep_all(folders, keep)
     rows = rows_of(folders)
     assert [row.item for row in rows] == [*range(1, ITEMS + 1)]
     pages = [row for row in rows if row.status == 200 and not row.error]
-    assert {text.path_of(row.url).rpartition("/")[2] for row in pages} == set(files_of(folders))
+    assert {text.path_of(row.url, row.crawl).rpartition("/")[2] for row in pages} == set(files_of(folders))
     assert all(whole[name] == data for name, data in files_of(folders).items())
     assert all(bool(row.warc_file) == ("warc" in keep and row.status > 0) for row in rows)
-    assert not [path for folder in folders for path in folder.rglob("content/*/*.part")]
+    assert not [path for folder in folders for path in folder.rglob("content/*/*/*.part")]
 
 
 def _halving(write: Callable[[int, bytes], int], live: Callable[[], None]) -> Callable[[int, bytes], int]:
@@ -109,7 +109,7 @@ def test_without_warc_there_are_no_warc_files_and_pages_count(tmp_path: Path) ->
     store = PageStore.open([tmp_path], read_only=True)
     stats, rows = store.stats(), list(store.rows())
     store.abandon()
-    assert not list((tmp_path / "warc").iterdir())
+    assert not list((tmp_path / "warc").glob("*/*"))
     assert stats.pages == len([row for row in rows if row.status == 200]) > 40
     assert all(row.digest.startswith("sha1:") for row in rows if row.status)
 
@@ -124,7 +124,7 @@ def test_a_full_disk_is_reported_and_nothing_is_lost(tmp_path: Path, monkeypatch
         store.write()
     monkeypatch.setattr(os, "write", write)
     store.write()
-    assert store.commit() == 1 and store.text(row.url) == text_of(1)
+    assert store.commit() == 1 and store.text(row) == text_of(1)
     store.close()
 
 
@@ -133,7 +133,7 @@ def test_exports_tell_where_the_text_is(tmp_path: Path) -> None:
     keep_all(dirs, ("text",))
     run(dirs, ExportRequest("jsonl", content="text"), tmp_path / "o.jsonl")
     told = [json.loads(line) for line in (tmp_path / "o.jsonl").read_bytes().splitlines()]
-    assert told[0]["content_path"] == str(dirs[0] / text.path_of(url_of(1))) and told[0]["text"] == text_of(1)
+    assert told[0]["content_path"] == str(dirs[0] / text.path_of(url_of(1), 1)) and told[0]["text"] == text_of(1)
     assert Path(told[0]["content_path"]).exists()
     assert told[8]["content_path"] is None and told[8]["text"] is None
 
@@ -145,9 +145,9 @@ def test_a_crawl_keeps_texts_alone_and_never_exceeds_its_limit(tmp_path: Path) -
         assert crawler.run("--max-pages", 30, resume=True) == 3, crawler.said
         rows = crawler.rows()
     pages = [row for row in rows if row.status == 200 and not row.error]
-    assert len(pages) == 30 and not list((crawler.data_dir / "warc").iterdir())
-    kept = [row for row in pages if text.read(crawler.data_dir, row.url)]
+    assert len(pages) == 30 and not list((crawler.data_dir / "warc").glob("*/*"))
+    kept = [row for row in pages if text.read(crawler.data_dir, row.url, row.crawl)]
     assert len(kept) >= 25
     shown = weft_here("get", crawler.data_dir, kept[0].url, "--text")
-    assert shown.returncode == 0 and shown.stdout.strip() == (text.read(crawler.data_dir, kept[0].url) or "").strip()
+    assert shown.returncode == 0 and shown.stdout.strip() == (text.read(crawler.data_dir, kept[0].url, 1) or "").strip()
     assert "texts alone" in weft_here("get", crawler.data_dir, kept[0].url, "--body").stderr

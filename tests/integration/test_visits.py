@@ -56,7 +56,7 @@ def crawl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
     for folder in dirs:
         folder.mkdir()
     identity = CrawlFolder(dirs).start([url_of("/stays")])
-    stores = [PageStore.open(dirs, crawl_id=identity.crawl_id, slot=f"pod0-fetcher{n}") for n in range(2)]
+    stores = [PageStore.open(dirs, crawl_id=identity.id, slot=f"pod0-fetcher{n}") for n in range(2)]
     item = 0
     for n in range(3):
         for path, statuses in VISITS.items():

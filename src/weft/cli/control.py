@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from weft.cli.folders import crawl_in, further_data_dirs
+from weft.cli.folders import engine_dir, report_in, which_crawl
 from weft.cli.messages import as_flags
 from weft.cli.output import output_flags, print_document, shown
 from weft.cli.settings import SettingsCommand, config_flags, given
@@ -33,46 +33,41 @@ class EditCommand(SettingsCommand):
 
 def folder_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """The folder, which crawl in it, and how the answer is printed."""
-    crawl = click.option("--crawl", "name", metavar="NAME", help="The crawl, in a folder that holds several.")
-    return crawl(further_data_dirs(output_flags(command)))
+    return click.argument("crawl_dir", metavar="DIR")(which_crawl(output_flags(command)))
 
 
 @click.command()
-@click.argument("crawl_dir")
 @folder_flags
-def pause(crawl_dir: str, name: str | None, more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
+def pause(crawl_dir: str, crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Have a crawl request nothing until `weft resume`. What is in flight is finished; nothing is lost.
 
     A paused crawl stays paused when its processes die. Paused time does not count for --max-duration.
     """
-    _give("pause", "Paused", crawl_dir, name, more, as_json, quiet)
+    _give("pause", "Paused", crawl_dir, crawl, more, as_json, quiet)
 
 
 @click.command()
-@click.argument("crawl_dir")
 @folder_flags
-def resume(crawl_dir: str, name: str | None, more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
+def resume(crawl_dir: str, crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Continue a crawl that `weft pause` has paused. (One that has ended continues with `weft crawl --resume`.)"""
-    _give("resume", "Resumed", crawl_dir, name, more, as_json, quiet)
+    _give("resume", "Resumed", crawl_dir, crawl, more, as_json, quiet)
 
 
 @click.command()
-@click.argument("crawl_dir")
 @folder_flags
-def cancel(crawl_dir: str, name: str | None, more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
+def cancel(crawl_dir: str, crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """End a crawl now and for good: what is in flight is aborted, what is queued is dropped. Its pages stay."""
-    _give("cancel", "Cancelled", crawl_dir, name, more, as_json, quiet)
+    _give("cancel", "Cancelled", crawl_dir, crawl, more, as_json, quiet)
 
 
 @click.command()
-@click.argument("crawl_dir")
 @click.argument("urls", metavar="URL...", nargs=-1, required=True)
 @folder_flags
 def seed(
-    crawl_dir: str, urls: tuple[str, ...], name: str | None, more: tuple[str, ...], as_json: bool, quiet: bool
+    crawl_dir: str, urls: tuple[str, ...], crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool
 ) -> None:
     """Add URLs to a crawl. They extend its scope as the first ones did; credentials do not go to their sites."""
-    _give("seed", "Added", crawl_dir, name, more, as_json, quiet, given=list(urls))
+    _give("seed", "Added", crawl_dir, crawl, more, as_json, quiet, given=list(urls))
 
 
 def _edit_flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,10 +77,9 @@ def _edit_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command(cls=EditCommand)
-@click.argument("crawl_dir")
 @_edit_flags
 @folder_flags
-def edit(crawl_dir: str, name: str | None, more: tuple[str, ...], as_json: bool, quiet: bool, **values: Any) -> None:
+def edit(crawl_dir: str, crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool, **values: Any) -> None:
     """Change patterns, delay or limits of a crawl while it runs.
 
     \b
@@ -97,21 +91,26 @@ def edit(crawl_dir: str, name: str | None, more: tuple[str, ...], as_json: bool,
     settings = given(values)
     if not settings:
         raise click.UsageError("nothing to change: give at least one of the flags that `weft edit --help` lists")
-    _give("edit", "Changed", crawl_dir, name, more, as_json, quiet, settings=settings)
+    _give("edit", "Changed", crawl_dir, crawl, more, as_json, quiet, settings=settings)
 
 
 def _give(
-    verb: str, done: str, crawl_dir: str, name: str | None, more: tuple[str, ...], as_json: bool, quiet: bool,
+    verb: str, done: str, crawl_dir: str, crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool,
     **arguments: Any,
 ) -> None:  # fmt: skip
     """Gives a command and prints what has become of it."""
-    from weft.crawl.commands import command
+    from weft.crawl.commands import command, engine_command
     from weft.errors import BadInput
 
-    if name is not None:
-        raise BadInput(f"{crawl_dir}: holds one crawl, which has no name")
-    folder = crawl_in([crawl_dir], more)
-    result = command(folder, verb, **arguments)
+    if engine_dir(crawl_dir) != crawl_dir:
+        raise BadInput(f"{crawl_dir}: holds the tasks of a service, which changes them itself: see `weft jobs --help`")
+    with report_in([crawl_dir], more) as report:
+        folder = report.folder
+        if report.is_engines:
+            result = engine_command(folder, verb, crawl, **arguments)
+        else:
+            report.crawls(crawl)  # refuses another's name
+            result = command(folder, verb, **arguments)
     if as_json:
         print_document(result)
         return
@@ -131,7 +130,10 @@ def _give(
 
 def _about(verb: str, result: dict[str, Any]) -> str:
     if verb == "edit":
-        changes = (f"{key}: {old} -> {new}" for key, (old, new) in result["changed"].items())
+        changes = (
+            f"{key}: {new}" if old is None else f"{key}: {old} -> {new}"
+            for key, (old, new) in result["changed"].items()
+        )
         return "; ".join(changes) or "nothing, the crawl has these settings already"
     if verb == "seed":
         return f"{result['new']:,} new {'seed' if result['new'] == 1 else 'seeds'}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from weft.cli.live import (
     Column,
@@ -23,12 +24,13 @@ from weft.cli.live import (
     showing,
 )
 from weft.cli.messages import as_flags
+from weft.cli.output import visible
 
 if TYPE_CHECKING:
     from weft.engine.loop.progress import CrawlStatus
 
 LINE_EVERY_S = 5.0
-MOST_PODS = 16
+MOST_PODS = MOST_CRAWLS = 16
 NARROW, WIDE = 60, 96  # columns of a terminal: below these the less important figures are left out
 _BARS = " ▁▂▃▄▅▆▇█"
 _STYLES = {"paused": "bold red", "draining": "yellow"}
@@ -39,6 +41,27 @@ def show_crawl(
 ) -> AbstractContextManager[Shower[CrawlStatus]]:
     """What shows a crawl's status to a person."""
     return showing(CrawlPicture(home, max_pages), RegularLines(status_line, LINE_EVERY_S), quiet=quiet, plain=plain)
+
+
+class Watched(NamedTuple):
+    """A status, and where it is the sum of several crawls, those by name."""
+
+    status: CrawlStatus
+    crawls: Mapping[str, CrawlStatus]
+
+
+def show_watched(home: str, title: str, *, quiet: bool) -> AbstractContextManager[Shower[Watched]]:
+    """What shows the crawls of a folder to a person."""
+    picture = CrawlPicture(home, title=title)
+
+    def lines(watched: Watched) -> str:
+        each = (f"  crawl={visible(name)} {status_line(one)}" for name, one in watched.crawls.items())
+        return "\n".join([status_line(watched.status), *each])
+
+    return showing(
+        lambda watched, size: picture(watched.status, size, watched.crawls), RegularLines(lines, LINE_EVERY_S),
+        quiet=quiet,
+    )  # fmt: skip
 
 
 def status_line(status: CrawlStatus) -> str:
@@ -64,15 +87,16 @@ def waiting_text(status: CrawlStatus) -> str:
 class CrawlPicture:
     """Remembers the last rates and pages of the crawl in `home`."""
 
-    def __init__(self, home: str, max_pages: int | None = None) -> None:
+    def __init__(self, home: str, max_pages: int | None = None, title: str = "weft crawl") -> None:
         self._home = home
+        self._title = title
         self._max_pages = max_pages
         self._rates: deque[float] = deque(maxlen=60)
         self._recent: deque[str] = deque(maxlen=5)
         self._seen_at = 0.0
 
-    def __call__(self, status: CrawlStatus, size: Size) -> Picture:
-        """What is shown of a status."""
+    def __call__(self, status: CrawlStatus, size: Size, crawls: Mapping[str, CrawlStatus] | None = None) -> Picture:
+        """What is shown of a status; `crawls`: what it is the sum of, by name."""
         if status.updated_at != self._seen_at:
             self._seen_at = status.updated_at
             self._rates.append(status.rate)
@@ -83,6 +107,8 @@ class CrawlPicture:
         parts.append(TextLine(spark(self._rates), "cyan"))
         if len(status.pods) > 1:
             parts.append(_pods(status, size))
+        if crawls:
+            parts.append(_crawls(crawls, size))
         parts += [_troubles(status), TextLine("\n".join(self._recent), "dim")]
         if status.note and status.state in ("paused", "running"):
             parts.append(TextLine(as_flags(status.note), "red", wraps=True))
@@ -91,7 +117,7 @@ class CrawlPicture:
         if waiting := waiting_text(status):
             parts.append(TextLine(waiting, "yellow", wraps=True))
         state = Styled(status.state, _STYLES.get(status.state, "green"))
-        return Picture(("weft crawl · ", state, f" · {clock(status.elapsed_s)}"), parts, self._home)
+        return Picture((f"{self._title} · ", state, f" · {clock(status.elapsed_s)}"), parts, self._home)
 
 
 def _numbers(status: CrawlStatus, size: Size) -> Numbers:
@@ -126,6 +152,24 @@ def _pods(status: CrawlStatus, size: Size) -> Grid:
     return Grid(
         [Column(name) for name in names], [[row[name] for name in names] for row in rows], 2 if is_narrow else 4
     )
+
+
+def _crawls(crawls: Mapping[str, CrawlStatus], size: Size) -> Grid:
+    """A row for each crawl, the fastest first where there is no room for all."""
+    rows = [
+        {
+            "crawl": name, "pages": f"{one.pages:,}", "pages/s": f"{one.rate:,.1f}", "queued": f"{one.queued:,}",
+            "in flight": f"{one.in_flight:,}", "failed": f"{sum(one.errors.values()):,}",
+            "state": one.state + (f": {one.waiting_for}" if one.waiting_for else ""),
+        }
+        for name, one in sorted(crawls.items(), key=lambda item: -item[1].rate)[:MOST_CRAWLS]
+    ]  # fmt: skip
+    is_narrow = size.width < WIDE
+    names = ("crawl", "pages", "queued", "state") if is_narrow else tuple(rows[0])
+    table = [[row[name] for name in names] for row in rows]
+    if len(crawls) > MOST_CRAWLS:
+        table.append([f"and {len(crawls) - MOST_CRAWLS:,} more", *[""] * (len(names) - 1)])
+    return Grid([Column(name) for name in names], table, 2 if is_narrow else 4)
 
 
 def _troubles(status: CrawlStatus) -> Grid:

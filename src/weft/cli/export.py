@@ -1,4 +1,4 @@
-"""`weft export CRAWL_DIR --format F --out PATH`: a crawl's pages for other programs."""
+"""`weft export DIR --format F --out PATH`: a crawl's pages for other programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
-from weft.cli.folders import crawl_in, further_data_dirs
+from weft.cli.folders import report_in, which_crawl
 from weft.cli.output import VisibleStream, output_flags, print_document, shown
 from weft.cli.settings import several
 from weft.errors import BadInput
@@ -23,7 +23,7 @@ SHOW_EVERY_S = 0.2
 
 
 @click.command()
-@click.argument("crawl_dirs", metavar="CRAWL_DIR...", nargs=-1, required=True)
+@click.argument("crawl_dirs", metavar="DIR...", nargs=-1, required=True)
 @click.option(
     "--format",
     "format_",
@@ -50,7 +50,7 @@ SHOW_EVERY_S = 0.2
 @click.option(
     "--max-bytes", metavar="N", type=click.IntRange(1), help="Make a folder of WARC files of at most this size."
 )
-@further_data_dirs
+@which_crawl
 @output_flags
 def export(
     crawl_dirs: tuple[str, ...],
@@ -63,6 +63,7 @@ def export(
     since: str,
     all_visits: bool,
     max_bytes: int | None,
+    crawl: str | None,
     more: tuple[str, ...],
     as_json: bool,
     quiet: bool,
@@ -73,7 +74,8 @@ def export(
     weft export ./weft-data --format jsonl --out pages.jsonl --status 2xx
     weft export ./weft-data --format parquet --out pages.parquet --since 7d
 
-    A URL that was visited several times has one row: its latest good page. Pages that are gone are left out.
+    A URL that was visited several times has one row: its latest good page. Pages that are gone are left out. Of an
+    engine or a service all crawls are written, with a column `crawl`, unless --crawl names one.
 
     The output appears when it is whole. An export that was interrupted goes on when it is called again. Pages that
     cannot be read are left out and named, and the exit code is 1.
@@ -85,8 +87,9 @@ def export(
     order = ExportRequest(format_, lists[0], content, lists[1], lists[2], since, max_bytes, all_visits)
     on_terminal = out == "-" and sys.stdout.isatty()
     show = _Line(quiet or as_json or on_terminal or not sys.stderr.isatty())
-    dirs = [str(path) for path in crawl_in(crawl_dirs, more).data_dirs]
-    done = run(dirs, order, _shown_on_terminal(format_) if on_terminal else out, watch=show)
+    with report_in(crawl_dirs, more) as report:
+        dirs = [str(path) for path in report.folder.data_dirs]
+    done = run(dirs, order, _shown_on_terminal(format_) if on_terminal else out, crawl=crawl, watch=show)
     show.clear()
     if done.path is not None and as_json:
         facts = {"path": str(done.path), "rows": done.rows, "resumed_rows": done.resumed}

@@ -1,8 +1,10 @@
-"""How every command that reads a crawl is given its data dirs."""
+"""How every report command is given its folder and its crawl."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +12,7 @@ import click
 from weft.cli.settings import several
 
 if TYPE_CHECKING:
-    from weft.crawl.folder import CrawlFolder
+    from weft.crawl.reports.crawls import ReportFolder
 
 
 def further_data_dirs(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -24,11 +26,31 @@ def further_data_dirs(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def crawl_in(crawl_dirs: Sequence[str], more: Sequence[str]) -> CrawlFolder:
-    """The crawl that the data dirs belong to, with all of them; BadInput where there is none."""
-    from weft.crawl.folder import CrawlFolder
-    from weft.crawl.siblings import all_data_dirs
+def which_crawl(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--crawl` and `--data-dir` to a report command."""
+    option = click.option(
+        "--crawl",
+        metavar="NAME",
+        help="One crawl of an engine or a service, by name (of a task: its id). [default: all there are]",
+    )
+    return option(further_data_dirs(command))
 
-    folder = CrawlFolder(all_data_dirs([*crawl_dirs, *several(more)]))
-    folder.go_on()
-    return folder
+
+def engine_dir(folder: str) -> str:
+    """The folder with the crawls: a service has it inside its own."""
+    from weft.jobs.layout import ENGINE
+
+    inside = Path(folder, ENGINE)
+    return str(inside) if (inside / "engine.json").exists() and not Path(folder, "engine.json").exists() else folder
+
+
+@contextmanager
+def report_in(dirs: Sequence[str], more: Sequence[str]) -> Iterator[ReportFolder]:
+    """The folder that the data dirs belong to, with all of them; BadInput where no crawl is there."""
+    from weft.crawl.reports.crawls import ReportFolder
+
+    report = ReportFolder([engine_dir(dirs[0]), *dirs[1:], *several(more)])
+    try:
+        yield report
+    finally:
+        report.close()

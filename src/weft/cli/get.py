@@ -1,4 +1,4 @@
-"""`weft get CRAWL_DIR URL`: one stored page."""
+"""`weft get DIR URL`: one stored page."""
 
 from __future__ import annotations
 
@@ -9,24 +9,33 @@ from typing import Any
 
 import click
 
-from weft.cli.folders import crawl_in, further_data_dirs
-from weft.cli.output import output_flags, print_document, visible
+from weft.cli.folders import report_in, which_crawl
+from weft.cli.output import output_flags, print_document, shown, visible
 from weft.cli.suggestions import resume
 
 
 @click.command()
-@click.argument("crawl_dir")
+@click.argument("crawl_dir", metavar="DIR")
 @click.argument("url")
 @click.option("--headers", "what", flag_value="headers", help="The response's status line and headers.")
 @click.option("--body", "what", flag_value="body", help="The body as bytes, decompressed.")
 @click.option("--text", "what", flag_value="text", help="The page's text.")
 @click.option("--links", "what", flag_value="links", help="The page's links, one a line.")
-@further_data_dirs
+@which_crawl
 @output_flags
-def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_json: bool, quiet: bool) -> None:  # noqa: ARG001
+def get(
+    crawl_dir: str,
+    url: str,
+    what: str | None,
+    crawl: str | None,
+    more: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Print the stored page of a URL: headers, body, text or links; without an option, what is known about it.
 
-    On a terminal control characters are shown as escapes; elsewhere everything comes as it is stored.
+    On a terminal control characters are shown as escapes; elsewhere everything comes as it is stored. Of an engine or a
+    service it is the latest page that any crawl has, and `crawl` says which.
     """
     from weft import urls
     from weft.crawl.reports.report import row_facts
@@ -34,30 +43,36 @@ def get(crawl_dir: str, url: str, what: str | None, more: tuple[str, ...], as_js
     from weft.engine.stored_page import read_page
     from weft.errors import BadInput, Unparsed, WeftError
     from weft.store.errors import StoreError, Unreadable
-    from weft.store.pages import PageStore
 
-    folder = crawl_in([crawl_dir], more)
-    store = PageStore.open(folder.data_dirs, read_only=True)
-    try:
+    with report_in([crawl_dir], more) as report:
+        store, dirs = report.store, report.folder.data_dirs
+        number = report.crawls(crawl)[0].number if crawl is not None else 0
         wanted = urls.stored_as(url)
-        row = next(filter(None, map(store.row_of, wanted)), None)
+        row = next(filter(None, (store.row_of(one, number) for one in wanted)), None)
         if row is None:
             looked_for = f" (looked for {' and '.join(wanted)})" if wanted != [url] else ""
-            command = shlex.join(["weft", "explain", crawl_dir, wanted[0]])
+            which = ["--crawl", crawl] if crawl is not None else []
+            command = shlex.join(["weft", "explain", crawl_dir, wanted[0], *which])
             raise BadInput(f"{url}: is not in {crawl_dir}{looked_for}; `{command}` says why")
         facts = row_facts(row, store)
+        if report.is_engines:
+            having = report.named({one.crawl for one in store.for_url(row.url)})
+            facts = {"crawl": next((one.name for one in having if one.number == row.crawl), None)} | facts
+            facts["crawls"] = [one.name for one in having]
         if what is None:
             print_document(facts)
             return
-        stored = store.read(row)
-        page = read_page(stored)
-        text = store.text(row.url) if what == "text" and page is None else None
-    except Unreadable as error:
-        command = shlex.join(["weft", "rebuild", *map(str, folder.data_dirs)])
-        hint = f"`{command}` and `{resume(folder.data_dirs)}` have it fetched again"
-        raise StoreError(error.path, f"the stored page of {url} is damaged ({error}); {hint}") from error
-    finally:
-        store.abandon()
+        try:
+            stored = store.read(row)
+            page = read_page(stored)
+            text = store.text(row) if what == "text" and page is None else None
+        except Unreadable as error:
+            command = shlex.join(["weft", "rebuild", *map(str, dirs)])
+            again = "a running task" if report.is_engines else f"`{resume(dirs)}`"
+            hint = f"`{command}` takes it out, and {again} fetches it again"
+            raise StoreError(error.path, f"the stored page of {url} is damaged ({error}); {hint}") from error
+    if report.is_engines and not as_json and not quiet:
+        click.echo(shown(f"of crawl {facts['crawl']}, fetched {facts['fetched_at']}", err=True), err=True)
     if text is None and page is None:
         raise BadInput(f"{url}: no response is stored ({row.error or 'the crawl keeps texts alone'})")
     if what == "headers" and page is not None and stored.http is not None:

@@ -1,4 +1,4 @@
-"""`weft rebuild CRAWL_DIR`: index and texts made again from the WARC files."""
+"""`weft rebuild DIR`: index and texts made again from the WARC files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from weft.cli.folders import crawl_in, further_data_dirs
+from weft.cli.folders import further_data_dirs, report_in
 from weft.cli.output import output_flags, print_document, shown, visible
 from weft.cli.suggestions import resume
 
@@ -22,7 +22,7 @@ SHOWN = 10
 
 
 @click.command()
-@click.argument("crawl_dirs", metavar="CRAWL_DIR...", nargs=-1, required=True)
+@click.argument("crawl_dirs", metavar="DIR...", nargs=-1, required=True)
 @further_data_dirs
 @click.option("--text", is_flag=True, help="Make text files too, where the crawl kept none.")
 @click.option(
@@ -32,11 +32,12 @@ SHOWN = 10
 def rebuild(
     crawl_dirs: tuple[str, ...], more: tuple[str, ...], text: bool, frontier: bool, as_json: bool, quiet: bool
 ) -> int:
-    """Make a crawl's index and texts again from its WARC files.
+    """Make the index and texts of a folder again from its WARC files: of `weft crawl`, of an engine, of a service.
 
     Of a scrape service, give its data dir: the engine's index and the file of tasks are made again if they are damaged.
+    An index holds all crawls of its folder, so they are made again together.
 
-    The crawl or service must not be running. The new index takes the old one's place when it is whole: an interrupted
+    Nothing may be running in the folder. The new index takes the old one's place when it is whole: an interrupted
     rebuild changes nothing, and is called again. Pages that kill or hold their parser get no text and are named, and
     the exit code is 1.
     """
@@ -53,7 +54,8 @@ def rebuild(
     if len(crawl_dirs) == 1 and not frontier and (made := _service_rebuilt(Path(crawl_dirs[0]), show)) is not None:
         _print_service(made, as_json, quiet)
         return 0
-    dirs = crawl_in(crawl_dirs, more).data_dirs
+    with report_in(crawl_dirs, more) as folder:
+        dirs, is_engines = folder.folder.data_dirs, folder.is_engines
     if frontier:
         _make_frontier(dirs, as_json, quiet)
         return 0
@@ -78,28 +80,27 @@ def rebuild(
         ):
             if count:
                 click.echo(f"{count:,} {what}")
-        _print_losses(report, dirs)
+        _print_losses(report, dirs, is_engines)
     if report.unparsed:
         _tell_unparsed(report)
     return 1 if report.unparsed else 0
 
 
 def _service_rebuilt(folder: Path, show: Callable[[int, int], None]) -> RebuiltService | None:
-    """Rebuilds the folder of a service, or of an engine alone; None where it is neither."""
-    from weft.engine.rebuild import is_engine, rebuild_engine
+    """Rebuilds the folder of a service; None where it is none."""
     from weft.jobs.layout import ENGINE, STORE
-    from weft.jobs.rebuild import RebuiltService, is_service, rebuild_service
+    from weft.jobs.rebuild import is_service, rebuild_service
     from weft.system.state import take_lock
 
-    if folder.name == ENGINE and is_engine(folder) and (folder.parent / STORE).exists():
+    if folder.name == ENGINE and (folder.parent / STORE).exists():
         folder = folder.parent  # what messages about the index name
-    if is_service(folder):
-        lock = take_lock(folder)
-        try:
-            return rebuild_service(folder, watch=show)
-        finally:
-            os.close(lock)
-    return RebuiltService(rebuild_engine(folder, watch=show), None) if is_engine(folder) else None
+    if not is_service(folder):
+        return None
+    lock = take_lock(folder)
+    try:
+        return rebuild_service(folder, watch=show)
+    finally:
+        os.close(lock)
 
 
 def _print_service(made: RebuiltService, as_json: bool, quiet: bool) -> None:
@@ -136,7 +137,7 @@ def _tell_unparsed(report: Rebuilt) -> None:
         click.echo(f"      ... and {report.unparsed - SHOWN:,} more (--json names them)", err=True)
 
 
-def _print_losses(report: Rebuilt, dirs: list[Path]) -> None:
+def _print_losses(report: Rebuilt, dirs: list[Path], is_engines: bool) -> None:
     """Where the files are damaged, what that cost, and how to have it again."""
     for one in report.damage[:SHOWN]:
         pages = f", with {', '.join(one.urls[:SHOWN])}" if one.urls else ""
@@ -144,7 +145,8 @@ def _print_losses(report: Rebuilt, dirs: list[Path]) -> None:
     if len(report.damage) > SHOWN:
         click.echo(f"... and {len(report.damage) - SHOWN:,} more damaged places (--json has all)")
     if report.lost:
-        click.echo(f"{report.lost:,} URLs have lost their row, and are queued again for: {resume(dirs)}")
+        whom = " crawls that have not ended" if is_engines else f": {resume(dirs)}"
+        click.echo(f"{report.lost:,} URLs have lost their row, and are queued again for{whom}")
         for url in report.lost_urls[:SHOWN]:
             click.echo(visible(f"lost: {url}"))
         if report.lost > SHOWN:

@@ -142,6 +142,25 @@ def command(folder: CrawlFolder, verb: str, **arguments: Any) -> dict[str, Any]:
         folder.let_go()
 
 
+def engine_command(folder: CrawlFolder, verb: str, name: str | None, **arguments: Any) -> dict[str, Any]:
+    """The same for a crawl of an engine that runs; it is in force when the engine has answered."""
+    if name is None:
+        raise BadInput(f"{folder.home}: holds the crawls of an engine: say which one with `crawl=NAME`")
+    if verb == "seed":
+        arguments = {"seeds": arguments["given"]}
+    try:
+        connection = Connection(socket_path(folder.home))
+    except Gone:
+        raise BadInput(f"{folder.home}: no process runs this engine, and only it can change its crawls") from None
+    try:
+        result: dict[str, Any] = connection.call(verb, name=name, **arguments)
+        changed = {key: (None, value) for key, value in arguments.get("settings", {}).items()}
+        standing = connection.call("standing", name=name) if verb == "seed" else result
+        return {**result, **standing, "changed": changed, "is_running": True, "is_in_force": True}
+    finally:
+        connection.close()
+
+
 def _sent(folder: CrawlFolder, verb: str, arguments: dict[str, Any], until: float) -> dict[str, Any]:
     connection = Connection(socket_path(folder.home))
     try:

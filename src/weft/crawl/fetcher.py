@@ -50,7 +50,7 @@ class Fetcher:
         backend.await_seeds(parts.suspects.beat)
         chores = list(backend.chores(parts, crawl))
         following = Following(
-            folder, order.config, control, crawl, self.progress, opening.seeds,
+            folder, order.config, control, backend.frontier, crawl, self.progress, opening.seeds,
             drain=lambda reason: self.loop.drain(reason), admit=opening.admit, has_edited=backend.has_edited,
         )  # fmt: skip
         start.is_over()

@@ -19,6 +19,7 @@ from weft.engine.limits import limits_of
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.stop import Stop
 from weft.engine.settings import EDITABLE, value_of
+from weft.frontier.contract import Frontier
 from weft.telemetry import Log
 
 log = Log("weft.crawl.following")
@@ -42,6 +43,7 @@ class Following:
         folder: CrawlFolder,
         config: Config,
         control: Control,
+        frontier: Frontier,
         crawl: RunningCrawl,
         progress: CrawlProgress,
         seeds: Sequence[str],
@@ -55,6 +57,7 @@ class Following:
         self._folder = folder
         self._config = config
         self._control = control
+        self._frontier = frontier
         self._crawl = crawl
         self._progress = progress
         self._seeds = len(seeds)
@@ -83,6 +86,7 @@ class Following:
             back = crawl.edit(config, limits_of(config))
             self._has_edited(config)
             self._config, self._revision = config, record.revision
+            self._frontier.crawls.follow(crawl.number, record.revision)
             log.always("settings changed", revision=record.revision, came_back=back)
         seeds = self._folder.seeds()
         if new := seeds[self._seeds :]:

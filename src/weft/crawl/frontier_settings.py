@@ -1,11 +1,9 @@
-"""What the processes of `weft crawl` open a frontier with: the crawl's name, and how its Redis is spoken to."""
+"""How the processes of `weft crawl` speak to the Redis of their pods."""
 
 from __future__ import annotations
 
 from weft.config import Config
 from weft.frontier.redis.connection import RedisSettings
-
-CRAWL = "crawl"  # the name of the one crawl that is in a frontier
 
 
 def settings_of(config: Config) -> RedisSettings:

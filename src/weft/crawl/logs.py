@@ -15,7 +15,8 @@ import msgspec
 
 from weft import __version__
 from weft.config import Loaded, PodSpec, masked
-from weft.crawl.folder import CrawlFolder, Identity
+from weft.crawl.folder import CrawlFolder
+from weft.engine.folder import Identity
 from weft.telemetry import Log, LogFile, Slot, log_to_file
 
 log = Log("weft.crawl.orchestrator")
@@ -33,7 +34,7 @@ def open_log(loaded: Loaded, folder: CrawlFolder, identity: Identity) -> LogFile
     opened = log_to_file(Path(section.log_dir), slot, section.log_level, alone=True)
     log.always(
         "crawl started",
-        crawl=identity.crawl_id,
+        crawl=identity.id,
         weft=__version__,
         python=platform.python_version(),
         pid=os.getpid(),

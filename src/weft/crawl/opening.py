@@ -8,12 +8,12 @@ from functools import partial
 
 from weft.crawl.feeding import Feeding, learn_scope
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.frontier_settings import CRAWL
 from weft.crawl.order import ProcessOrder
 from weft.crawl.pods.backend import Backend
 from weft.engine.admission.rules import Rules
 from weft.engine.assembly import Fetching
 from weft.engine.crawls import RunningCrawl
+from weft.engine.folder import CRAWL
 from weft.engine.limits import limits_of
 from weft.engine.loop.leads import Leads
 from weft.engine.loop.revisits import Revisits, StoredVisits

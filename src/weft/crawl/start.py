@@ -23,7 +23,6 @@ from weft.crawl.pods.distribution import announce_pods
 from weft.crawl.pods.nodes import Shared, check_nodes, is_part, join
 from weft.crawl.pods.places import check_cores
 from weft.crawl.pods.servers import forget_pods
-from weft.crawl.record import SettingsRecord
 from weft.crawl.reports.outcome import Outcome, outcome_of
 from weft.crawl.reports.standing import current_status
 from weft.crawl.seeds import SeedFile
@@ -34,7 +33,8 @@ from weft.engine.extraction import extraction_of
 from weft.engine.limits import check_email
 from weft.engine.loop.stop import Stop
 from weft.engine.machine import check_clock
-from weft.errors import BadInput, Busy, Occupied, WeftError, installing
+from weft.engine.settings_record import SettingsRecord
+from weft.errors import BadInput, Busy, NoCrawl, Occupied, WeftError, installing
 from weft.frontier.redis.connection import peers
 from weft.store.pages import PageStore
 from weft.supervise.node import NodeMetrics
@@ -99,11 +99,10 @@ def prepare(
         asked = load(config_file, environment, flags, is_judged=False)
     folder = CrawlFolder(asked.config.store.data_dirs)
     if asked.config.run.resume and folder.exists():
+        folder.go_on()
         record = folder.settings_record()
         kept = _kept(record, asked)
         loaded = load(config_file, environment, flags, kept, earlier_defaults=record.defaults)
-        if not record.is_complete and not was_given(loaded.origins, "scope", "politeness_delay_seconds"):
-            complain(_unrecorded(folder, loaded))
     else:
         loaded = load(config_file, environment, flags)
         if asked.config.run.resume:
@@ -164,7 +163,7 @@ def _prepare(
             CrawlCommands(folder).check_open()
             if not stays_paused:
                 folder.keep_state(is_paused=False)
-            record_siblings(folder.data_dirs, identity.crawl_id)
+            record_siblings(folder.data_dirs, identity.id)
             folder.check_streams()  # what is damaged is refused before anything is started
             _check_pods(folder, loaded)
             _check_suffixes(folder, identity.suffix_list)
@@ -187,7 +186,7 @@ def _prepare(
         log_file = open_log(loaded, folder, identity)
         endpoint = _endpoint(folder, loaded, complain)
         announce_pods(config.pods.num_pods, seeds, environment, announce)
-        pods = _open_pods(folder, loaded, identity.crawl_id, seeds, complain)
+        pods = _open_pods(folder, loaded, identity.id, seeds, complain)
         if resume:
             folder.restore_credential_origins(config.fetch)
             folder.add_seeds(seeds, large, complain)
@@ -209,9 +208,7 @@ def _prepare(
             folder.clear()
         folder.let_go()
         raise
-    return Prepared(
-        loaded, folder, Orchestrator(config, folder, identity.crawl_id, pods=pods), endpoint, pods, log_file
-    )
+    return Prepared(loaded, folder, Orchestrator(config, folder, identity.id, pods=pods), endpoint, pods, log_file)
 
 
 def _seed(text: str) -> str:
@@ -348,15 +345,6 @@ def _keep(folder: CrawlFolder, loaded: Loaded) -> Mapping[str, tuple[Any, Any]]:
     return record.changes[-1].changed if record.revision > before else {}
 
 
-def _unrecorded(folder: CrawlFolder, loaded: Loaded) -> str:
-    scope, delay_s = loaded.config.scope.scope, loaded.config.politeness.delay_s
-    return (
-        f"{folder.home}: was started by an older Weft, which recorded neither its scope nor its delay: it continues "
-        f"with scope {scope} and a delay of {delay_s:g} s. If it had others, stop it and resume it with "
-        "`scope=SCOPE` and `delay=SECONDS`"
-    )
-
-
 def _is_failed_start(folder: CrawlFolder, loaded: Loaded) -> bool:
     """Whether the crawl that is there stored no page and was not stopped on purpose: the same command starts again."""
     status = current_status(folder)
@@ -376,14 +364,15 @@ def _is_failed_start(folder: CrawlFolder, loaded: Loaded) -> bool:
 
 def _make_room(folder: CrawlFolder, loaded: Loaded) -> None:
     """Sees that nothing is there; a crawl that is started over is deleted, what it left in databases too."""
-    if not folder.exists():
-        if folder.holds_pages():
-            raise BadInput(f"{folder.home}: holds pages, but no crawl.json: choose another data dir")
+    if not folder.exists() and folder.holds_pages():
+        raise BadInput(f"{folder.home}: holds pages, but no engine.json: choose another data dir")
+    try:
+        before = folder.go_on()
+    except NoCrawl:
         return
-    before = folder.identity()
     if not loaded.config.run.fresh and not _is_failed_start(folder, loaded):
         raise Occupied(folder.home)
     if before.on_redis:
         servers = {pod: spec.redis_url for pod, spec in enumerate(loaded.config.pods.pods) if spec.redis_url}
-        forget_pods(before.crawl_id, servers, settings_of(loaded.config), folder.node)
+        forget_pods(before.id, servers, settings_of(loaded.config), folder.node)
     folder.clear()

@@ -1,7 +1,8 @@
 """Which pages `weft.crawl` has yielded, so that a resumed crawl yields every page once, also those that were stored and
 not yielded when the program ended.
 
-    DATA/yielded.json    the last batch of each index that was yielded whole, and what was yielded behind it
+    DATA/crawls/crawl/yielded.json    the last batch of each index that was yielded whole, and what was yielded
+                                      behind it
 
 A page counts as yielded when the next one is asked for: one whose processing failed comes again. The file is written
 before the crawl runs, once a second and when the loop ends: after a kill the pages of the last second may come once
@@ -18,12 +19,12 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from weft.crawl.folder import CrawlFolder
 from weft.errors import DiskFull, WeftError
 from weft.files import replace_file
 from weft.records import Row
 from weft.store.pages import PageStore
 
-NAME = "yielded.json"
 WRITE_EVERY_S = 1.0
 
 
@@ -44,7 +45,7 @@ class Yielded:
     @classmethod
     def of(cls, data_dirs: list[Path], *, resume: bool) -> Yielded:
         """The position of a crawl that is not running yet; without one, what is stored is taken for yielded."""
-        kept = _read(data_dirs[0] / NAME) if resume else _Position()
+        kept = _read(_path(data_dirs)) if resume else _Position()
         if kept is None:
             position = cls(data_dirs, _stored(data_dirs), set())
         else:
@@ -72,15 +73,19 @@ class Yielded:
         """Keeps the position. Where that cannot be written, pages may come twice after a restart."""
         self._write_at = time.monotonic() + WRITE_EVERY_S
         batches = {f"{self._data_dirs.index(path.parent)}/{path.name}": batch for path, batch in self._known.items()}
-        _write(self._data_dirs[0] / NAME, _Position(batches, self._items))
+        _write(_path(self._data_dirs), _Position(batches, self._items))
 
 
 def note_rebuild(data_dirs: list[Path]) -> None:
     """Before indexes are made again: their batches get other numbers, so the items are kept that were yielded. Where
     the indexes cannot be read, every page comes again."""
-    kept = _read(data_dirs[0] / NAME)
+    kept = _read(_path(data_dirs))
     if kept is not None:
-        _write(data_dirs[0] / NAME, _Position(items=_items(data_dirs, kept)))
+        _write(_path(data_dirs), _Position(items=_items(data_dirs, kept)))
+
+
+def _path(data_dirs: list[Path]) -> Path:
+    return CrawlFolder(data_dirs).own / "yielded.json"
 
 
 def _items(data_dirs: list[Path], kept: _Position) -> set[int]:

@@ -53,9 +53,8 @@ class Parts:
         work: LongWork,
         metrics: Path,
         peers: Collection[Peer] = (),
-        is_divided: bool = False,
     ) -> None:
-        """`metrics` is a folder; `is_divided`: the pages of each crawl lie in a folder of their own."""
+        """`metrics` is a folder."""
         self.work = work
         work.begin("opening the store")
         self.config = config
@@ -73,7 +72,6 @@ class Parts:
             keep=config.store.store,
             acknowledged=frontier.durability.acknowledged,
             is_done=frontier.durability.knows_finished(),
-            is_divided=is_divided,
             step=self.step,
             alive=work,
         )

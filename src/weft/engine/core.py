@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from weft import __version__
 from weft.credentials import seed_origins
 from weft.engine import settings as crawl_settings
 from weft.engine.admission.rules import Rules
@@ -37,6 +38,7 @@ from weft.engine.assembly import Fetching
 from weft.engine.channel import Peer, Server
 from weft.engine.deadlines import Deadlines
 from weft.engine.extraction import extraction_of
+from weft.engine.folder import EngineFolder
 from weft.engine.limits import check_email, limits_of
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.progress import CrawlProgress
@@ -50,6 +52,7 @@ from weft.engine.notices import Notices
 from weft.engine.recorded import RecordedSettings
 from weft.engine.recovery import Recovery, read_links_again
 from weft.engine.seeding import Seeding
+from weft.engine.settings_record import SettingsChange
 from weft.engine.tenant import Record, Tenant
 from weft.errors import BadInput
 from weft.frontier.embedded.frontier import EmbeddedFrontier
@@ -74,15 +77,16 @@ class Core:
     def __init__(self, data_dir: Path, shared: Mapping[str, Any], engine_id: str, run: str = "") -> None:
         self._shared = dict(shared)
         self._config = config = crawl_settings.config_of(self._shared)
-        self._progress = CrawlProgress(data_dir / "status.json", 0, run)
-        self._work = work = LongWork(Pulse(data_dir / "frontier" / SLOT.name), self._progress)
+        folder = EngineFolder([data_dir])
+        self._progress = CrawlProgress(folder.status, 0, run)
+        self._work = work = LongWork(Pulse(folder.frontier / SLOT.name), self._progress)
         work.begin("opening the frontier")
         self._frontier = EmbeddedFrontier(
-            data_dir / "frontier", config.politeness, machine=open_clock(config.politeness), alive=work
+            folder.frontier, config.politeness, machine=open_clock(config.politeness), alive=work
         )
         self._parts = parts = Fetching(
             self._frontier, config, SLOT, self._progress, corpus_id=engine_id, data_dirs=[data_dir],
-            work=work, metrics=data_dir / "metrics", is_divided=True,
+            work=work, metrics=folder.metrics,
         )  # fmt: skip
         self._step, self._store, self._ways, self._results = parts.step, parts.store, parts.ways, parts.results
         self._books: dict[tuple[str, str], RobotsBook] = {}  # by user agent and trust (see `settings.trust_of`)
@@ -220,7 +224,8 @@ class Core:
     def _tenant(self, number: int, name: str, record: Record) -> Tenant:
         config = self._recorded.config_of(record)
         agent, trust = config.fetch.user_agent(), crawl_settings.trust_of(config.fetch)
-        self._frontier.crawls.set_trust(number, trust)
+        record.trust = trust
+        self._frontier.crawls.follow(number, record.revision, trust)
         book = self._books.get((agent, trust))
         if book is None:
             book = self._books[agent, trust] = RobotsBook(self._frontier.sites, agent, trust)
@@ -526,13 +531,15 @@ class Core:
         limits = limits_of(config, flight_within(record.memory_bytes, record.in_flight))
         back = tenant.edit(config, limits, new_weight)
         record.settings, record.deadline = changed, at
+        was = {key: [crawl_settings.value_of(one, key) for one in (before, config)] for key in own}
+        if new := crawl_settings.plain({key: both for key, both in was.items() if both[0] != both[1]}):
+            record.changes = [*record.changes, SettingsChange(time.time(), __version__, new)]
+            self._frontier.crawls.follow(tenant.number, record.revision, record.trust)
         self._deadlines.watch(tenant)
         self._store.change(Change(tenant.number, name, tenant.noted()))
         self._loop.touched.add(tenant.number)
-        for key in own:
-            old, new = (crawl_settings.value_of(one, key) for one in (before, config))
-            if old != new:
-                log.always("setting changed", crawl=name, key=key, old=old, new=new)
+        for key, (old, now) in new.items():
+            log.always("setting changed", crawl=name, key=key, old=old, new=now)
         log.info("crawl edited", crawl=name, came_back=back)
         return self._standing(tenant.number)
 

@@ -1,16 +1,17 @@
-"""Exports of one crawl of an engine, also while it runs: the store's formats, over the rows of that crawl alone."""
+"""Exports of one crawl of a folder, or of all, also while they run: the store's formats, with the reading of pages."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import MappingProxyType
+from typing import BinaryIO
 
 from weft import __version__
 from weft.engine.page_reader import PageReader
 from weft.engine.parsers import Parsers, as_many_as_cores
-from weft.store.export.job import Done, Export
+from weft.store.export.job import Done, Export, Watch
 from weft.store.export.request import ExportRequest
 from weft.store.warc import CONFORMS_TO
 
@@ -26,19 +27,23 @@ def info_of(crawl: str) -> dict[str, str]:
     }
 
 
-def export_crawl(
-    data_dir: Path,
+def export_pages(
+    data_dirs: Sequence[Path],
     name: str,
-    number: int,
-    settings: Mapping[str, Any],
     order: ExportRequest,
     out: str | Path | BinaryIO,
+    *,
+    crawl: int = 0,
+    crawls: Mapping[int, str] = MappingProxyType({}),
+    rules: Iterable[str] = (),
+    watch: Watch = lambda _read, _all: None,
 ) -> Done:
-    """Writes the pages of a crawl to a path, to `-` (standard output) or to an open file."""
+    """Writes the pages of one crawl, or of all in a folder (`crawl` is 0), to a path, to `-` (standard output) or to an
+    open file. `name` is what the output is called; for the others see `Export`."""
     with Parsers(as_many_as_cores()) as parsers:
         job = Export(
-            order, [data_dir], PageReader(parsers), crawl_id=name, info=info_of(name), crawl=number,
-            rules=tuple(settings.get("extract") or ()),
+            order, data_dirs, PageReader(parsers), crawl_id=name, info=info_of(name), crawl=crawl, crawls=crawls,
+            rules=tuple(rules), watch=watch,
         )  # fmt: skip
         if out == "-":
             return job.to_stream(sys.stdout.buffer)

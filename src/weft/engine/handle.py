@@ -23,7 +23,8 @@ import msgspec
 
 from weft.engine.channel import Connection, Gone, socket_path
 from weft.engine.extraction import extraction_of
-from weft.engine.host import HostOrder, identity_of
+from weft.engine.folder import EngineFolder
+from weft.engine.host import HostOrder
 from weft.engine.keeper import START_S, EngineKeeper
 from weft.engine.machine import check_clock
 from weft.engine.model import Blocked, Event, Seeded, Standing, State, check_name
@@ -51,7 +52,7 @@ class Engine:
         self.data_dir = Path(os.fspath(data_dir))
         shared = plain(of_engine(settings))
         config_of(shared)  # raises for a bad setting here, not in a process that will not start
-        identity_of(self.data_dir)
+        EngineFolder([self.data_dir]).opened()
         self._given = self._settings = shared
         self._socket = socket_path(self.data_dir)
         self._lock = threading.Lock()  # of the keeper, and of the idle connections
@@ -203,7 +204,7 @@ class Engine:
 
         `format`: jsonl, json, csv, markdown, parquet, warc or cdxj; `order`: see `ExportRequest` and docs/export.md.
         """
-        from weft.engine.exporting import export_crawl
+        from weft.engine.exporting import export_pages
         from weft.store.export.request import ExportRequest
 
         number = self.standing(name).id
@@ -213,7 +214,8 @@ class Engine:
             if key not in ExportRequest.__dataclass_fields__:
                 raise BadInput(f"export: no setting {key!r}")
             order[key] = tuple(value) if isinstance(value, list) else value
-        return export_crawl(self.data_dir, name, number, settings, ExportRequest(format, **order), out)
+        rules = settings.get("extract") or ()
+        return export_pages([self.data_dir], name, ExportRequest(format, **order), out, crawl=number, rules=rules)
 
     # ── readers ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,7 +12,6 @@ import signal
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,17 +21,16 @@ if __name__ == "__main__":
 
 import msgspec
 
-from weft import __version__
 from weft.engine.assembly import when_free
 from weft.engine.channel import socket_path
 from weft.engine.core import SLOT, Core
 from weft.engine.entry import collect_rarely, enter
+from weft.engine.folder import EngineFolder
 from weft.engine.settings import config_of
-from weft.errors import BadInput, WeftError, unreadable
+from weft.errors import WeftError
 from weft.frames import framed, read_frame
 from weft.telemetry import Log
 
-LAYOUT = 1
 GRACE_S = 20.0  # longer than what is in flight is waited for
 log = Log("weft.engine.host")
 
@@ -46,53 +44,6 @@ class HostOrder(msgspec.Struct, frozen=True):
     def framed(self) -> bytes:
         """As it goes over the pipe."""
         return framed(msgspec.msgpack.encode(self))
-
-
-class Identity(msgspec.Struct):
-    """What `engine.json` holds."""
-
-    layout: int
-    engine_id: str
-    weft: str
-    created_at: float
-
-
-def identity_of(data_dir: Path) -> Identity:
-    """The engine that a folder holds, which is made if it is empty; refuses a folder of something else."""
-    path = data_dir / "engine.json"
-    try:
-        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        identity = msgspec.json.decode(path.read_bytes(), type=Identity)
-    except FileNotFoundError:
-        if (data_dir / "crawl.json").exists():
-            raise BadInput(
-                f"{data_dir} holds a crawl of `weft crawl`, not an engine: choose another data dir"
-            ) from None
-        return _made(path)
-    except (FileExistsError, NotADirectoryError):
-        raise BadInput(f"data dir {data_dir}: there is a file of that name; choose another place") from None
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise unreadable(path, error, "restore it from a backup") from None
-    if identity.layout != LAYOUT:
-        raise BadInput(f"{path}: has layout {identity.layout}, this Weft reads {LAYOUT}; use the Weft that made it")
-    return identity
-
-
-def _made(path: Path) -> Identity:
-    """A new identity; where two make one at the same time, the one that came first."""
-    identity = Identity(LAYOUT, uuid.uuid4().hex[:12], __version__, time.time())
-    temporary = path.with_suffix(f".{identity.engine_id}")
-    with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(msgspec.json.encode(identity))
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return identity_of(path.parent)
-    finally:
-        temporary.unlink()
-    return identity
 
 
 class Parent:
@@ -132,10 +83,10 @@ class Parent:
 def run(order: HostOrder, parent: Parent) -> None:
     """Runs the engine until its parent has gone or SIGTERM comes."""
     data_dir, config = Path(order.data_dir), config_of(order.shared)
-    identity = identity_of(data_dir)
+    identity = EngineFolder([data_dir]).opened()
     log_dir = Path(order.shared.get("log_dir") or data_dir / "logs")
-    enter(SLOT, log_dir, config.log.log_level, engine=identity.engine_id)
-    core = when_free(lambda: Core(data_dir, order.shared, identity.engine_id))
+    enter(SLOT, log_dir, config.log.log_level, engine=identity.id)
+    core = when_free(lambda: Core(data_dir, order.shared, identity.id))
     parent.ends(core.stop, lambda: core.steps)
     collect_rarely()
     signal.signal(signal.SIGTERM, lambda *_: core.stop())

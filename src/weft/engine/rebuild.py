@@ -1,8 +1,12 @@
-"""An engine's index made again from its WARC files, where it is damaged or gone: the crawls with their rows.
+"""The indexes and texts of a folder made again from its WARC files, where they are damaged or gone. Nobody else may
+work on the folder meanwhile.
 
-What is known of the crawls themselves (names, settings, ends) is read from the old index as far as it can be, and from
-the frontier, which knows those that have not ended. A crawl that neither knows is kept as `recovered-NUMBER`, ended, so
-that its pages can be read. The engine must not run.
+The frontier is not touched: it holds what is queued. It learns from the rebuilt rows what is done, since their batches
+are later than all that it has acknowledged. What it has finished and no record tells any more is queued again.
+
+What is known of an engine's crawls themselves (names, settings, ends) is read from the old index as far as it can be,
+and from the frontier, which knows those that have not ended. A crawl that neither knows is kept as `recovered-NUMBER`,
+ended, so that its pages can be read.
 """
 
 from __future__ import annotations
@@ -12,27 +16,27 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from weft.engine.core import SLOT
 from weft.engine.finished import Frontiers
-from weft.engine.host import identity_of
+from weft.engine.folder import EngineFolder
 from weft.engine.model import EndReason, State
+from weft.engine.page_reader import PageReader
+from weft.engine.parsers import CRASH, TIMEOUT, Parsers, as_many_as_cores
 from weft.engine.tenant import Record
-from weft.errors import BadInput, WeftError
+from weft.errors import WeftError
 from weft.frontier.journal import Journal
 from weft.store import schema
+from weft.store.contract import StoredPage
 from weft.store.index import Change
 from weft.store.query import IndexReader
 from weft.store.rebuild import Rebuild, Rebuilt
 from weft.store.shard import own
-
-
-def is_engine(data_dir: Path) -> bool:
-    """Whether a folder is an engine's."""
-    return (data_dir / "engine.json").exists()
+from weft.store.text import FOLDER as TEXTS
 
 
 def recovered_name(number: int) -> str:
@@ -59,26 +63,62 @@ def is_index_whole(data_dir: Path, *, thorough: bool = True) -> bool:
         return False
 
 
-def rebuild_engine(data_dir: Path, *, watch: Callable[[int, int], None] = lambda _done, _all: None) -> Rebuilt:
-    """Makes the index again; BadInput where there is no engine, Busy while it runs."""
-    if not is_engine(data_dir):
-        raise BadInput(f"{data_dir} holds no engine")
-    identity = identity_of(data_dir)
+def rebuild_engine(
+    data_dir: Path, *, text: bool = False, watch: Callable[[int, int], None] = lambda _done, _all: None
+) -> Rebuilt:
+    """Makes an engine's index again; BadInput where there is no engine, Busy while it runs."""
+    folder = EngineFolder([data_dir])
+    folder.identity()
     os.close(hold_engine(data_dir))  # an engine that runs has the frontier open, too
-    journal = data_dir / "frontier" / "frontier.db"
-    crawls = _from_frontier(journal) | _from_index(schema.path_of(data_dir, SLOT.name))
-    frontiers = Frontiers.open([journal] if journal.exists() else [])
+    crawls = _from_frontier(folder.frontier / "frontier.db") | _from_index(schema.path_of(data_dir, SLOT.name))
+    changes = partial(_changes, crawls)
+    return rebuild_index(folder, [SLOT.name], text=text, changes=changes, watch=watch)
+
+
+def rebuild_index(
+    folder: EngineFolder,
+    slots: Sequence[str],
+    *,
+    text: bool = False,
+    changes: Callable[[Sequence[int]], Sequence[Change]] | None = None,
+    watch: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Rebuilt:
+    """Makes the indexes of some slots again, and texts where the folder has any or `text` asks for them."""
+    text = text or any((path / TEXTS).is_dir() for path in folder.data_dirs)
+    # What pods on Redis know is on their servers.
+    frontiers = Frontiers.open([path for home in folder.frontiers() if (path := home / "frontier.db").exists()])
     try:
-        return Rebuild(
-            [data_dir], identity.engine_id, watch=watch, slots=[SLOT.name],
-            after_batch=frontiers.acknowledged if frontiers else 0,
-            is_done=frontiers.is_done if frontiers else None,
-            missing=frontiers.missing if frontiers else None,
-            changes=lambda with_rows: _changes(crawls, with_rows),
-        ).run()  # fmt: skip
+        with Parsers(as_many_as_cores()) as parsers:
+            return Rebuild(
+                folder.data_dirs, folder.identity().id, watch=watch, changes=changes,
+                text_of=TextReader(parsers) if text else None,
+                after_batch=frontiers.acknowledged if frontiers else 0,
+                is_done=frontiers.is_done if frontiers else None,
+                missing=frontiers.missing if frontiers else None,
+                slots=slots if frontiers or changes else [],
+            ).run()  # fmt: skip
     finally:
         if frontiers:
             frontiers.close()
+
+
+class TextReader:
+    """Has texts extracted by parser children, as crawls keep them."""
+
+    def __init__(self, parsers: Parsers) -> None:
+        self._read = PageReader(parsers)
+
+    def __call__(self, stored: StoredPage) -> Callable[[], str | None]:
+        """None for what holds no text, and for a page of which the crawl knows that it kills its parser."""
+        if stored.row.error in (CRASH, TIMEOUT):
+            return lambda: None
+        reading = self._read(stored, ("text",))
+
+        def text() -> str | None:
+            page = reading()
+            return page.text if page is not None and page.mime is not None else None
+
+        return text
 
 
 def _changes(crawls: dict[int, tuple[str, bytes]], with_rows: Sequence[int]) -> list[Change]:

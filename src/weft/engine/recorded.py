@@ -24,6 +24,7 @@ import msgspec
 
 from weft.config import COMPUTED, Config, keys, load
 from weft.engine import settings
+from weft.engine.settings_record import values_of
 from weft.engine.tenant import Record
 from weft.errors import writing
 from weft.files import sync_folder
@@ -108,6 +109,18 @@ class RecordedSettings:
             beside.replace(path)
             sync_folder(self._folder)
             sync_folder(self._folder.parent)
+
+
+def recorded_config(data_dir: Path, record: Record, revision: int = 0) -> Config:
+    """The configuration of a crawl, for reports: of a revision of its settings, or as it is now (0). Without what the
+    engine alone knows (see above), and only as far as the recorded settings can be read."""
+    try:
+        layer = (data_dir / FOLDER / f"{record.defaults}.json").read_bytes()
+        msgspec.json.decode(layer)
+    except (OSError, msgspec.DecodeError):
+        layer = b"{}"
+    own = values_of(record.settings, record.changes, revision or record.revision)
+    return _config(layer, msgspec.json.encode(own))
 
 
 def _defaults(config: Config) -> dict[str, Any]:

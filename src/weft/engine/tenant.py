@@ -19,6 +19,7 @@ from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.robots import RobotsBook
 from weft.engine.memory import PAGE_BYTES, flight_within
 from weft.engine.model import WAITING_FOR_SEEDS, EndReason, Standing, State, end_name
+from weft.engine.settings_record import SettingsChange
 from weft.fetch.contract import Way
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.embedded.frontier import EmbeddedFrontier
@@ -35,6 +36,8 @@ class Record(Struct, kw_only=True):
 
     settings: dict[str, Any]  # given with it, and the defaults that followed from them
     defaults: str = ""  # digest of the other defaults that were in force (recorded.py)
+    changes: list[SettingsChange] = []  # of `settings`, by edits
+    trust: str = ""  # whose robots.txt files it follows (see `settings.trust_of`), for reports
     opened_with: dict[str, Any] = {}  # as it was opened, before any edit: by this it is known when it is opened again
     seeds_hash: int = 0  # of the seeds of the last `open`
     state: State = State.OPEN
@@ -61,6 +64,11 @@ class Record(Struct, kw_only=True):
     revisits: bool = False  # what was found at some of its URLs before was given with them
     refused_seeds: dict[str, str] = {}  # seeds that were not let in, by reason: they have no rows
     trapped: set[str] = set()  # links that were left out as traps, as far as they are remembered: they have no rows
+
+    @property
+    def revision(self) -> int:
+        """The number of the settings in force; `weft audit` judges requests by it."""
+        return len(self.changes) + 1
 
 
 class Tenant(RunningCrawl):

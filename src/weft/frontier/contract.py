@@ -331,6 +331,10 @@ class CrawlsPart(Protocol):
     def change_crawl(self, crawl: int, limits: CrawlLimits, section: PolitenessSection, weight: float) -> None:
         """Holds a crawl to other settings from now on; BadInput for a `max_depth` that comes too late."""
 
+    def follow(self, crawl: int, revision: int, trust: str = "") -> None:
+        """From now on the requests of a crawl follow this revision of its settings: the request log says so, for
+        `weft audit`. `trust`: see `settings.trust_of`."""
+
     def pause(self, crawl: int, paused: bool = True) -> None:
         """Nothing of a paused crawl is claimed, and nothing is lost."""
 

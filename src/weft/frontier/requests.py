@@ -3,11 +3,13 @@
 It is the evidence of politeness (`weft audit`), and restores the politeness clocks after a crash: a site whose last
 request ended waits from that end, one whose request was in flight waits from now. Lines of tab-separated text:
 
-    S item monotonic wall key delay places url     a request is about to start
+    S item monotonic wall key delay places url crawl   a request of a crawl (its number) is about to start
     E item monotonic status                        it has ended (`unasked`: it was not made after all)
     B boot-id monotonic wall [revision]            a process opened the log; monotonic times are of this boot, and
                                                    requests follow that revision of the crawl's settings
     R monotonic digest origin                      from here on this robots.txt is in force for an origin
+    C monotonic crawl revision trust               from here on requests of a crawl follow that revision of its own
+                                                   settings, and the robots.txt files of that trust (may be empty)
 
 Behind each of them stands its CRC-32, eight digits.
 
@@ -86,9 +88,10 @@ class RequestLog:
         """The newest file's name and size: if it is found shorter later, lines are lost."""
         return self._path.name, self._size
 
-    def start(self, item: int, now: float, key: str, delay_s: float, places: int, url: str) -> None:
+    def start(self, item: int, now: float, key: str, delay_s: float, places: int, url: str, crawl: int = 0) -> None:
         """A request that will be made once `flush` has returned."""
-        self._buffer.append(summed(f"S\t{item}\t{now:.6f}\t{time.time():.6f}\t{key}\t{delay_s:g}\t{places}\t{url}"))
+        line = f"S\t{item}\t{now:.6f}\t{time.time():.6f}\t{key}\t{delay_s:g}\t{places}\t{url}\t{crawl}"
+        self._buffer.append(summed(line))
 
     def end(self, item: int, at: float, status: str) -> None:
         """A request that is over."""
@@ -97,6 +100,10 @@ class RequestLog:
     def robots(self, now: float, origin: str, record: RobotsRecord) -> None:
         """A robots.txt that the requests after this follow; its text is in the frontier's history."""
         self._buffer.append(summed(f"R\t{now:.6f}\t{robots_digest(msgpack.encode(record))}\t{origin}"))
+
+    def crawl(self, now: float, crawl: int, revision: int, trust: str) -> None:
+        """What the requests of a crawl after this follow; a process that opens the log anew begins without any."""
+        self._buffer.append(summed(f"C\t{now:.6f}\t{crawl}\t{revision}\t{trust}"))
 
     def flush(self) -> None:
         """Hands everything to the operating system: a kill cannot undo it."""
@@ -190,7 +197,7 @@ def last_requests(folder: Path, not_before: float, now: float, alive: Alive = si
             elif hidden:
                 recent.unsure_at = min(event.at, now)  # the process that opened it then waited from there as well
             hidden = False
-        elif isinstance(event, RobotsKnown) or not is_of_this_boot:
+        elif isinstance(event, RobotsKnown | CrawlSettings) or not is_of_this_boot:
             continue  # its times are of another clock: they would be taken for waits, or for damage
         elif isinstance(event, Start):
             started[event.item] = event.key, event.at
@@ -221,6 +228,7 @@ class Start(Struct, frozen=True, gc=False):
     places: int
     url: str
     slot: str = ""  # the process whose log it is in, where a pod has several
+    crawl: int = 0
 
 
 class Finish(Struct, frozen=True, gc=False):
@@ -240,6 +248,16 @@ class RobotsKnown(Struct, frozen=True, gc=False):
     slot: str = ""
 
 
+class CrawlSettings(Struct, frozen=True, gc=False):
+    """What a crawl's requests follow from here on."""
+
+    at: float
+    crawl: int
+    revision: int
+    trust: str
+    slot: str = ""
+
+
 class Opening(Struct, frozen=True, gc=False):
     """A process opened the log: requests in flight before have no end; in a new boot the clock restarted."""
 
@@ -248,7 +266,7 @@ class Opening(Struct, frozen=True, gc=False):
     revision: int = 0  # of the crawl's settings; 0: not recorded
 
 
-Event = Start | Finish | RobotsKnown | Opening
+Event = Start | Finish | RobotsKnown | CrawlSettings | Opening
 
 
 class _Boot(Struct, frozen=True, gc=False):
@@ -260,7 +278,7 @@ class _Boot(Struct, frozen=True, gc=False):
     revision: int = 0
 
 
-_Line = Start | Finish | RobotsKnown | _Boot
+_Line = Start | Finish | RobotsKnown | CrawlSettings | _Boot
 
 
 def missing_bytes(folder: Path, place: tuple[str, int] | None) -> int:
@@ -352,17 +370,20 @@ def _parsed(line: bytes, slot: str) -> _Line | None:
     try:
         kind, *fields = line.decode().split("\t")
         if kind == "S":
-            item, at, wall, key, delay, places, url = fields
-            return Start(int(item), float(at), float(wall), key, float(delay), int(places), url, slot)
+            item, at, wall, key, delay, places, url, crawl = fields
+            return Start(int(item), float(at), float(wall), key, float(delay), int(places), url, slot, int(crawl))
         if kind == "E":
             item, at, status = fields
             return Finish(int(item), float(at), status)
         if kind == "R":
             at, digest, origin = fields
             return RobotsKnown(float(at), digest, origin, slot)
+        if kind == "C":
+            at, owner, revision, trust = fields
+            return CrawlSettings(float(at), int(owner), int(revision), trust, slot)
         if kind == "B":
-            boot, at, wall, *revision = fields
-            return _Boot(boot, float(at), float(wall), *map(int, revision))
+            boot, at, wall, *rest = fields
+            return _Boot(boot, float(at), float(wall), *map(int, rest))
     except (TypeError, ValueError):  # fields of a line that no Weft has written
         pass
     return None

@@ -32,6 +32,7 @@ class Entry(Struct, frozen=True):
     ended: bool
     attempt: int  # how often it was tried and queued again
     sitemap: bool
+    crawl: int = 0
 
 
 class SitePace(Struct, frozen=True):
@@ -69,9 +70,10 @@ class FrontierView:
         for pod in self._pods:
             pod.close()
 
-    def entries(self, url: str) -> list[Entry]:
-        """Every item of a URL, oldest first. Scans the journals: seconds, for millions of URLs."""
-        return [entry for pod in self._pods for entry in pod.entries(url)]
+    def entries(self, url: str, crawl: int = 0) -> list[Entry]:
+        """Every item of a URL, oldest first, of one crawl or of all (0). Scans the journals: seconds, for millions of
+        URLs."""
+        return [entry for pod in self._pods for entry in pod.entries(url) if crawl in (0, entry.crawl)]
 
     def ahead_of(self, entry: Entry, key: str, key_of: Callable[[str], str]) -> int:
         """How many queued items of the same site come before this one."""
@@ -86,9 +88,9 @@ class FrontierView:
         """The recorded reason for which a URL was refused, by one crawl of several or by any (0)."""
         return next((reason for pod in self._pods if (reason := pod.refusal(url, crawl)) is not None), None)
 
-    def scope_extensions(self) -> list[str]:
-        """The URLs by which redirects of seeds extended the scope."""
-        return list(dict.fromkeys(url for pod in self._pods for url in pod.scope_extensions()))
+    def scope_extensions(self, crawl: int = 0) -> list[str]:
+        """The URLs by which redirects of seeds extended the scope of one crawl, or of any (0)."""
+        return list(dict.fromkeys(url for pod in self._pods for url in pod.scope_extensions(crawl)))
 
     def site(self, key: str) -> SitePace:
         """What slows requests to a site down; of a site that nothing is known of, nothing does."""
@@ -206,7 +208,8 @@ class _PodDatabase:
         row = next(self._all("SELECT attempt FROM retries WHERE item = ?", item), None)
         url = fields[7].partition(" ")[0]
         depth, parent, hops = int(fields[1]), int(fields[2]), int(fields[3])
-        return Entry(item, url, depth, parent, hops, ended, row[0] if row else 0, fields[6] == "s")
+        attempt = row[0] if row else 0
+        return Entry(item, url, depth, parent, hops, ended, attempt, fields[6] == "s", int(fields[5]))
 
     def ahead_of(self, entry: Entry, key: str, key_of: Callable[[str], str]) -> int:
         done: set[int] = set()
@@ -224,10 +227,10 @@ class _PodDatabase:
         row = next(self._all("SELECT reason FROM refusals WHERE url = ? AND ? IN (0, crawl)", url, crawl), None)
         return str(row[0]) if row else None
 
-    def scope_extensions(self) -> list[str]:
+    def scope_extensions(self, crawl: int) -> list[str]:
         if "meta" not in self._tables:
             return []
-        rows = self._all("SELECT value FROM meta WHERE name LIKE 'scope:%'")
+        rows = self._all("SELECT value FROM meta WHERE name LIKE ?", f"scope:{crawl or '%'}")
         with undamaged(self._path):
             return [str(url) for (value,) in rows for url in msgspec.msgpack.decode(value)]
 

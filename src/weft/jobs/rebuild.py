@@ -22,9 +22,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from weft.engine.core import SLOT
+from weft.engine.folder import EngineFolder
 from weft.engine.model import State
 from weft.engine.reader import Reader
-from weft.engine.rebuild import hold_engine, is_engine, is_index_whole, rebuild_engine, recovered_name
+from weft.engine.rebuild import hold_engine, is_index_whole, rebuild_engine, recovered_name
 from weft.engine.tenant import Record
 from weft.errors import BadInput, WeftError
 from weft.jobs.api.keys import Keyring
@@ -58,7 +59,7 @@ class RebuiltService(Struct, frozen=True):
 
 def is_service(data_dir: Path) -> bool:
     """Whether a folder is a service's."""
-    return is_engine(data_dir / ENGINE)
+    return EngineFolder([data_dir / ENGINE]).exists()
 
 
 def damage_in(data_dir: Path) -> list[str]:

@@ -19,7 +19,8 @@ from shutil import disk_usage
 
 from weft.config import ServiceConfig
 from weft.engine.channel import Connection, Gone, socket_path
-from weft.engine.host import HostOrder, identity_of
+from weft.engine.folder import EngineFolder
+from weft.engine.host import HostOrder
 from weft.engine.keeper import START_S, STOP_S, engine_service, pulse_folder
 from weft.engine.loop.suspects import pulse
 from weft.engine.machine import check_clock
@@ -64,7 +65,7 @@ def engine_of(config: ServiceConfig, environment: Mapping[str, str] | None = Non
     if (listed := config.fetch.proxies) is not None and not (config.proxy.sources and is_live_file(Path(listed))):
         check_proxies(Path(listed))
     shared = plain(of_engine(engine_settings(config)))
-    identity_of(folder)
+    EngineFolder([folder]).opened()
     check_clock(config_of(shared).politeness, lambda what: warnings.warn(what, stacklevel=2))
     order = HostOrder(str(folder), shared)
     return engine_service(

@@ -124,9 +124,9 @@ class Corpus:
         """The file that a row's record is in."""
         return self._data_dirs[self._place(row.url)] / "warc" / row.warc_file
 
-    def text(self, url: str, crawl: int = 0) -> str | None:
-        """The text of a URL where it is kept as a file; `crawl`: where each has its own."""
-        return text.read(self._data_dirs[self._place(url)], url, crawl)
+    def text(self, row: Row) -> str | None:
+        """The text of a row's page where it is kept as a file."""
+        return text.read(self._data_dirs[self._place(row.url)], row.url, row.crawl)
 
     def rows(self, where: Where = EVERY) -> Iterator[Row]:
         """Rows in the order of their items."""
@@ -163,7 +163,7 @@ class Corpus:
             rows=sum(total[0] for total in totals),
             pages=sum(total[1] for total in totals),
             body_bytes=sum(total[2] for total in totals),
-            warc_bytes=sum(index.warc_bytes() for index in indexes),
+            warc_bytes=sum(index.warc_bytes(crawl) for index in indexes),
             first=min((total[3] for total in some), default=0.0),
             last=max((total[4] for total in some), default=0.0),
             statuses=_summed(index.counts("status", crawl) for index in indexes),
@@ -177,13 +177,14 @@ class Corpus:
             page_bytes=sum(page_bytes for _, _, _, page_bytes in kinds),
         )
 
-    def current(self, top: int = 0) -> Current:
-        """What the crawl holds now: the counts of all rows, less those that no longer stand for their URL."""
-        indexes, held = self._all(), self.stats(0)
+    def current(self, top: int = 0, crawl: int = 0) -> Current:
+        """What one crawl holds now, or all of them: the counts of the rows, less those that no longer stand for their
+        URL in their crawl."""
+        indexes, held = self._all(), self.stats(0, crawl=crawl)
         kinds, types = Counter(held.kinds), Counter(held.content_types)
         depths, hosts = Counter(held.depths), Counter[str]()
         urls_, pages, page_bytes, gone = held.rows, held.pages, held.page_bytes, 0
-        for visit, is_last_of_gone in self._replaced():
+        for visit, is_last_of_gone in self._replaced(crawl):
             urls_ -= 1
             gone += is_last_of_gone
             kinds[visit.status, visit.error] -= 1
@@ -192,18 +193,19 @@ class Corpus:
             hosts[visit.host] += 200 <= visit.status < 300
             pages -= visit.is_page
             page_bytes -= visit.length if visit.is_page else 0
-        top_hosts = _top(indexes, top, less=hosts)
+        top_hosts = _top(indexes, top, crawl, hosts)
         return Current(urls_, pages, gone, page_bytes, _some(kinds), _some(types), _some(depths), top_hosts)
 
-    def _replaced(self) -> Iterator[tuple[Visit, bool]]:
-        """The visits that do not stand for their URL; True with the last one of a page that is gone."""
+    def _replaced(self, crawl: int = 0) -> Iterator[tuple[Visit, bool]]:
+        """The visits that do not stand for their URL in their crawl; True with the last one of a page that is gone."""
         for place in range(len(self._data_dirs)):
             indexes = self._in(place)
-            hashes = repeated(indexes)
+            # One crawl of several is an engine's, which has one index.
+            hashes = (hash_ for index in indexes for hash_ in index.repeated_in(crawl)) if crawl else repeated(indexes)
             while some := list(islice(hashes, TOGETHER)):
-                by_url: dict[str, list[Visit]] = {}
-                for visit in (visit for index in indexes for visit in index.visits(some)):
-                    by_url.setdefault(visit.url, []).append(visit)
+                by_url: dict[tuple[int, str], list[Visit]] = {}
+                for visit in (visit for index in indexes for visit in index.visits(some, crawl=crawl)):
+                    by_url.setdefault((visit.crawl, visit.url), []).append(visit)
                 for visits in by_url.values():
                     chosen, last = standing(visits), max(visits, key=attrgetter("fetched_at", "item"))
                     yield from ((visit, chosen is None and visit is last) for visit in visits if visit is not chosen)

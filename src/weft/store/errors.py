@@ -42,8 +42,8 @@ class DamagedIndex(StoreError):
 
 def remedy(data_dir: Path) -> str:
     """The advice for an index that is damaged, missing or older than its crawl."""
-    # Only the first data dir has crawl.json, and `weft rebuild` needs all of them; an engine has one.
-    is_whole = (data_dir / "crawl.json").exists() or (data_dir / "engine.json").exists()
+    # Only the first data dir has engine.json, and `weft rebuild` needs all of them.
+    is_whole = (data_dir / "engine.json").exists()
     which = quote(str(data_dir)) if is_whole else "DIR..., with all data dirs of the crawl,"
     return f"`weft rebuild {which}` makes it again from the WARC files"
 

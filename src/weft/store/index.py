@@ -47,7 +47,7 @@ class FileState:
     name: str
     length: int
     last: int
-    crawl: int = 0  # whose rows it holds alone; 0: everybody's
+    crawl: int = 0  # whose rows it holds
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,6 @@ class PageStore:
         read_only: bool = False,
         is_checked: bool = False,
         rotate_bytes: int = warc_file.ROTATE_BYTES,
-        is_divided: bool = False,
         step: Callable[[str], None] = lambda _: None,
         alive: Alive = silent,
     ) -> PageStore:
@@ -93,7 +92,7 @@ class PageStore:
         warc_file.check_slot(slot)
         _refuse_missing([schema.path_of(folder, slot) for folder in folders], acknowledged)
         names = (warc_file.name_of(crawl_id, slot, serial) for serial in count(_next_serial(folders)))
-        files = Files(maker, _info(crawl_id, software, user_agent, robots), names, rotate_bytes, is_divided)
+        files = Files(maker, _info(crawl_id, software, user_agent, robots), names, rotate_bytes)
         shards: list[Shard] = []
         numbers = Numbers()
         try:
@@ -352,9 +351,19 @@ class PageStore:
         """The file that a row's record is in."""
         return self._corpus.warc_path(row)
 
-    def text(self, url: str, crawl: int = 0) -> str | None:
-        """The latest text of a URL that is kept as a file; None where there is none."""
-        return self._corpus.text(url, crawl)
+    def text(self, row: Row) -> str | None:
+        """The latest text of a row's URL that is kept as a file; None where there is none."""
+        return self._corpus.text(row)
+
+    def rows_of(self, crawl: int) -> Iterator[Row]:
+        """The rows of one crawl in the order of their numbers, without reading another's; of all, by item, for 0."""
+        if not crawl:
+            yield from self.rows()
+            return
+        after = 0
+        while some := self.numbered(crawl, after, 1000):
+            yield from (row for _, row in some)
+            after = some[-1][0]
 
     def rows(self, where: Where = EVERY) -> Iterator[Row]:
         """Rows in the order of their items, in constant memory."""
@@ -380,9 +389,9 @@ class PageStore:
         """The totals of the crawl, or of the slots whose names begin with `slots` (`pod1-`)."""
         return self._corpus.stats(top, slots, crawl)
 
-    def current(self, top: int = 0) -> Current:
-        """What the crawl holds now, each URL counted once; `top` hosts with the most pages."""
-        return self._corpus.current(top)
+    def current(self, top: int = 0, crawl: int = 0) -> Current:
+        """What one crawl holds now, or all: each URL of a crawl counted once; `top` hosts with the most pages."""
+        return self._corpus.current(top, crawl)
 
     def kinds(self, depth: int | None = None) -> dict[tuple[int, str], int]:
         """How many rows there are of each status and error; with a depth, of those found there (0: seeds)."""

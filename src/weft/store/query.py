@@ -24,7 +24,7 @@ from weft.store.index import lost_rows
 from weft.store.visits import Visit
 
 _CHUNK = 1000
-_VISIT = tuple[str, int, int, float, str, int, str, int, int, str]
+_VISIT = tuple[str, int, int, float, str, int, str, int, int, str, int]
 _FOR_URL = f"""SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.url = ?1 AND ?3 IN (p.crawl, 0) AND p.item IN (
     SELECT item FROM lookup WHERE url_hash = ?2 UNION ALL SELECT item FROM pages
     WHERE batch > (SELECT value FROM meta WHERE key = 'folded') AND url_hash = ?2) ORDER BY p.item"""  # noqa: S608
@@ -35,7 +35,7 @@ _BY_HASH = f"""SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.item IN (
 _FOLDED = "(SELECT value FROM meta WHERE key = 'folded')"
 _HASHES = f"SELECT url_hash, item FROM lookup WHERE (url_hash, item) > (?, ?) ORDER BY 1, 2 LIMIT {10 * _CHUNK}"  # noqa: S608
 _VISITS = """SELECT p.url, p.item, p.status, p.fetched_at, p.error, p.file IS NOT NULL, p.content_type, p.depth,
-    p.length, p.host FROM pages p WHERE p.batch <= {upto} AND p.item IN (
+    p.length, p.host, p.crawl FROM pages p WHERE p.batch <= {upto} AND p.item IN (
     SELECT item FROM lookup WHERE url_hash IN ({hashes}) UNION ALL
     SELECT item FROM pages WHERE batch > {folded} AND url_hash IN ({hashes}))"""
 _NUMBERED = f"""SELECT p.number, {schema.ROW} FROM {schema.PAGES} WHERE p.crawl = ? AND p.number > ?
@@ -256,6 +256,11 @@ class IndexReader:
         found = self._all("SELECT url_hash FROM lookup GROUP BY url_hash HAVING count(*) > 1")
         return [hash_ for (hash_,) in found]
 
+    def repeated_in(self, crawl: int) -> list[int]:
+        """The hashes that several rows of one crawl have; reads no other's rows."""
+        sql = "SELECT url_hash FROM pages INDEXED BY pages_by_number WHERE crawl = ? GROUP BY url_hash"
+        return [hash_ for (hash_,) in self._all(f"{sql} HAVING count(*) > 1", crawl)]
+
     def _folded(self) -> Iterator[int]:
         after = (-(1 << 63), -1)
         while found := self._all(_HASHES, *after):
@@ -269,8 +274,6 @@ class IndexReader:
 
     def lost(self) -> list[Row]:
         """The rows that were lost and are not queued again yet."""
-        if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'lost'"):
-            return []
         return lost_rows((record for (record,) in self._all("SELECT record FROM lost ORDER BY item")), self.path)
 
     def crawl_id(self) -> object:
@@ -293,9 +296,9 @@ class IndexReader:
         ((rows, pages, body_bytes, first, last),) = self._typed(found, tuple[int, int, int, float, float])
         return rows, pages, body_bytes, first, last
 
-    def warc_bytes(self) -> int:
-        """The committed size of the WARC files."""
-        return int(self._all("SELECT coalesce(sum(length), 0) FROM files")[0][0])
+    def warc_bytes(self, crawl: int = 0) -> int:
+        """The committed size of the WARC files; of one crawl, or of all."""
+        return int(self._all(*_of("SELECT coalesce(sum(length), 0) FROM files", crawl))[0][0])
 
     def counts(self, column: str, crawl: int = 0) -> dict[Any, int]:
         """How many rows there are for each status, error, content_type or depth."""

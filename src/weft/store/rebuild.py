@@ -258,7 +258,7 @@ class Rebuild:
                     self.report.unparsed_pages.append(f"{row.url} ({error})")
                 continue
             if text is not None:
-                texts.write(row.url, text)
+                texts.write(row.url, text, row.crawl)
                 self.report.texts += 1
 
     def _commit(self, place: _Place, index: Index, batch: list[Row], file: FileState) -> None:

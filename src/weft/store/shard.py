@@ -1,7 +1,7 @@
 """One slot's part of one data dir: its WARC files and its index, kept consistent.
 
-    warc/            the slot's files, `weft-{crawl}-{slot}-{serial}.warc.gz`
-    content/         text files, when text is stored
+    warc/NUMBER/     the slot's files of each crawl, `weft-{id}-{slot}-{serial}.warc.gz`
+    content/NUMBER/  text files of each crawl, when text is stored
     index-{slot}.db  the index; `index-{slot}.lock` is held for as long as a process owns the slot
 
 Must stay true: a WARC file is registered in the index, durably, before it is created; texts and bytes are written
@@ -33,7 +33,7 @@ from weft.store.warc import Page, RecordMaker
 from weft.store.warc_file import WarcFile
 
 TEXT_ALONE = 0  # in the place of a WARC file's number
-MOST_OPEN = 64  # WARC files, where each crawl has its own
+MOST_OPEN = 64  # WARC files: each crawl has its own
 ONE_BY_ONE = 8  # more files than this are synced with their file system, in one call
 _Pending = tuple[Row, Page | None, str | None]
 
@@ -46,7 +46,6 @@ class Files:
     info: Mapping[str, str]
     names: Iterator[str]
     rotate_bytes: int
-    is_divided: bool = False  # each crawl has its own, in a folder of its number
 
 
 class Shard:
@@ -71,7 +70,7 @@ class Shard:
         self._written: dict[int, tuple[Any, ...]] = {}
         self._grown: dict[int, FileState] = {}
         self._changes: list[Change] = []
-        self._open: dict[int, WarcFile] = {}  # by crawl, the one used last at the end; 0: everybody's
+        self._open: dict[int, WarcFile] = {}  # by crawl, the one used last at the end
         self._dirty: dict[int, WarcFile] = {}  # those that were appended to since the last sync
         self._put_away: list[WarcFile] = []  # no longer appended to: `sync`, which may use them just now, closes them
         self._file_lock = threading.Lock()
@@ -131,8 +130,6 @@ class Shard:
 
     def _by_file(self) -> dict[int, list[_Pending]]:
         """What was added, by the file that it goes to."""
-        if not self._files.is_divided:
-            return {0: list(self._pending.values())}
         found: dict[int, list[_Pending]] = {}
         for entry in self._pending.values():
             found.setdefault(entry[0].crawl, []).append(entry)
@@ -166,7 +163,7 @@ class Shard:
     def _write_texts(self) -> None:
         texts = [(row, text) for row, _, text in self._pending.values() if text is not None]
         for row, text in texts:
-            self._texts.write(row.url, text, row.crawl if self._files.is_divided else 0)
+            self._texts.write(row.url, text, row.crawl)
             self._step("text-written")
 
     def commit(self, batch: int, durable: int) -> None:
@@ -251,7 +248,7 @@ class Shard:
         for crawl in full:
             self._put_file_away(crawl)
             name = next(self._files.names)
-            self._states[crawl] = self.index.register(f"{crawl}/{name}" if crawl else name, crawl)
+            self._states[crawl] = self.index.register(f"{crawl}/{name}", crawl)
         self.index.flush()
         self._step("warc-registered")
 
@@ -262,8 +259,7 @@ class Shard:
         """Opens the file to append to: the one that was left off, or a new one."""
         state = self._states[crawl]
         path = self.folder / state.name
-        if crawl:
-            path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         while len(self._open) >= MOST_OPEN:
             self._put_file_away(next(iter(self._open)))
         file = self._open[crawl] = WarcFile(path, state.length)

@@ -1,4 +1,4 @@
-"""The text store: `content/ab/<sha256 of url>.txt` in the page's data dir, one file for each URL.
+"""The text store: `content/NUMBER/ab/<sha256 of url>.txt` in the page's data dir, one file for each URL of a crawl.
 
 Must stay true: a file under its final name is complete (it is written to a temporary file and renamed); writing one
 twice gives the same file; it exists before its page's row is committed. A URL visited again has its latest text.
@@ -17,13 +17,13 @@ from weft.store.errors import Unreadable, writing
 FOLDER = "content"
 
 
-def path_of(url: str, crawl: int = 0) -> str:
-    """Where a URL's text is, from its data dir; where each crawl has its own, in the crawl's folder."""
+def path_of(url: str, crawl: int) -> str:
+    """Where a URL's text is, from its data dir; each crawl has a folder of its number."""
     name = sha256(url.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{FOLDER}/{crawl}/{name[:2]}/{name}.txt" if crawl else f"{FOLDER}/{name[:2]}/{name}.txt"
+    return f"{FOLDER}/{crawl}/{name[:2]}/{name}.txt"
 
 
-def read(data_dir: Path, url: str, crawl: int = 0) -> str | None:
+def read(data_dir: Path, url: str, crawl: int) -> str | None:
     """The text of a URL, or None where none is kept; Unreadable where it is damaged."""
     path = data_dir / path_of(url, crawl)
     try:
@@ -43,7 +43,7 @@ class TextFiles:
         self._data_dir = data_dir
         self._unsynced = False
 
-    def write(self, url: str, text: str, crawl: int = 0) -> None:
+    def write(self, url: str, text: str, crawl: int) -> None:
         """Keeps a text; whoever looks finds the whole of it or nothing."""
         path = self._data_dir / path_of(url, crawl)
         # One process owns a URL at a time, so what a kill left under this name is written over by whoever comes next.

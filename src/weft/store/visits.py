@@ -32,6 +32,7 @@ class Visit(Struct, frozen=True, gc=False):
     depth: int
     length: int
     host: str
+    crawl: int = 0
 
     @property
     def is_page(self) -> bool:

@@ -101,9 +101,8 @@ def serial_of(name: str) -> int:
 
 
 def crawl_of(name: str) -> int:
-    """The crawl whose folder a file lies in; 0 for one that lies in none."""
-    folder = name.rpartition("/")[0]
-    return int(folder) if folder.isdigit() else 0
+    """The crawl whose folder a file lies in."""
+    return int(name.partition("/")[0])
 
 
 def slot_of(name: str) -> str:
@@ -113,10 +112,8 @@ def slot_of(name: str) -> str:
 
 
 def files_in(folder: Path) -> list[str]:
-    """The names of all files: in the folder itself, or in one for each crawl (`7/weft-....warc.gz`)."""
-    return [
-        str(path.relative_to(folder)) for found in ("weft-*", "*/weft-*") for path in folder.glob(f"{found}.warc.gz")
-    ]
+    """The names of all files, which lie in a folder for each crawl (`7/weft-....warc.gz`)."""
+    return [str(path.relative_to(folder)) for path in folder.glob("*/weft-*.warc.gz")]
 
 
 def files_of(folder: Path, crawl_id: str, slot: str) -> list[str]:

@@ -12,6 +12,7 @@ from request_lines import with_sums
 from weft.config import PolitenessSection
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.reports.audit import WORST, Report, Violation, audit
+from weft.crawl.reports.crawls import ReportFolder
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.journal import Journal
@@ -49,7 +50,7 @@ class Crawled:
         (folder / "requests-00000.log").write_bytes(with_sums("".join(lines)))
 
     def audit(self) -> Report:
-        return audit(self.folder)
+        return audit(ReportFolder([self.folder.home]))
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from weft import alive as alive_module
 from weft.config import load
 from weft.crawl.fetcher import Fetcher
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.frontier_settings import CRAWL
 from weft.crawl.order import Control, ProcessOrder
 from weft.crawl.start import prepare
+from weft.engine.folder import CRAWL
 from weft.engine.loop.long_work import LOG_EVERY_S, REPORT_EVERY_S, LongWork
 from weft.engine.loop.progress import CrawlProgress, read_status
 from weft.engine.loop.suspects import Pulse, pulse, steps_of
@@ -44,7 +44,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     frontier = EmbeddedFrontier(folder.of_pod(0), load(None, {}, {}).config.politeness)
     number = frontier.crawls.open_crawl(CRAWL, CrawlLimits())
     frontier.recovery.recover()
-    store = PageStore.open([home], crawl_id=folder.identity().crawl_id)
+    store = PageStore.open([home], crawl_id=folder.identity().id)
     items = range(1, PAGES + 1)
     frontier.recovery.restore_stored(number, [(Found(f"{SITE}/{item}", 1), item) for item in items])
     for item in items:
@@ -68,7 +68,7 @@ def life(data_dir: Path, run: str, **flags: Any) -> tuple[int, int]:
     """A fetcher that opens the crawl, asks nobody and ends: its heartbeats, and what it leaves in the queue."""
     folder = CrawlFolder([data_dir])
     given = {"data_dirs": [str(data_dir)], "allow_private": True, "prometheus_port": 0, "resume": True, **flags}
-    order = ProcessOrder(load(None, {}, given).config, folder.identity().crawl_id, os.getpid(), run)
+    order = ProcessOrder(load(None, {}, given).config, folder.identity().id, os.getpid(), run)
     before = pulse(folder.frontier)[0]
     read, write = os.pipe()
     try:

@@ -123,7 +123,7 @@ def test_a_large_file_that_is_damaged_is_an_error(large: Path, tmp_path: Path) -
     folder = CrawlFolder([tmp_path / "data"])
     folder.home.mkdir()
     folder.start([], large=SeedFile(str(large)))
-    path = folder.home / "seeds-1.pack"
+    path = folder.own / "seeds-1.pack"
     whole = path.read_bytes()
     for at in range(0, len(whole), len(whole) // 7):
         for changed in (whole[:at], whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :]):
@@ -169,7 +169,7 @@ def test_reading_the_scope_continues_where_it_was_cut_off(large: Path, tmp_path:
     folder = Counting([tmp_path / "data"])
     folder.home.mkdir()
     folder.start([], large=SeedFile(str(large)))
-    path, pieces = folder.home / "seeds-1.origins", len(list(folder.pieces(folder.streams()[0])))
+    path, pieces = folder.own / "seeds-1.origins", len(list(folder.pieces(folder.streams()[0])))
     told = list[str]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(seed_origins, "_WRITE_EVERY_S", 0.0)

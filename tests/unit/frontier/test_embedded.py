@@ -597,7 +597,7 @@ def test_sites_with_an_open_breaker_are_told_until_when_also_after_a_restart(ben
     bench.settings |= {"breaker_failures": 5, "breaker_reset_s": 300.0}
     frontier = bench.open()
     crawl = frontier.crawls.open_crawl("test", CrawlLimits())
-    frontier.crawls.set_trust(crawl, trust)
+    frontier.crawls.follow(crawl, 1, trust)
     allow(frontier, *(f"{trust + ' ' if trust else ''}https://a.test",))
     frontier.queue.admit(crawl, [Found(f"https://a.test/{n}", 0) for n in range(9)])
 
@@ -617,7 +617,7 @@ def test_sites_with_an_open_breaker_are_told_until_when_also_after_a_restart(ben
     bench.kill()
     frontier = bench.open()
     assert [(site, round(at)) for site, at in frontier.sites.open_breakers()] == [("a.test", round(until))]
-    frontier.crawls.set_trust(crawl, trust)
+    frontier.crawls.follow(crawl, 1, trust)
     bench.time += 290.0
     assert len(frontier.leases.claim("me", 9)) == 1, "one probe"
     assert claimed(frontier) == []

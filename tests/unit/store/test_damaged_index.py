@@ -81,14 +81,14 @@ def test_an_index_that_is_gone_beside_another_is_missed(data: Path, gone: str) -
 def test_a_file_that_its_index_does_not_know_is_missed(data: Path) -> None:
     change(data, "DELETE FROM files")
     for read in readers(data):
-        with pytest.raises(BadInput, match=r"index-pod0-fetcher0\.db has no entry for warc/weft-c1-pod0.*weft rebuild"):
+        with pytest.raises(BadInput, match=r"index-pod0-fetcher0\.db has no entry for warc/1/weft-c1.*weft rebuild"):
             read()
 
 
 def test_files_of_another_crawl_are_nobody_s_loss(data: Path) -> None:
-    (data / "warc" / "weft-other-pod7-fetcher0-00000.warc.gz").touch()
-    (data / "warc" / "weft-other-pod0-fetcher0-00001.warc.gz").touch()
-    (data / "warc" / "weft-notes.warc.gz").touch()
+    (data / "warc" / "1" / "weft-other-pod7-fetcher0-00000.warc.gz").touch()
+    (data / "warc" / "1" / "weft-other-pod0-fetcher0-00001.warc.gz").touch()
+    (data / "warc" / "1" / "weft-notes.warc.gz").touch()
     for read in readers(data):
         read()
 
@@ -98,7 +98,7 @@ def test_without_any_index_the_first_file_says_what_is_missing(data: Path) -> No
         path.unlink()
     with pytest.raises(BadInput, match="missing or empty"):
         PageStore.open([data], read_only=True)
-    for path in (data / "warc").iterdir():
+    for path in (data / "warc").glob("*/*"):
         path.unlink()
     with pytest.raises(BadInput, match="holds no crawl"):
         PageStore.open([data], read_only=True)
@@ -175,7 +175,7 @@ def test_other_errors_are_no_damage(tmp_path: Path) -> None:
 
 def test_the_remedy_names_the_crawl_where_it_can(tmp_path: Path) -> None:
     assert "weft rebuild DIR..., with all data dirs" in remedy(tmp_path)
-    (tmp_path / "crawl.json").touch()
+    (tmp_path / "engine.json").touch()
     assert f"`weft rebuild {tmp_path}`" in remedy(tmp_path)
 
 

@@ -59,7 +59,7 @@ def _saved(index: Path) -> bytes:
 
 
 def _files(tmp_path: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in tmp_path.glob("d*/warc/*.gz")}
+    return {path: path.read_bytes() for path in tmp_path.glob("d*/warc/*/*.gz")}
 
 
 @pytest.mark.parametrize("keep", [("warc",), ("text",)])

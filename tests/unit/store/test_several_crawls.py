@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from weft.errors import BadInput
 from weft.records import FetchResult, Row
 from weft.store import schema
 from weft.store.errors import DamagedIndex
@@ -37,7 +38,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., PageStore]]:
     def open_store(step: Callable[[str], None] = lambda _: None) -> PageStore:
         for old in made:
             old.abandon()
-        made.append(PageStore.open([tmp_path], crawl_id="c", slot="s", is_divided=True, step=step))
+        made.append(PageStore.open([tmp_path], crawl_id="c", slot="s", step=step))
         return made[-1]
 
     yield open_store
@@ -154,6 +155,17 @@ def test_a_kill_in_the_middle_of_a_deletion_is_taken_up(
     with closing(sqlite3.connect(tmp_path / "index-s.db")) as db:
         for table in ("pages", "changes", "tally", "files"):
             assert not db.execute(f"SELECT 1 FROM {table} WHERE crawl = 1").fetchone(), table
+
+
+def test_another_layout_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "index-s.db"
+    Index(path, FACTS).close()
+    for version in (3, 9):
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (version,))
+            db.commit()
+        with pytest.raises(BadInput, match=f"has layout {version}, this Weft reads layout 4"):
+            Index(path, FACTS)
 
 
 def test_a_flipped_bit_in_fields_is_found(tmp_path: Path) -> None:

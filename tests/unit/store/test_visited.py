@@ -16,7 +16,7 @@ VISITS = [PastVisit(f"http://a.test/{number}", f"d{number}", float(number), '"e"
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[PageStore]:
-    made = PageStore.open([tmp_path], crawl_id="c", is_divided=True)
+    made = PageStore.open([tmp_path], crawl_id="c")
     yield made
     made.close()
 
@@ -27,7 +27,7 @@ def test_visits_are_there_before_any_commit_and_again_after_a_kill(tmp_path: Pat
     assert store.visited(1, wanted) == {VISITS[3].url: VISITS[3], VISITS[7].url: VISITS[7]}
     assert store.visited(2, wanted) == {}, "another crawl's"
     store.abandon()
-    again = PageStore.open([tmp_path], crawl_id="c", is_divided=True)
+    again = PageStore.open([tmp_path], crawl_id="c")
     assert again.visited(1, wanted[:1]) == {VISITS[3].url: VISITS[3]}
     again.keep_visited(1, [PastVisit(VISITS[3].url, "other", 9.0)])
     assert again.visited(1, wanted)[VISITS[3].url].digest == "other", "what is given again replaces it"

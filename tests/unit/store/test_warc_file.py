@@ -71,9 +71,10 @@ def test_files_of_a_slot_are_its_own_in_order(tmp_path: Path) -> None:
     ours = [name_of("c", "pod0-fetcher0", serial) for serial in (2, 10, 100000)]
     others = [name_of("c", "fetcher0", 1), name_of("d", "pod0-fetcher0", 3), "weft-x.warc.gz", "readme"]
     for name in [*reversed(ours), *others]:
-        (tmp_path / name).touch()
-    assert files_of(tmp_path, "c", "pod0-fetcher0") == ours
-    assert files_of(tmp_path, "c", "fetcher0") == others[:1]
+        (tmp_path / "3").mkdir(exist_ok=True)
+        (tmp_path / "3" / name).touch()
+    assert files_of(tmp_path, "c", "pod0-fetcher0") == [f"3/{name}" for name in ours]
+    assert files_of(tmp_path, "c", "fetcher0") == [f"3/{others[0]}"]
 
 
 @pytest.mark.parametrize("slot", ["", "a/b", "pod 0", "x*"])

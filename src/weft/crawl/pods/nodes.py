@@ -17,9 +17,9 @@ import msgspec
 
 from weft import urls
 from weft.config import Config, Loaded, keys, place
-from weft.crawl.folder import new_crawl_id
 from weft.crawl.frontier_settings import settings_of
 from weft.engine.admission.rules import read_domains
+from weft.engine.folder import new_id
 from weft.errors import BadInput
 from weft.frontier.redis.connection import connect, inspect
 from weft.frontier.redis.pod_info import agree
@@ -62,7 +62,7 @@ def join(config: Config) -> str:
     url, settings = config.pods.pods[0].redis_url, settings_of(config)
     with closing(connect(url, settings)) as client:
         try:
-            return agree(client, inspect(url, client).address, config.pods.num_pods, new_crawl_id())
+            return agree(client, inspect(url, client).address, config.pods.num_pods, new_id())
         except BadInput as wrong:
             raise BadInput(f"pod 0: {wrong}") from None
 

@@ -18,12 +18,12 @@ from weft.crawl.child import Start, progress_of, run_child
 from weft.crawl.feeding import learn_scope
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.following import Following
-from weft.crawl.frontier_settings import CRAWL
 from weft.crawl.order import Control, ProcessOrder
 from weft.crawl.pods.redis_process import measure, open_frontier, shared_chores
 from weft.engine.admission.rules import Rules
 from weft.engine.assembly import Chore, Reading
 from weft.engine.crawls import RunningCrawl
+from weft.engine.folder import CRAWL
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.suspects import Pulse, take_suspect
@@ -90,7 +90,14 @@ def parse(order: ProcessOrder, control: Control) -> int:
 
     def chores(parser: Parser) -> Sequence[Chore]:
         following = Following(
-            folder, order.config, control, parser.crawl, progress, parser.seeds, drain=lambda _: parser.loop.drain()
+            folder,
+            order.config,
+            control,
+            frontier,
+            parser.crawl,
+            progress,
+            parser.seeds,
+            drain=lambda _: parser.loop.drain(),
         )
         measure(frontier, parser.metrics)
         return [following, *shared_chores(order, frontier, parser.crawl, parser.round.expand)]

@@ -26,10 +26,11 @@ from typing import Any
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.frontier_settings import CRAWL, bloom_of, settings_of
+from weft.crawl.frontier_settings import bloom_of, settings_of
 from weft.crawl.pods.nodes import Shared
 from weft.crawl.pods.servers import ManagedServers, take_pods
 from weft.crawl.process import Process
+from weft.engine.folder import CRAWL
 from weft.engine.limits import limits_of
 from weft.engine.loop.stop import Stop
 from weft.engine.loop.suspects import take_suspect

@@ -8,10 +8,12 @@ A claim is logged before robots.txt is looked at, and what that forbids is logge
 one that has neither that word nor an end was cut off by a kill between the two: it is no request, and is counted for
 itself (`cut_off`).
 
-Each process names in its log the revision of the crawl's settings that it runs with, and each robots.txt from which on
-it applies. A request is judged by what its own log named last before it: by the order of the log, not by the wall
-clock. An older Weft logged neither: then the delay of the request's own line counts, and the wall clock decides between
-versions of a robots.txt.
+Of several crawls in one folder each request is judged by its own crawl's settings, against anyone's last request to
+the site. The log names the revision of the settings that requests follow (of the process, or of an engine's crawl that
+was edited), and each robots.txt from which on it applies. A request is judged by what its own log named last before it:
+by the order of the log, not by the wall clock. Where no settings are recorded the delay of the request's own line
+counts. A crawl that was forgotten has none any more, and nobody knows the name that it asked robots.txt under: its
+requests are not held against robots.txt, and are counted (`forgotten`).
 
 A log that was damaged proves less: lines that cannot be read, and bytes that are missing at its end, are counted, and
 so are requests of which the robots.txt was lost with a frontier that was made anew.
@@ -26,13 +28,12 @@ from math import inf
 
 from msgspec import Struct
 
-from weft.config import Config, load
-from weft.crawl.folder import CrawlFolder
-from weft.crawl.record import SettingsRecord
+from weft.config import Config
+from weft.crawl.reports.crawls import ReportCrawl, ReportFolder
 from weft.engine.loop.robots import rules_of
 from weft.fetch.robots import Robots, product_token
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.requests import Finish, Gaps, Opening, RobotsKnown, Start, missing_bytes
+from weft.frontier.requests import CrawlSettings, Finish, Gaps, Opening, RobotsKnown, Start, missing_bytes
 from weft.frontier.view import FrontierView
 
 WORST = 10
@@ -48,6 +49,14 @@ class Violation(Struct, frozen=True):
     key: str
     wall: float
     detail: str
+    crawl: str = ""  # its name, where the folder has several
+
+
+class CrawlCount(Struct):
+    """What the log says of one crawl among several."""
+
+    requests: int = 0
+    violations: int = 0
 
 
 class Report(Struct):
@@ -60,15 +69,13 @@ class Report(Struct):
     unreadable_in: list[str] = []  # the files that they are in
     missing_bytes: int = 0  # that the log once had
     unproven: int = 0  # requests whose robots.txt was lost with a damaged frontier
+    forgotten: int = 0  # requests of crawls that are not known any more: not held against robots.txt
     violations: list[Violation] = []
     closest: list[tuple[float, float, str]] = []  # smallest margins: seconds waited, seconds required, URL
+    crawls: dict[str, CrawlCount] = {}  # of a folder with several, by name
 
 
 _Key = int | tuple[int, int]
-
-
-def _origin(request: Start) -> str:
-    return request.url[: request.url.index("/", 8)]
 
 
 def _key(item: int, pod: int) -> _Key:
@@ -87,34 +94,39 @@ class _Site:
 
 
 class _InForce:
-    """What the settings of one revision require of a request."""
+    """What the settings of one revision require of a request. `config`: None of a crawl that was forgotten."""
 
     __slots__ = ("agent", "delay_s", "places")
 
-    def __init__(self, config: Config, *, is_recorded: bool = True) -> None:
-        self.agent = product_token(config.fetch.user_agent())
-        self.delay_s = config.politeness.delay_s if is_recorded else 0.0
-        self.places = config.politeness.places if is_recorded else inf
+    def __init__(self, config: Config | None, *, is_recorded: bool) -> None:
+        self.agent = product_token(config.fetch.user_agent()) if config is not None else None
+        self.delay_s = config.politeness.delay_s if config is not None and is_recorded else 0.0
+        self.places = config.politeness.places if config is not None and is_recorded else inf
 
 
-def audit(folder: CrawlFolder) -> Report:
-    """Reads the whole request log."""
-    record = folder.settings_record()
-    view = FrontierView(folder.frontiers())
+def audit(report: ReportFolder, name: str | None = None) -> Report:
+    """Reads the whole request log; of one crawl alone where a name is given. Requests of the others count as those that
+    its own come after."""
+    only = report.crawls(name)[0].number if name is not None else 0
+    view = FrontierView(report.folder.frontiers())
     try:
-        return _Audit(view, record).run()
+        return _Audit(view, report.crawls(), only, has_several=report.is_engines).run()
     finally:
         view.close()
 
 
 class _Audit:
-    def __init__(self, view: FrontierView, record: SettingsRecord) -> None:
+    def __init__(self, view: FrontierView, crawls: list[ReportCrawl], only: int = 0, *, has_several: bool) -> None:
         self._view = view
-        self._record = record
-        self._settings: dict[int, _InForce] = {}  # by revision
+        self._crawls = {crawl.number: crawl for crawl in crawls}
+        self._only = only
+        self._has_several = has_several
+        self._settings: dict[tuple[int, int], _InForce] = {}  # by crawl and revision
         self._revisions: dict[tuple[int, str], int] = {}  # of each pod's slots, as the log has it so far
+        self._own: dict[tuple[int, str, int], CrawlSettings] = {}  # by pod, slot and crawl: what the log says so far
         self._known: dict[tuple[int, str], str] = {}  # by pod and origin: the robots.txt that the log named last
-        self._report = Report(unreadable_in=[], violations=[], closest=[])
+        self._report = Report(unreadable_in=[], violations=[], closest=[], crawls={})
+        self._asked: set[str] = set()  # sites that the crawls reported about have requested
         self._rebuilt_at = view.rebuilt_at()
         self._sites: dict[str, _Site] = {}
         # Requests that have not ended yet, each with its site's last start before it, to restore where it turns out
@@ -134,6 +146,8 @@ class _Audit:
                 self._finish(event, pod)
             elif isinstance(event, RobotsKnown):
                 self._known[pod, event.origin] = event.digest
+            elif isinstance(event, CrawlSettings):
+                self._own[pod, event.slot, event.crawl if self._has_several else 0] = event
             else:
                 self._opening(event, pod)
         for key, (request, _, _) in list(self._open.items()):
@@ -141,18 +155,18 @@ class _Audit:
         self._report.unreadable, self._report.unreadable_in = gaps.lines, gaps.files
         sizes = self._view.log_sizes().items()
         self._report.missing_bytes = sum(missing_bytes(path.parent, (path.name, size)) for path, size in sizes)
-        self._report.sites = len(self._sites)
+        self._report.sites = len(self._asked if self._only else self._sites)
         self._report.closest = [(waited, needed, url) for _, waited, needed, url in sorted(self._margins, reverse=True)]
         return self._report
 
     def _start(self, request: Start, pod: int) -> None:
         site = self._sites.setdefault(request.key, _Site())
-        settings = self._in_force(pod, request.slot)
+        settings = self._in_force(pod, request)
         robots = self._robots_then(request, pod)
         waited, needed = self._wait(site, request, robots, settings)
         found = [
             *self._clock(site, request, waited, needed, settings),
-            *self._allowed(request, robots, settings, is_lost=self._is_lost(request, pod)),
+            *self._allowed(request, robots, settings, pod),
         ]
         key = _key(request.item, pod)
         self._waits[key] = (waited, needed)
@@ -174,6 +188,7 @@ class _Audit:
 
     def _opening(self, opening: Opening, pod: int) -> None:
         self._revisions[pod, opening.slot] = opening.revision
+        self._own = {known: one for known, one in self._own.items() if known[:2] != (pod, opening.slot)}
         for key, (request, _, _) in list(self._open.items()):
             if opening.new_boot or (self._pod_of[key], request.slot) == (pod, opening.slot):
                 self._cut_off(key, request.at)
@@ -191,8 +206,9 @@ class _Audit:
 
     def _cut_off(self, key: _Key, end: float) -> None:
         """The log has no end for it: its process died, or stood still for too long."""
-        if any(one.kind == "robots" for one in self._open[key][2]):
-            self._report.cut_off += 1
+        request, _, found = self._open[key]
+        if any(one.kind == "robots" for one in found):
+            self._report.cut_off += self._is_reported(request)
             self._take_back(key)
         else:
             self._count(key, end)
@@ -203,27 +219,48 @@ class _Audit:
         site = self._sites[request.key]
         del site.open[key]
         site.last_end = max(site.last_end, end)
+        waited, needed = self._waits.pop(key)
+        if not self._is_reported(request):
+            return
+        self._asked.add(request.key)
         self._report.requests += 1
         self._report.violations += found
-        waited, needed = self._waits.pop(key)
+        if self._has_several:
+            self._count_crawl(request.crawl, len(found))
         entry = (needed - waited, waited, needed, request.url)
         if len(self._margins) < WORST:
             heappush(self._margins, entry)
         elif entry > self._margins[0]:
             heapreplace(self._margins, entry)
 
-    def _in_force(self, pod: int, slot: str) -> _InForce:
-        """The settings that a process ran with."""
-        revision = self._revisions.get((pod, slot), 0)
-        if revision not in self._settings:
-            values, defaults = self._record.values_of(revision or self._record.revision), self._record.defaults
-            config = load(environment={}, earlier=values, earlier_defaults=defaults).config
-            self._settings[revision] = _InForce(config, is_recorded=revision > 0)
-        return self._settings[revision]
+    def _is_reported(self, request: Start) -> bool:
+        return not self._only or request.crawl == self._only
+
+    def _count_crawl(self, number: int, violations: int) -> None:
+        crawl = self._crawls.get(number)
+        if crawl is None:
+            self._report.forgotten += 1
+            return
+        count = self._report.crawls.setdefault(crawl.name, CrawlCount())
+        count.requests += 1
+        count.violations += violations
+
+    def _in_force(self, pod: int, request: Start) -> _InForce:
+        """The settings that a request was made with: an engine's crawl has revisions of its own, the first is 1."""
+        number = request.crawl if self._has_several else 0
+        own = self._own.get((pod, request.slot, number))
+        revision = own.revision if own is not None else self._revisions.get((pod, request.slot), 0)
+        revision = revision or int(self._has_several)
+        if (number, revision) not in self._settings:
+            crawl = self._crawls.get(number)
+            is_recorded = crawl is not None and 0 < revision <= crawl.revision
+            config = crawl.config(revision if is_recorded else 0) if crawl is not None else None
+            self._settings[number, revision] = _InForce(config, is_recorded=is_recorded)
+        return self._settings[number, revision]
 
     def _wait(self, site: _Site, request: Start, robots: Robots | None, settings: _InForce) -> tuple[float, float]:
         """The seconds that a request has waited, and those that it had to."""
-        crawl_delay_s = robots.crawl_delay(settings.agent) if robots is not None else None
+        crawl_delay_s = robots.crawl_delay(settings.agent) if robots is not None and settings.agent else None
         since = site.last_end if min(request.places, settings.places) == 1 else site.last_start
         return request.at - since, max(request.delay_s, settings.delay_s, crawl_delay_s or 0.0)
 
@@ -232,31 +269,33 @@ class _Audit:
     ) -> Iterator[Violation]:
         if waited + ROUNDING_S < needed:
             detail = f"{waited:.3f} s after the last request, {needed:g} s required"
-            yield Violation("delay", request.url, request.key, request.wall, detail)
+            yield self._violation("delay", request, detail)
         places = min(request.places, settings.places)
         if len(site.open) >= places:
             detail = f"{len(site.open) + 1} requests open, {places} allowed"
-            yield Violation("places", request.url, request.key, request.wall, detail)
+            yield self._violation("places", request, detail)
 
-    def _allowed(
-        self, request: Start, robots: Robots | None, settings: _InForce, *, is_lost: bool
-    ) -> Iterator[Violation]:
-        if request.item < 0:  # a robots.txt itself
+    def _allowed(self, request: Start, robots: Robots | None, settings: _InForce, pod: int) -> Iterator[Violation]:
+        if request.item < 0 or settings.agent is None:  # a robots.txt itself, or of a crawl that was forgotten
             return
-        if robots is None and is_lost:
-            self._report.unproven += 1
+        if robots is None and self._is_lost(request, pod):
+            self._report.unproven += self._is_reported(request)
             return
         if robots is None:
-            yield Violation("no-robots", request.url, request.key, request.wall, "robots.txt had not been asked for")
+            yield self._violation("no-robots", request, "robots.txt had not been asked for")
             return
         verdict = robots.verdict(settings.agent, request.url)
         if not verdict.allowed:
             detail = f"{verdict.rule} (line {verdict.line})"
-            yield Violation("robots", request.url, request.key, request.wall, detail)
+            yield self._violation("robots", request, detail)
+
+    def _violation(self, kind: str, request: Start, detail: str) -> Violation:
+        crawl = self._crawls.get(request.crawl) if self._has_several else None
+        return Violation(kind, request.url, request.key, request.wall, detail, crawl.name if crawl else "")
 
     def _robots_then(self, request: Start, pod: int) -> Robots | None:
         """The robots.txt that was in force when the request was made."""
-        origin = _origin(request)
+        origin = self._origin(request, pod)
         history = self._view.robots_history(origin)
         by_wall = bisect_right(history, request.wall + ROUNDING_S, key=lambda known: known.wall) - 1
         named = self._known.get((pod, origin))
@@ -268,7 +307,13 @@ class _Audit:
 
     def _is_lost(self, request: Start, pod: int) -> bool:
         """Whether a robots.txt that nobody has now may have been in the damaged frontier."""
-        return request.wall < self._rebuilt_at or (pod, _origin(request)) in self._known
+        return request.wall < self._rebuilt_at or (pod, self._origin(request, pod)) in self._known
+
+    def _origin(self, request: Start, pod: int) -> str:
+        """The origin of a request as robots.txt files are kept: those of some crawls are apart from the others'."""
+        own = self._own.get((pod, request.slot, request.crawl))
+        origin = request.url[: request.url.index("/", 8)]
+        return f"{own.trust} {origin}" if own is not None and own.trust else origin
 
     def _parsed(self, record: RobotsRecord) -> Robots:
         if id(record) not in self._rules:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from math import inf
 
 from msgspec import Struct
 
@@ -64,7 +63,7 @@ def _visits(store: PageStore, began: dict[int, RecrawlStart]) -> Iterator[tuple[
         return start is not None and row.item > start.last_item
 
     last, earliest = (min(getattr(one, name) for one in began.values()) for name in ("last_item", "at"))
-    late = store.rows(Where(fetched_since=earliest)) if earliest < inf else iter(())
+    late = store.rows(Where(fetched_since=earliest))
     for row in chain(filter(was_queued, late), filter(is_later, store.rows(Where(after_item=last)))):
         visits = store.for_url(row.url)
         if visits[-1].item != row.item:

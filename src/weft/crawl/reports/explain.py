@@ -2,6 +2,9 @@
 
 Asked in this order: is it a URL at all; what does the index say; is it queued; do the rules turn it away; does
 robots.txt; and at last, who links to it. What depends on the URL alone is worked out again, what did not is looked up.
+
+Of several crawls in one folder those answer that have a row of the URL; if none has, those that have it queued; else
+the latest ones, each by its own rules.
 """
 
 from __future__ import annotations
@@ -13,12 +16,12 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from weft import urls
-from weft.config import Config
-from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.distribution import redis_urls, server_at
+from weft.crawl.reports.crawls import ReportCrawl, ReportFolder
+from weft.crawl.reports.engine_status import statuses
 from weft.crawl.reports.redirects import chain_of, leads_to_no_page
 from weft.engine.admission.rules import Rules
-from weft.engine.loop.progress import read_status
+from weft.engine.loop.progress import CrawlStatus, read_status
 from weft.engine.loop.robots import REFUSALS, rules_of
 from weft.engine.loop.verdict import refusal_of
 from weft.engine.stored_page import read_page
@@ -30,10 +33,9 @@ from weft.frontier.view import Entry, FrontierView, SitePace
 from weft.records import TOO_MANY_REDIRECTS, Reason, Row
 from weft.store.errors import Unreadable
 from weft.store.export.facts import iso
-from weft.store.pages import PageStore
-from weft.store.query import Where
 
 SEARCHED_PAGES = 200_000
+MOST_ASKED = 20  # crawls that are asked about a URL that none of them has
 _MEANING = {
     Reason.ROBOTS: "robots.txt forbids it",
     Reason.ROBOTS_UNREACHABLE: "its robots.txt could not be had",
@@ -59,37 +61,80 @@ class Explanation(Struct):
     reason: str  # one word: page, redirect, error, queued, robots, scope, extension, ...
     summary: str
     evidence: list[str] = []
+    crawl: str = ""  # its name, where the folder has several
+
+
+class Explanations:
+    """Answers for the crawls of a folder, or for one of them; close it."""
+
+    def __init__(self, report: ReportFolder, name: str | None = None) -> None:
+        self._report = report
+        self._view = FrontierView(report.folder.frontiers())
+        self._name = name
+        self._explainers: dict[int, Explainer] = {}
+        if name is not None or not report.is_engines:
+            (one,) = report.crawls(name)
+            self._explainers[one.number] = Explainer(report, one, self._view)
+
+    def close(self) -> None:
+        """Lets the files go."""
+        self._view.close()
+
+    def explain(self, text: str) -> list[Explanation]:
+        """For one URL, one reason of each crawl that has to do with it."""
+        if self._name is not None or not self._report.is_engines:
+            return [explainer.explain(text) for explainer in self._explainers.values()]
+        crawls = self._crawls_with(text)
+        return [self._explainer(one).explain(text) for one in crawls] or [
+            Explanation(text, False, "no-crawl", "there is no crawl in this folder")
+        ]
+
+    def _crawls_with(self, text: str) -> list[ReportCrawl]:
+        try:
+            wanted = urls.stored_as(text)
+        except BadUrl:
+            return self._report.crawls()[-1:]  # it is no URL for any of them
+        numbers = {row.crawl for url in wanted for row in self._report.store.for_url(url)}
+        numbers = numbers or {entry.crawl for url in wanted for entry in self._view.entries(url)}
+        return self._report.named(numbers) if numbers else self._report.crawls()[-MOST_ASKED:]
+
+    def _explainer(self, crawl: ReportCrawl) -> Explainer:
+        if crawl.number not in self._explainers:
+            self._explainers[crawl.number] = Explainer(self._report, crawl, self._view)
+        return self._explainers[crawl.number]
 
 
 class Explainer:
     """Answers for one crawl."""
 
-    def __init__(self, folder: CrawlFolder, config: Config) -> None:
-        self._config = config
-        self._settings = folder.settings()
-        self._servers = redis_urls(folder, self._settings)
-        self._folder = folder
-        self._view = FrontierView(folder.frontiers())
-        self._store = PageStore.open(folder.data_dirs, read_only=True)
-        self._seeds = folder.seeds()
-        year = datetime.now(UTC).year
-        roots = self._seeds if config.scope.scope == "any" else [*self._seeds, *folder.scope_seeds()]
-        self._rules = Rules(config.scope, roots, this_year=year, extensions=self._view.scope_extensions())
+    def __init__(self, report: ReportFolder, crawl: ReportCrawl, view: FrontierView) -> None:
+        self._report = report
+        self._crawl = crawl
+        self._config = config = crawl.config()
+        self._folder = report.folder
+        self._settings = {} if report.is_engines else report.folder.settings()
+        self._servers = redis_urls(report.folder, self._settings)
+        self._view = view
+        self._store = report.store
+        self._seeds = crawl.seeds()
+        roots = self._seeds if config.scope.scope == "any" else [*self._seeds, *crawl.scope_seeds()]
+        extensions = view.scope_extensions(crawl.number)
+        self._rules = Rules(config.scope, roots, this_year=datetime.now(UTC).year, extensions=extensions)
         self._agent = product_token(config.fetch.user_agent())
-
-    def close(self) -> None:
-        """Lets the files go."""
-        self._view.close()
-        self._store.abandon()
 
     def explain(self, text: str) -> Explanation:
         """One reason for one URL."""
+        answer = self._explained(text)
+        answer.crawl = self._crawl.name if self._report.is_engines else ""
+        return answer
+
+    def _explained(self, text: str) -> Explanation:
         try:
             wanted = [self._rules.rewritten(url) for url in urls.stored_as(text)]
         except BadUrl as bad:
             return Explanation(text, False, bad.reason, str(bad))
         for url in wanted:
-            if rows := self._store.for_url(url):
+            if rows := self._store.for_url(url, self._crawl.number):
                 return self._of_row(url, rows)
         return self._of_unended(wanted[0])
 
@@ -97,7 +142,7 @@ class Explainer:
         """What the index has no row of."""
         if self._servers:
             return self._on_redis(url)
-        entries = self._view.entries(url)
+        entries = self._view.entries(url, self._crawl.number)
         if entries and not entries[-1].ended:
             key = self._key_of(url)
             ahead = self._view.ahead_of(entries[-1], key, self._key_of)
@@ -134,7 +179,7 @@ class Explainer:
     def _of_errand(self, url: str) -> Explanation | None:
         """A robots.txt, which is asked for on behalf of its origin's pages."""
         origin = urls.origin_of(url)
-        record = self._view.robots(origin) if url == origin + "/robots.txt" else None
+        record = self._view.robots(self._crawl.robots_key(origin)) if url == origin + "/robots.txt" else None
         if record is None:
             return None
         meaning = {"ok": "read", "allow": "not there: everything is allowed"}
@@ -189,9 +234,9 @@ class Explainer:
         return Explanation(url, is_crawled, row.error if row.error in notes else "page", summary, evidence)
 
     def _of_redirect(self, url: str, row: Row, evidence: list[str]) -> Explanation:
-        chain = chain_of(self._store, row)
+        chain = chain_of(self._store, row, self._crawl.number)
         evidence += [f"{one.status} → {one.final_url}" for one in chain if 300 <= one.status < 400]
-        if leads_to_no_page(self._store, row):
+        if leads_to_no_page(self._store, row, self._crawl.number):
             summary = "its redirects go in a circle, or on for too long"
             return Explanation(url, False, TOO_MANY_REDIRECTS, summary, evidence)
         if row.error:
@@ -215,13 +260,18 @@ class Explainer:
         evidence += self._pace(url, pace)
         if entry.attempt:
             evidence += [f"tried {entry.attempt} times, to be tried again", *self._tries(entry.item)]
-        status = read_status(self._folder.status)
-        if status is not None and status.note and status.state in ("paused", "running"):
+        status = self._status()
+        if status.note and status.state in ("paused", "running"):
             evidence.append(f"the crawl is held up: {status.note}")
-        if status is not None and status.state == "running" and status.waiting_for:
+        if status.state == "running" and status.waiting_for:
             end = "" if status.waiting_until is None else f", until {iso(status.waiting_until)}"
             evidence.append(f"the crawl waits: {status.waiting_for}{end}")
         return Explanation(url, False, "queued", "it is queued and has not ended yet", evidence)
+
+    def _status(self) -> CrawlStatus:
+        if self._report.is_engines:
+            return statuses(self._report, [self._crawl])[self._crawl.name]
+        return read_status(self._folder.status) or CrawlStatus()
 
     def _key_of(self, url: str) -> str:
         """The politeness key of a URL."""
@@ -230,7 +280,7 @@ class Explainer:
 
     def _pace(self, url: str, pace: SitePace) -> Iterator[str]:
         """What makes requests to the URL's site rarer than the crawl's own delay."""
-        tries = self._view.robots_tries(urls.origin_of(url))
+        tries = self._view.robots_tries(self._crawl.robots_key(urls.origin_of(url)))
         if tries is not None:
             yield f"it waits for its robots.txt, which was tried {tries[0]} times; again at {iso(tries[1])}"
         for name, (_, is_open, until) in pace.breakers.items():
@@ -251,12 +301,12 @@ class Explainer:
     # ── what the rules say ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _of_rules(self, url: str) -> Explanation | None:
-        remembered = self._view.refusal(url)
+        remembered = self._view.refusal(url, self._crawl.number)
         reason = Reason(remembered) if remembered else self._rules.refusal(url, 0)
         if reason is not None:
             evidence = [self._why(reason, url)]
             return Explanation(url, False, str(reason), _MEANING.get(reason, str(reason)), [e for e in evidence if e])
-        record = self._view.robots(urls.origin_of(url))
+        record = self._view.robots(self._crawl.robots_key(urls.origin_of(url)))
         if record is None:
             return None
         if (reason := REFUSALS.get(record.status)) is not None:
@@ -302,7 +352,7 @@ class Explainer:
 
     def _cut_redirect(self, url: str) -> Row | None:
         """The redirect that led to a URL and was not followed."""
-        rows = (row for row in self._store.rows() if row.final_url == url and row.url != url)
+        rows = (row for row in self._store.rows_of(self._crawl.number) if row.final_url == url and row.url != url)
         return next((row for row in rows if row.error), None)
 
     def _linking(self, url: str) -> Iterator[tuple[Row, str]]:
@@ -310,7 +360,8 @@ class Explainer:
         name = url[url.index("/", 8) :].rpartition("/")[2].partition("?")[0]
         needles = (name.encode(), name.encode("utf-16-le"))  # bytes that a page with such a link has, mostly
         until = time.monotonic() + 60
-        for number, row in enumerate(self._store.rows(Where(stored=True))):
+        stored = (row for row in self._store.rows_of(self._crawl.number) if row.warc_file)
+        for number, row in enumerate(stored):
             if number >= SEARCHED_PAGES or time.monotonic() > until:
                 return
             try:

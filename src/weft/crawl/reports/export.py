@@ -1,17 +1,14 @@
-"""Exports a crawl: puts the store, which writes the formats, together with the reading of pages."""
+"""Exports the pages of one crawl of a folder, or of all: which, and under what name."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from weft.crawl.folder import CrawlFolder
-from weft.engine.exporting import info_of
-from weft.engine.page_reader import PageReader
-from weft.engine.parsers import Parsers, as_many_as_cores
-from weft.store.export.job import Done, Export
+from weft.crawl.reports.crawls import ReportFolder
+from weft.engine.exporting import export_pages
+from weft.store.export.job import Done
 from weft.store.export.request import ExportRequest
 
 
@@ -20,17 +17,21 @@ def export(
     order: ExportRequest,
     out: str | Path | BinaryIO,
     *,
+    crawl: str | None = None,
     watch: Callable[[int, int], None] = lambda _read, _all: None,
 ) -> Done:
-    """Writes a crawl's pages to a path, to `-` (standard output) or to an open file."""
-    folder = CrawlFolder(data_dirs)
-    identity = folder.go_on()
-    rules = folder.settings().get("extract")
-    with Parsers(as_many_as_cores()) as parsers:
-        job = Export(
-            order, folder.data_dirs, PageReader(parsers), crawl_id=identity.crawl_id,
-            info=info_of(identity.crawl_id), watch=watch, rules=tuple(rules) if isinstance(rules, dict) else (),
+    """Writes the pages of a crawl, or of all in the folder, to a path, to `-` (standard output) or to an open file."""
+    report = ReportFolder(data_dirs)
+    try:
+        chosen = report.crawls(crawl)
+        is_one = crawl is not None or not report.is_engines
+        return export_pages(
+            report.folder.data_dirs,
+            chosen[0].name if report.is_engines and is_one else report.identity.id,
+            order, out, watch=watch,
+            crawl=chosen[0].number if is_one else 0,
+            crawls={} if is_one else {one.number: one.name for one in chosen},
+            rules=dict.fromkeys(name for one in chosen for name in one.rules),
         )  # fmt: skip
-        if out == "-":
-            return job.to_stream(sys.stdout.buffer)
-        return job.to_path(Path(out)) if isinstance(out, str | Path) else job.to_stream(out)
+    finally:
+        report.close()

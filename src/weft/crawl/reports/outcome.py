@@ -167,7 +167,7 @@ def _lack(store: PageStore, row: Row, config: Config) -> str | None:
     if row.error == "parse_crash":  # parsing it kills
         return None
     if "warc" not in config.store.store:
-        return None if (store.text(row.url) or "").strip() else NO_TEXT
+        return None if (store.text(row) or "").strip() else NO_TEXT
     # Dear to import: a command that is refused, and a crawl without a page, do without.
     from weft.engine.stored_page import read_page
     from weft.extract.lacking import lack_of

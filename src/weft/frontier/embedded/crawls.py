@@ -86,10 +86,12 @@ class EmbeddedCrawls:
         self._queues.resting.hurry(crawl, self._base.now())
         self._queues.unblock(owner)
 
-    def set_trust(self, crawl: int, trust: str) -> None:
-        """Robots.txt files and breakers are shared by crawls of equal trust: those that see the same hosts behind the
-        same names."""
+    def follow(self, crawl: int, revision: int, trust: str = "") -> None:
+        """See the contract. Robots.txt files and breakers are shared by crawls of equal `trust`: those that see the
+        same hosts behind the same names."""
         self._queues.crawls[crawl].trust = f"{trust} " if trust else ""
+        if trust or revision > 1:
+            self._base.requests.crawl(self._base.now(), crawl, revision, trust)
 
     def kept_crawls(self) -> list[int]:
         """Every crawl that is kept, opened or not. Two may have one name: a kill came before one was `closed`."""

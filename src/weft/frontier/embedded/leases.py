@@ -190,7 +190,7 @@ class EmbeddedLeases:
             lane.flight += 1
             lane.crawl.flight += 1
             lane.crawl.mark_leased(item, True)
-        self._requests.start(item.item, now, site.key, delay_s, site.clock.places(section), item.url)
+        self._requests.start(item.item, now, site.key, delay_s, site.clock.places(section), item.url, lease.crawl)
         return lease
 
     def _take_place(self, wanted: Wanted, may_ask: bool) -> bool:

@@ -83,7 +83,7 @@ class RedisFrontier:
         held = HeldLeases(link, self.owner, requests)
         self.pod = pod = PodClient(link, refused=self._over_budget)
         self.status, self.permits = pod.status, pod.permits
-        self.crawls = crawls = RedisCrawls(link, bloom_filter)
+        self.crawls = crawls = RedisCrawls(link, requests, bloom_filter)
         self.lead = Lead(link, folder / "spill", alive)
         router = None
         if others is not None and outbox is not None:

@@ -33,7 +33,7 @@ TYPES = (
 )
 COLUMNS = tuple(TYPES)
 
-_SEGMENT = re.compile(r"weft-[^-]*-(.+)-\d+\.warc\.gz").fullmatch
+_SEGMENT = re.compile(r"\d+/weft-[^-]*-(.+)-\d+\.warc\.gz").fullmatch
 # ISO 639-1 to 639-3, of those that a page's language can be
 _LANGUAGES = {
     pair[:2]: pair[3:]

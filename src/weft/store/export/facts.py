@@ -6,8 +6,9 @@ None; `status` is 0 where there was no response.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 import msgspec
 
@@ -29,9 +30,17 @@ class Facts:
     """
 
     def __init__(
-        self, source: Source, pages: Pages, unread: Unread, columns: tuple[str, ...], asked: tuple[str, ...] = ()
+        self,
+        source: Source,
+        pages: Pages,
+        unread: Unread,
+        columns: tuple[str, ...],
+        asked: tuple[str, ...] = (),
+        crawls: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
+        """`crawls`: the names of several crawls, by number."""
         self.columns = columns
+        self._crawls = crawls
         self._unread = unread
         self._source = source
         self._pages = pages
@@ -46,6 +55,8 @@ class Facts:
         facts: dict[str, object] = dict.fromkeys(self.columns)
         for name, get in self._getters:
             facts[name] = get(row) or None
+        if "crawl" in facts:
+            facts["crawl"] = self._crawls.get(row.crawl)
         if "status" in facts:
             facts["status"] = row.status
         if "depth" in facts:

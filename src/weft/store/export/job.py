@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import BinaryIO, Protocol
 
 from weft.errors import BadInput, Unparsed
@@ -84,10 +85,13 @@ class Export:
         watch: Watch = lambda _read, _all: None,
         checkpoint_rows: int = CHECKPOINT_ROWS,
         crawl: int = 0,
+        crawls: Mapping[int, str] = MappingProxyType({}),
         rules: tuple[str, ...] = (),
     ) -> None:
-        """`crawl`: of the crawls of an engine this one alone. `rules`: the fields that it reads from pages."""
-        order.check((COLUMNS if order.format == "parquet" else FIELDS) + CONTENTS + RULE_COLUMNS)
+        """`crawl`: of the crawls of an engine this one alone. `crawls`: the names of several, by number, for a column
+        of its own. `rules`: the fields that are read from pages."""
+        known = COLUMNS if order.format == "parquet" else ("crawl", *FIELDS) if crawls else FIELDS
+        order.check(known + CONTENTS + RULE_COLUMNS)
         if order.format == "parquet":
             schema(())  # raises now if pyarrow is missing
         self._order = order
@@ -98,6 +102,7 @@ class Export:
         self._watch = watch
         self._checkpoint_rows = checkpoint_rows
         self._crawl = crawl
+        self._crawls = crawls
         self._rules = rules
 
     def to_path(self, path: Path) -> Done:
@@ -136,9 +141,10 @@ class Export:
         """The columns where none are named: those of all rows, and of the fields where there are rules."""
         if self._order.format == "parquet":
             return COLUMNS + RULE_COLUMNS if self._rules else COLUMNS
+        usual = ("crawl", *FIELDS) if self._crawls else FIELDS
         if self._order.format == "csv" and self._rules:
-            return (*FIELDS, *(f"{FIELD_PREFIX}{name}" for name in self._rules), "field_errors")
-        return FIELDS + RULE_COLUMNS if self._rules else FIELDS
+            return (*usual, *(f"{FIELD_PREFIX}{name}" for name in self._rules), "field_errors")
+        return usual + RULE_COLUMNS if self._rules else usual
 
     def _state(self, part: Part, source: Source) -> State:
         state = part.state(self._order.plain())
@@ -183,11 +189,12 @@ class Export:
             names = order.columns(self._usual())
             wanted = _wanted(order)
             facts = Facts(source, pages, unread, wanted, ("language",))
-            return PieceFolder(part, state, ParquetPieces(facts, names, self._crawl_id, bool(wanted), part.path))
+            pieces = ParquetPieces(facts, names, self._crawl_id, bool(wanted), part.path, self._crawls)
+            return PieceFolder(part, state, pieces)
         if order.format == "markdown":
             assert part is not None
             return MarkdownFolder(part, pages)
-        facts = Facts(source, pages, unread, order.columns(self._usual()), order.fields)
+        facts = Facts(source, pages, unread, order.columns(self._usual()), order.fields, self._crawls)
         kinds: dict[str, Callable[[Facts], Lines]] = {"jsonl": JsonLines, "json": JsonArray, "csv": CsvLines}
         lines = kinds[order.format](facts)
         if out is not None:

@@ -6,7 +6,9 @@ Row groups are bounded in bytes, so that memory is; pyarrow is an extra and is i
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
@@ -44,7 +46,16 @@ def schema(names: tuple[str, ...]) -> pa.Schema:
 class ParquetPieces:
     """Files of some row groups each, joined into one at the end."""
 
-    def __init__(self, facts: Facts, names: tuple[str, ...], crawl_id: str, reads: bool, folder: Path) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        names: tuple[str, ...],
+        crawl_id: str,
+        reads: bool,
+        folder: Path,
+        crawls: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
+        self._crawls = crawls
         self._facts, self._names, self._crawl_id, self._reads = facts, names, crawl_id, reads
         self._contents = [name for name in names if name in CONTENTS]
         self._reads_fields = not set(RULE_COLUMNS).isdisjoint(names)
@@ -64,7 +75,8 @@ class ParquetPieces:
             return False
         content = self._facts.of(row) if self._reads else {}
         language, detected = content.pop("language", None), content.pop("mime", None)
-        values = columns(row, self._crawl_id, _text(language), _text(detected)) | content
+        crawl = self._crawls.get(row.crawl, self._crawl_id)
+        values = columns(row, crawl, _text(language), _text(detected)) | content
         if self._reads_fields:
             read = read_fields(row, RULE_COLUMNS) if row.fields else {}
             values |= {name: _json(read.get(name)) for name in RULE_COLUMNS}

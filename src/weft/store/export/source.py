@@ -69,18 +69,18 @@ class Source:
         return heapq.merge(*parts, key=attrgetter("item"))
 
     def current(self, rows: Sequence[Row]) -> set[int]:
-        """The items of those rows that stand for their URLs, as the crawl was at the snapshot."""
+        """The items of those rows that stand for their URLs in their crawl, as that was at the snapshot."""
         return self._current(rows)
 
     def _current(self, rows: Sequence[Row], crawl: int = 0) -> set[int]:
         by_place: dict[int, list[int]] = {}
         for row in rows:
             by_place.setdefault(urls.data_dir_of(row.url, len(self.data_dirs)), []).append(url_hash(row.url))
-        visits: dict[str, list[Visit]] = {}
+        visits: dict[tuple[int, str], list[Visit]] = {}
         for name, (_, batch) in self.snapshot.items():
             hashes = by_place.get(int(name.partition("/")[0]), [])
             for visit in self._indexes[name].visits(hashes, batch, crawl):
-                visits.setdefault(visit.url, []).append(visit)
+                visits.setdefault((visit.crawl, visit.url), []).append(visit)
         return {chosen.item for of_url in visits.values() if (chosen := standing(of_url)) is not None}
 
     def by_place(self, name: str, after_batch: int) -> Iterator[tuple[list[Row], int]]:
@@ -109,11 +109,11 @@ class Source:
 
     def text(self, row: Row) -> str | None:
         """The page's text where it is kept as a file."""
-        return text.read(self.data_dir(row.url), row.url)
+        return text.read(self.data_dir(row.url), row.url, row.crawl)
 
     def content_path(self, row: Row) -> str | None:
         """The path of that file, through its data dir as the caller named it."""
-        path = self.data_dir(row.url) / text.path_of(row.url)
+        path = self.data_dir(row.url) / text.path_of(row.url, row.crawl)
         return str(path) if 200 <= row.status < 300 and path.exists() else None
 
     def head(self, row: Row) -> Record:

@@ -16,6 +16,7 @@ from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis import bloom
 from weft.frontier.redis.link import CrawlFacts, PodLink, section_text
+from weft.frontier.requests import RequestLog
 
 _SITES = 500  # that one script is about
 _LINES = ("unknown", "slow", "due")  # of sites that wait, by what they have shown
@@ -24,8 +25,9 @@ _LINES = ("unknown", "slow", "due")  # of sites that wait, by what they have sho
 class RedisCrawls:
     """See the contract."""
 
-    def __init__(self, link: PodLink, bloom_filter: tuple[int, float] | None) -> None:
+    def __init__(self, link: PodLink, requests: RequestLog, bloom_filter: tuple[int, float] | None) -> None:
         self._link = link
+        self._requests = requests
         self._bloom = bloom_filter
         self.by_name: dict[str, int] = {}
         self.shortest_delay_s = 0.0  # after which a crawl may ask again, as far as this process knows
@@ -45,6 +47,10 @@ class RedisCrawls:
     def change_crawl(self, crawl: int, limits: CrawlLimits, section: PolitenessSection, weight: float) -> None:
         """Holds a crawl to other settings from now on, in all processes."""
         self._set_crawl("", crawl, limits, section, weight)
+
+    def follow(self, crawl: int, revision: int, trust: str = "") -> None:
+        """See the contract."""
+        self._requests.crawl(self._link.now(), crawl, revision, trust)
 
     def pause(self, crawl: int, paused: bool = True) -> None:
         """Nothing of a paused crawl is claimed."""

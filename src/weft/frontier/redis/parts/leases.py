@@ -198,7 +198,7 @@ class RedisLeases:
         lease = self._held.lease_of(fields, owner, deadline, fields[10] / 1e6)
         self._held.add(HeldLease(lease, fields[1], cooled=False, places=int(fields[11]), rank=fields[14]))
         self._sites.newest(lease, int(fields[12]), int(fields[13]))
-        self._requests.start(lease.item, self._link.now(), lease.key, lease.delay_s, fields[11], lease.url)
+        self._requests.start(lease.item, self._link.now(), lease.key, lease.delay_s, fields[11], lease.url, lease.crawl)
         return lease
 
     def _readable(self, leases: list[Lease]) -> list[Lease]:

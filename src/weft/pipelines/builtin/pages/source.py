@@ -30,7 +30,7 @@ _STATUS = re.compile(rb"HTTP/\d(?:\.\d)? +(\d{3})")
 
 
 class _Identity(msgspec.Struct):
-    """What is needed of a crawl.json."""
+    """What is needed of an engine.json."""
 
     data_dirs: int = 1
 
@@ -75,7 +75,7 @@ def _check_file(path: Path) -> None:
 
 def is_data_dir(path: Path) -> bool:
     """Whether pages of a Weft crawl are there, with their index."""
-    return path.is_dir() and ((path / "crawl.json").exists() or any(path.glob("index-*.db")))
+    return path.is_dir() and ((path / "engine.json").exists() or any(path.glob("index-*.db")))
 
 
 def _items(paths: list[Path]) -> Iterator[Item]:
@@ -102,11 +102,11 @@ def _files_below(folder: Path) -> list[Path]:
 def _others_of(home: Path, after: list[Path]) -> list[Path]:
     """The other data dirs of a crawl, which must follow its first one."""
     try:
-        count = msgspec.json.decode((home / "crawl.json").read_bytes(), type=_Identity).data_dirs
+        count = msgspec.json.decode((home / "engine.json").read_bytes(), type=_Identity).data_dirs
     except FileNotFoundError:
         count = 1
     except (OSError, msgspec.DecodeError) as error:
-        raise BadInput(f"{home / 'crawl.json'} cannot be read: {error}") from None
+        raise BadInput(f"{home / 'engine.json'} cannot be read: {error}") from None
     if len(after) < count - 1 or not all(map(is_data_dir, after[: count - 1])):
         raise BadInput(
             f"the crawl in {home} has {count} data dirs: name all of them, in the order in which it was started"

@@ -1,8 +1,5 @@
-"""Small files of a crawl's home: replaced as a whole, on the disk when that has returned, and checked when read.
-
-A file is written beside its place and renamed into it, so that a reader sees the old content or the new one. What a
-crawl cannot go on without carries a digest of itself: a cut, an emptied file or one flipped bit is an error that names
-the file, never another setting. All are readable by their owner alone, since logins may be among them.
+"""Small files that carry a digest of themselves: a cut, an emptied file or one flipped bit is an error that names the
+file, never another value. They are written with `files.replace_file`.
 """
 
 from __future__ import annotations
@@ -10,13 +7,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from weft.errors import Damaged, unreadable
 
-T = TypeVar("T")
 _DIGEST = "sha256"
 _SEAL = f"# {_DIGEST} "
 
@@ -27,29 +23,22 @@ def sealed_json(values: Mapping[str, Any]) -> bytes:
     return msgspec.json.format(msgspec.json.encode({**plain, _DIGEST: _digest_of(plain)}))
 
 
-def open_json(path: Path, remedy: str, *, must_be_sealed: bool) -> dict[str, Any]:
+def open_json(path: Path, remedy: str) -> dict[str, Any]:
     """What `sealed_json` has written there; Damaged where it is not that, or not there."""
     try:
-        values = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        return unsealed(path, msgspec.json.decode(path.read_bytes(), type=dict[str, Any]), remedy)
     except FileNotFoundError:
         raise Damaged(path, "is missing", remedy) from None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise unreadable(path, error, remedy) from None
-    seal = values.pop(_DIGEST, None)
-    if seal is None and not must_be_sealed:
-        return values
-    if seal != _digest_of(values):
+
+
+def unsealed(path: Path, values: dict[str, Any], remedy: str) -> dict[str, Any]:
+    """The values of a sealed object without its digest; Damaged where that is wrong or missing."""
+    content = {key: value for key, value in values.items() if key != _DIGEST}
+    if values.get(_DIGEST) != _digest_of(content):
         raise Damaged(path, "is not what was written", remedy)
-    return values
-
-
-def read_sealed(data: bytes, kind: type[T]) -> T | None:
-    """What `sealed_json` has written, as a struct; None where a digest in it is wrong. An older Weft wrote none."""
-    values = msgspec.json.decode(data, type=dict[str, Any])
-    seal = values.pop(_DIGEST, None)
-    if seal is not None and seal != _digest_of(values):
-        return None
-    return msgspec.convert(values, kind)
+    return content
 
 
 def sealed_lines(lines: list[str]) -> bytes:
@@ -58,7 +47,7 @@ def sealed_lines(lines: list[str]) -> bytes:
     return f"{text}{_SEAL}{hashlib.sha256(text.encode()).hexdigest()}\n".encode()
 
 
-def open_lines(path: Path, remedy: str, *, must_be_sealed: bool) -> list[str]:
+def open_lines(path: Path, remedy: str) -> list[str]:
     """What `sealed_lines` has written there; Damaged where it is not that, or not there."""
     try:
         text = path.read_bytes().decode()
@@ -67,8 +56,6 @@ def open_lines(path: Path, remedy: str, *, must_be_sealed: bool) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(path, error, remedy) from None
     body, mark, seal = text.rpartition(_SEAL)
-    if not mark and not must_be_sealed:
-        return text.splitlines()
     if not mark or seal != hashlib.sha256(body.encode()).hexdigest() + "\n":
         raise Damaged(path, "is not what was written", remedy)
     return body.splitlines()

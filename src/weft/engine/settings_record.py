@@ -1,43 +1,45 @@
-"""The settings of a crawl as config.json keeps them: every value in force, defaults included, and every change of them.
+"""The settings of a crawl as they are recorded: every value in force, and every change of them.
 
 A default that was derived when the crawl was started (its scope, its delay) is recorded like a value that was given: a
-resume keeps it, whatever it would derive itself. Each explicit change on a resume adds a revision. The request logs
-name the revision that a process runs with, so `weft audit` finds what was in force when a request was sent without
-comparing clocks.
+resume keeps it, whatever it would derive itself. Each explicit change adds a revision. The request logs name the
+revision that requests follow, so `weft audit` finds what was in force when a request was sent without comparing clocks.
+`weft crawl` keeps its record in config.json; the crawls of an engine keep theirs in the index (`tenant.Record`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from weft.config import Config, load
+
 
 class SettingsChange(msgspec.Struct, frozen=True):
-    """What one resume changed."""
+    """What one resume or edit changed."""
 
     at: float  # by the wall clock: for people, nothing is judged by it
     weft: str
     changed: dict[str, tuple[Any, Any]]  # by key: the old value and the new one
 
 
+def values_of(values: Mapping[str, Any], changes: Sequence[SettingsChange], revision: int) -> dict[str, Any]:
+    """The settings of a revision, from those in force now. Revision 1 is what the crawl was started with."""
+    found = dict(values)
+    for change in reversed(changes[max(0, revision - 1) :]):
+        found |= {key: old for key, (old, _) in change.changed.items()}
+    return found
+
+
 class SettingsRecord(msgspec.Struct, frozen=True):
-    """The content of config.json. Revision 1 is what the crawl was started with; each change begins another."""
+    """The content of config.json."""
 
     values: dict[str, Any]
     defaults: list[str] = []  # keys of `values` that nobody named
     changes: list[SettingsChange] = []
     is_paused: bool = False  # by a command; `weft crawl --resume` continues it
     is_cancelled: bool = False
-    is_complete: bool = True  # an older Weft recorded only what was given: its defaults are unknown
-
-    @classmethod
-    def read(cls, content: dict[str, Any]) -> SettingsRecord:
-        """From the JSON; an older Weft's is the given values alone."""
-        if "values" not in content:
-            return cls(content, is_complete=False)
-        return msgspec.convert(content, cls)
 
     @property
     def revision(self) -> int:
@@ -46,10 +48,12 @@ class SettingsRecord(msgspec.Struct, frozen=True):
 
     def values_of(self, revision: int) -> dict[str, Any]:
         """The settings that were in force then."""
-        values = dict(self.values)
-        for change in reversed(self.changes[max(0, revision - 1) :]):
-            values |= {key: old for key, (old, _) in change.changed.items()}
-        return values
+        return values_of(self.values, self.changes, revision)
+
+    def config(self, revision: int = 0) -> Config:
+        """The configuration of a revision; 0: as it is now."""
+        values = self.values_of(revision or self.revision)
+        return load(environment={}, earlier=values, earlier_defaults=self.defaults).config
 
     def changed(self, values: Mapping[str, Any], defaults: Collection[str], at: float, weft: str) -> SettingsRecord:
         """With new values; a key that was not recorded before is added without a change."""

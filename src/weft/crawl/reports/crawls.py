@@ -1,0 +1,142 @@
+"""The crawls of any folder, as reports read them: the one of `weft crawl`, or those of an engine, by name.
+
+A report is given a folder and the name of a crawl, or None for all there are. What it reads of a crawl's settings is
+recorded in the folder; who runs it, if anybody, need not be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from weft.config import Config
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.siblings import all_data_dirs
+from weft.engine.channel import Connection, Gone, socket_path
+from weft.engine.folder import CRAWL
+from weft.engine.model import Standing, State
+from weft.engine.recorded import recorded_config
+from weft.engine.settings_record import SettingsRecord
+from weft.engine.tenant import Record
+from weft.errors import BadInput, WeftError
+from weft.store.pages import PageStore
+
+MOST_NAMED = 5  # in a message about a name that is wrong
+ANSWER_S = 10.0  # an engine that takes longer to answer is read as one that does not run
+
+
+class ReportCrawl:
+    """One crawl of a folder. Its `number` is 0 where every row of the folder is its own."""
+
+    def __init__(self, folder: CrawlFolder, name: str, number: int, record: Record | SettingsRecord) -> None:
+        self.folder = folder
+        self.name = name
+        self.number = number
+        self.record = record
+
+    @property
+    def state(self) -> State:
+        """Where an engine has it; a crawl of `weft crawl` has its own status."""
+        return self.record.state if isinstance(self.record, Record) else State.OPEN
+
+    @property
+    def revision(self) -> int:
+        """The number of the settings in force."""
+        return self.record.revision
+
+    def config(self, revision: int = 0) -> Config:
+        """Its settings: of a revision, or as they are now (0)."""
+        if isinstance(self.record, SettingsRecord):
+            return self.record.config(revision)
+        return recorded_config(self.folder.home, self.record, revision)
+
+    def robots_key(self, origin: str) -> str:
+        """What the robots.txt file of an origin is kept under, for this crawl."""
+        trust = self.record.trust if isinstance(self.record, Record) else ""
+        return f"{trust} {origin}" if trust else origin
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The fields that it reads from pages."""
+        return tuple(self.config().extract.extract)
+
+    def seeds(self) -> list[str]:
+        """Its seeds; of an engine's crawl, where they are."""
+        return self.record.roots if isinstance(self.record, Record) else self.folder.seeds()
+
+    def scope_seeds(self) -> Iterator[str]:
+        """What its scope goes by besides: the origins of large seed files."""
+        return iter(()) if isinstance(self.record, Record) else self.folder.scope_seeds()
+
+
+class ReportFolder:
+    """A folder that is reported about; close it."""
+
+    def __init__(self, data_dirs: Sequence[str | Path]) -> None:
+        self.folder = CrawlFolder(all_data_dirs(data_dirs))
+        self.identity = self.folder.checked()
+        self.is_engines = not self.folder.is_of_one_crawl()
+        self._store: PageStore | None = None
+
+    @property
+    def store(self) -> PageStore:
+        """What is stored; BadInput where there is nothing yet."""
+        if self._store is None:
+            self._store = PageStore.open(self.folder.data_dirs, read_only=True)
+        return self._store
+
+    def close(self) -> None:
+        """Lets the files go."""
+        if self._store is not None:
+            self._store.abandon()
+
+    def crawls(self, name: str | None = None) -> list[ReportCrawl]:
+        """The crawl of a name, or all there are in the order in which they were opened; BadInput for a wrong name."""
+        if not self.is_engines:
+            if name not in (None, CRAWL):
+                raise self._unknown(name, [CRAWL])
+            return [ReportCrawl(self.folder, CRAWL, 0, self.folder.settings_record())]
+        if name is None:
+            return sorted(self._all(), key=lambda crawl: crawl.number)
+        number = self.store.crawl_named(name)
+        found = None if number is None else self.store.crawl(number)
+        if number is None or found is None:
+            raise self._unknown(name, [crawl.name for crawl in self._all()])
+        return [self._crawl(number, *found)]
+
+    def named(self, numbers: set[int]) -> list[ReportCrawl]:
+        """The crawls of some numbers, as far as they are there."""
+        if not self.is_engines:
+            return self.crawls()
+        found = {number: self.store.crawl(number) for number in sorted(numbers)}
+        return [self._crawl(number, *one) for number, one in found.items() if one is not None]
+
+    def _all(self) -> Iterator[ReportCrawl]:
+        crawls = (self._crawl(*found) for found in self.store.crawls())
+        return (crawl for crawl in crawls if crawl.state is not State.FORGOTTEN)
+
+    def _crawl(self, number: int, name: str, record: bytes) -> ReportCrawl:
+        return ReportCrawl(self.folder, name, number, msgspec.msgpack.decode(record, type=Record))
+
+    def _unknown(self, name: str | None, there: list[str]) -> BadInput:
+        some = ", ".join(map(repr, there[-MOST_NAMED:])) or "none"
+        more = f" and {len(there) - MOST_NAMED:,} others" if len(there) > MOST_NAMED else ""
+        return BadInput(f"there is no crawl {name!r} in {self.folder.home}; there are: {some}{more}")
+
+    def live(self, names: Sequence[str] | None = None) -> dict[str, Standing] | None:
+        """How crawls stand, as the engine of the folder says: those of the names, or all that have not ended. None
+        where no engine answers."""
+        asked = {"live": True} if names is None else {"names": list(names)}
+        try:
+            connection = Connection(socket_path(self.folder.home))
+        except Gone:
+            return None
+        try:
+            found = msgspec.convert(connection.call_within(ANSWER_S, "standings", **asked), list[Standing])
+        except (WeftError, TimeoutError):
+            return None
+        finally:
+            connection.close()
+        return {standing.name: standing for standing in found}
