@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crawling import MANAGED, Crawler, kill_fetcher, processes, until, weft_here
+from crawling import MANAGED, Crawler, audited, kill_fetcher, processes, until, weft_here
 from pace import patience
 
+from weft import Engine
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 pytestmark = pytest.mark.timeout(300)
@@ -77,12 +78,13 @@ def test_pause_edit_resume_and_seed_while_a_crawl_runs(kind: str, tmp_path: Path
             asked = requested(web)
             command("edit", crawler, "--exclude", "", "--delay", "0.02")
             added = command("seed", crawler, f"{web.seeds[0].rstrip('/')}/a-seed-of-its-own", "nourl:")
-            assert added["new"] == 1 and list(added["refused"]) == ["nourl:"]
+            assert added["new"] == 1 and list(added["refused_urls"]) == ["nourl:"]
             assert running.wait(patience(120)) == 0, crawler.said
         verdict = web.judge(delay_s=0.02, scope="host")
         assert not verdict.missing, verdict
         assert any(path.startswith(("/docs/", "/shop/")) for path in requested(web)[len(asked) :]), "they came back"
         assert "/a-seed-of-its-own" in requested(web)
+        assert not audited(crawler.data_dir).violations, "each request was in accord with the delay of its time"
 
 
 def test_a_cancelled_crawl_ends_at_once_and_for_good(tmp_path: Path) -> None:
@@ -97,6 +99,21 @@ def test_a_cancelled_crawl_ends_at_once_and_for_good(tmp_path: Path) -> None:
     again = weft_here("crawl", "--resume", "--data-dir", crawler.data_dir)
     assert again.returncode == 2 and "was cancelled, which is for good" in again.stderr
     assert weft_here("seed", crawler.data_dir, web.seeds[0]).returncode == 2
+
+
+def test_a_crawl_of_an_engine_is_paused_and_edited_by_its_name(tmp_path: Path) -> None:
+    with synthetic_web(**WORLD) as web, Engine(tmp_path, allow_private=True, delay=0.5) as engine:
+        engine.open("a", web.seeds)
+        assert weft_here("pause", tmp_path, "--crawl", "a").returncode == 0
+        assert engine.standing("a").state == "paused"
+        edited = weft_here("edit", tmp_path, "--crawl", "a", "--max-pages", 4, "--delay", 0)
+        assert "max_pages: 4" in edited.stdout, edited.stderr
+        assert weft_here("resume", tmp_path, "--crawl", "a", "-q").returncode == 0
+        assert engine.wait("a", patience(60)).pages == 4
+        for arguments, message in ((("--crawl", "b"), "no crawl 'b'"), ((), "say which one with --crawl")):
+            refused = weft_here("cancel", tmp_path, *arguments)
+            assert refused.returncode == 2 and message in refused.stderr, refused.stderr
+    assert "no process runs this engine" in weft_here("cancel", tmp_path, "--crawl", "a").stderr
 
 
 @pytest.fixture(scope="module")

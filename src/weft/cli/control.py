@@ -61,8 +61,8 @@ def cancel(crawl_dir: str, crawl: str | None, more: tuple[str, ...], as_json: bo
 
 
 @click.command()
-@click.argument("urls", metavar="URL...", nargs=-1, required=True)
 @folder_flags
+@click.argument("urls", metavar="URL...", nargs=-1, required=True)
 def seed(
     crawl_dir: str, urls: tuple[str, ...], crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool
 ) -> None:
@@ -117,7 +117,7 @@ def _give(
     if quiet:
         return
     lines = [f"{done}: {_about(verb, result)}"]
-    for url, reason in result.get("refused", {}).items():
+    for url, reason in result.get("refused_urls", {}).items():
         lines.append(f"Refused: {url}: {reason}")
     if verb == "cancel":
         pass

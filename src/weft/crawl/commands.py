@@ -134,7 +134,7 @@ def command(folder: CrawlFolder, verb: str, **arguments: Any) -> dict[str, Any]:
         if verb == "edit":
             result["changed"] = commands.edit(**arguments).changed
         elif verb == "seed":
-            result["new"], result["refused"] = commands.seed(**arguments)
+            result["new"], result["refused_urls"] = commands.seed(**arguments)
         else:
             getattr(commands, verb)()
         return {**result, "is_running": False, "is_in_force": True}
@@ -155,8 +155,9 @@ def engine_command(folder: CrawlFolder, verb: str, name: str | None, **arguments
     try:
         result: dict[str, Any] = connection.call(verb, name=name, **arguments)
         changed = {key: (None, value) for key, value in arguments.get("settings", {}).items()}
-        standing = connection.call("standing", name=name) if verb == "seed" else result
-        return {**result, **standing, "changed": changed, "is_running": True, "is_in_force": True}
+        if verb == "seed":
+            result = {**connection.call("standing", name=name), "new": result["new"], "refused_urls": result["refused"]}
+        return {**result, "changed": changed, "is_running": True, "is_in_force": True}
     finally:
         connection.close()
 

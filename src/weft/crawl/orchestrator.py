@@ -162,7 +162,7 @@ class Orchestrator:
                 self._config = msgspec.structs.replace(self._config, limits=limits)
                 result["changed"]["max_duration"] = (None, change.max_duration_s)
         elif verb == "seed":
-            result["new"], result["refused"] = commands.seed(**arguments)
+            result["new"], result["refused_urls"] = commands.seed(**arguments)
         elif verb == "cancel":
             commands.cancel()
             self._end(Stop.CANCELLED)

@@ -60,6 +60,4 @@ class SettingsRecord(msgspec.Struct, frozen=True):
         known = self.values.keys() & values.keys()
         changed = {key: (self.values[key], values[key]) for key in sorted(known) if self.values[key] != values[key]}
         changes = [*self.changes, SettingsChange(at, weft, changed)] if changed else self.changes
-        return msgspec.structs.replace(
-            self, values=dict(values), defaults=sorted(defaults), changes=changes, is_complete=True
-        )
+        return msgspec.structs.replace(self, values=dict(values), defaults=sorted(defaults), changes=changes)
