@@ -145,7 +145,7 @@ def command(folder: CrawlFolder, verb: str, **arguments: Any) -> dict[str, Any]:
 def engine_command(folder: CrawlFolder, verb: str, name: str | None, **arguments: Any) -> dict[str, Any]:
     """The same for a crawl of an engine that runs; it is in force when the engine has answered."""
     if name is None:
-        raise BadInput(f"{folder.home}: holds the crawls of an engine: say which one with `crawl=NAME`")
+        raise BadInput(f"{folder.home}: holds the crawls of an engine: say which one with --crawl NAME")
     if verb == "seed":
         arguments = {"seeds": arguments["given"]}
     try:
