@@ -161,7 +161,7 @@ class EmbeddedCrawls:
         return self._journal.forget(crawls, at_most)
 
     def _new_crawl(self, name: str) -> tuple[int, int]:
-        number: int = (self._journal.latest_meta("last_crawl") or max(self._by_name.values(), default=0)) + 1
+        number: int = (self._journal.meta("last_crawl") or max(self._by_name.values(), default=0)) + 1
         seed = random.getrandbits(63)
         self._by_name[name] = number
         self._journal.put("crawls", number, msgspec.msgpack.encode({"name": name, "seed": seed}))

@@ -8,6 +8,9 @@ kill would pass it by in the end, when the redirects have become too many.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from weft.errors import DiskFull
 from weft.frontier.contract import Item, RobotsRecord
 from weft.frontier.embedded.resources import Resources
 from weft.frontier.embedded.robots_files import RobotsFiles
@@ -80,7 +83,7 @@ class EmbeddedSites:
         self._queues.clocks.save(site)
         delay_s = site.clock.delay_s(self._base.section)
         if delay_s > self._longest_saved_s:
-            self._longest_saved_s = max(delay_s, self._journal.latest_meta("longest_delay") or 0.0)
+            self._longest_saved_s = max(delay_s, self._journal.meta("longest_delay") or 0.0)
             self._journal.put_meta("longest_delay", self._longest_saved_s)
         self._has_saved = True
 
@@ -88,7 +91,8 @@ class EmbeddedSites:
         """What sites have asked for survives a kill from here on."""
         if self._has_saved:
             self._has_saved = False
-            self._journal.try_commit()
+            with suppress(DiskFull):  # everything stays buffered: the next regular commit raises
+                self._journal.commit()
 
     def release_robots(self, lane: Lane) -> None:
         """Other crawls must not wait for a robots.txt that this one will not ask for."""

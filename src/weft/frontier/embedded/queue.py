@@ -210,7 +210,7 @@ class EmbeddedQueue:
         key = self._queues.key_of(url)
         lane, name = self._queues.site(key).lane(crawl), f"{crawl.number} {key}"
         if lane.sitemaps_found is None:
-            row = self._journal.latest("sitemaps", name)
+            row = self._journal.row("sitemaps", name)
             lane.sitemaps_found = row[1] if row is not None else 0
         if lane.sitemaps_found >= most:
             return True

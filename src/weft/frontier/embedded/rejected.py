@@ -35,7 +35,7 @@ class EmbeddedRejected:
         """In the journal, for `weft explain`."""
         if self._refusals_kept[crawl] < REMEMBERED_REFUSALS:
             self._refusals_kept[crawl] += 1
-            self._journal.refuse(crawl, reason, url, parent)
+            self._journal.put("refusals", (reason, url, parent, crawl))
 
     def left_sitemaps(self, crawl: int) -> list[Found]:
         """The sitemaps for which there was no room, up to a bound: for a crawl that may have more of them now."""

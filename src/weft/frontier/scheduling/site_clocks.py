@@ -58,7 +58,7 @@ class SiteClocks:
         self.longest_wait_s = max(self.longest_wait_s, section.max_retry_after_s)
         self.longest_reset_s = max(self.longest_reset_s, section.breaker_reset_s)
         self.longest_delay_s = max(self.longest_delay_s, section.delay_s)
-        if self.longest_delay_s > (self._journal.latest_meta("longest_delay") or 0.0):
+        if self.longest_delay_s > (self._journal.meta("longest_delay") or 0.0):
             self._journal.put_meta("longest_delay", self.longest_delay_s)
 
     def site_clock(self, key: str) -> PolitenessClock:
