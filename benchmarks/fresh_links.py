@@ -32,6 +32,7 @@ from harness.frontiers import SLUGS
 
 from weft import urls
 from weft.config import FetchSection, PolitenessSection, ScopeSection
+from weft.engine.admission.rules import Rules
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.answer import Answer
 from weft.engine.loop.commit import Committer
@@ -42,7 +43,6 @@ from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.robots import RobotsBook
 from weft.engine.loop.suspects import Pulse, Suspects
 from weft.engine.parsers import Parsers
-from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease
@@ -129,7 +129,7 @@ class Crawl:
         number = self.frontier.crawls.open_crawl("bench", CrawlLimits())
         self.frontier.recovery.recover()
         scope, self._progress = ScopeSection(scope="any"), CrawlProgress(None, 1)
-        rules, book = Rules(scope, [], this_year=2026), RobotsBook(self.frontier, "Weft/1")
+        rules, book = Rules(scope, [], this_year=2026), RobotsBook(self.frontier.sites, "Weft/1")
         self._crawl = RunningCrawl(
             number, rules, scope, FetchSection(), self.frontier, self._progress, politeness=politeness
         )
@@ -150,7 +150,7 @@ class Crawl:
         self.spent = Counter[str]()
         watched(self._parsing, "_follow", self.spent, "follow")
         watched(self._round, "_admit", self.spent, "admit")
-        watched(self.frontier, "commit", self.spent, "commit")
+        watched(self.frontier.durability, "commit", self.spent, "commit")
 
     def read(self, count: int, size: int, *, again: bool = False) -> Counter[str]:
         """Reads so many pages with `size` links each, to new URLs or `again` to those of the pages read before.

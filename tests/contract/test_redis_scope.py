@@ -12,9 +12,9 @@ import pytest
 from weft import config as settings
 from weft.crawl.order import ProcessOrder
 from weft.crawl.pods.redis_process import shared_chores
+from weft.engine.admission.rules import Rules
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.progress import CrawlProgress
-from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis.connection import RedisSettings, connect
 from weft.frontier.redis.frontier import RoutedRedisFrontier

@@ -36,9 +36,9 @@ from weft.cli.main import run as run_weft
 from weft.config import ScopeSection
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.reports.audit import Report, audit
+from weft.engine.admission.rules import Rules
 from weft.engine.loop.suspects import pulse
 from weft.errors import BadUrl
-from weft.frontier.admission import Rules
 from weft.frontier.clock import FOLDER
 from weft.records import Row
 from weft.store.pages import PageStore

@@ -19,7 +19,7 @@ from weft.config import PolitenessSection
 from weft.engine.model import EndReason, State
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.sites import Crawl
+from weft.frontier.scheduling.sites import Crawl
 from weft.records import Found
 from weft.supervise.process import rss_bytes
 from weft.testing.web import SyntheticWeb, synthetic_web

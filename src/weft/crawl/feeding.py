@@ -18,11 +18,11 @@ from weft import urls
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.seed_streams import Piece, Place, Stream
 from weft.crawl.seeds import all_seeds, seed_of
+from weft.engine.admission.rules import Rules
 from weft.engine.crawls import RunningCrawl
 from weft.engine.limits import check_email
 from weft.engine.loop.progress import CrawlProgress
 from weft.errors import BadUrl
-from weft.frontier.admission import Rules
 from weft.frontier.contract import Admission, Frontier
 from weft.records import Found, Purpose
 from weft.telemetry import Log

@@ -11,6 +11,7 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.frontier_settings import CRAWL
 from weft.crawl.order import ProcessOrder
 from weft.crawl.pods.backend import Backend
+from weft.engine.admission.rules import Rules
 from weft.engine.assembly import Fetching
 from weft.engine.crawls import RunningCrawl
 from weft.engine.limits import limits_of
@@ -18,7 +19,6 @@ from weft.engine.loop.leads import Leads
 from weft.engine.loop.revisits import Revisits, StoredVisits
 from weft.engine.loop.verdict import RETRYABLE
 from weft.engine.recovery import take_up
-from weft.frontier.admission import Rules
 from weft.frontier.contract import Admission
 from weft.records import Found, Reason, Row
 from weft.store.query import Where

@@ -28,12 +28,12 @@ from weft.crawl.reports.standing import current_status
 from weft.crawl.seeds import SeedFile
 from weft.crawl.siblings import all_data_dirs, record_siblings
 from weft.credentials import seed_origins
+from weft.engine.admission.rules import read_domains
 from weft.engine.extraction import extraction_of
 from weft.engine.limits import check_email
 from weft.engine.loop.stop import Stop
 from weft.engine.machine import check_clock
 from weft.errors import BadInput, Busy, Occupied, WeftError, installing
-from weft.frontier.admission import read_domains
 from weft.frontier.redis.connection import peers
 from weft.store.pages import PageStore
 from weft.supervise.node import NodeMetrics

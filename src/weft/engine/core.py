@@ -24,6 +24,7 @@ import msgspec
 
 from weft.credentials import seed_origins
 from weft.engine import settings as crawl_settings
+from weft.engine.admission.rules import Rules
 from weft.engine.arguments import canonical_seeds, check_in_flight, opened_with, past_visits, seeds_hash
 from weft.engine.assembly import Fetching
 from weft.engine.channel import Peer, Server
@@ -44,7 +45,6 @@ from weft.engine.recovery import found_of, pages_by_site, read_links_again
 from weft.engine.seeding import Seeding
 from weft.engine.tenant import Record, Tenant
 from weft.errors import BadInput
-from weft.frontier.admission import Rules
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Row
 from weft.store.index import Change

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from weft import urls
 from weft.config import FetchSection, PolitenessSection, ScopeSection
 from weft.credentials import Credentials, without_host
+from weft.engine.admission.familiar import Familiar
+from weft.engine.admission.names import NameSet
+from weft.engine.admission.rules import Rules
 from weft.engine.extraction import Extraction
 from weft.engine.loop.cookies import CookieShare
-from weft.engine.loop.familiar import Familiar
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.revisits import Revisits
 from weft.engine.loop.robots import RobotsBook
@@ -18,9 +20,7 @@ from weft.fetch.auth import authorization
 from weft.fetch.contract import Way
 from weft.fetch.cookies import CookieJar, with_cookies
 from weft.fetch.robots import product_token
-from weft.frontier.admission import Rules
 from weft.frontier.contract import Admission, Frontier, PageLinks
-from weft.frontier.names import NameSet
 from weft.records import Found, Lease, Purpose, Reason
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from weft.errors import WeftError
-from weft.frontier.embedded.recovery import Bitmap
+from weft.frontier.durability.recovery import Bitmap
 from weft.frontier.journal import Journal
 from weft.records import Row
 from weft.telemetry import Log

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from weft import urls
+from weft.engine.admission.rules import Rules
 from weft.engine.assembly import Parts
 from weft.engine.crawls import RunningCrawl
 from weft.engine.extraction import extraction_of
@@ -21,7 +22,6 @@ from weft.engine.loop.leads import Leads
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.robots import RobotsBook, rules_of
 from weft.engine.ways import Ways
-from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, Frontier, SharedFrontier
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import POD_SHIFT, Found, Reason, Row

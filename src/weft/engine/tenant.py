@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from weft import urls
 from weft.config import Config
+from weft.engine.admission.rules import Rules
 from weft.engine.crawls import RunningCrawl
 from weft.engine.extraction import extraction_of
 from weft.engine.loop.progress import CrawlProgress
@@ -19,7 +20,6 @@ from weft.engine.loop.robots import RobotsBook
 from weft.engine.memory import PAGE_BYTES, flight_within
 from weft.engine.model import EndReason, Standing, State, end_name
 from weft.fetch.contract import Way
-from weft.frontier.admission import Rules
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found, Lease, Purpose, Reason
 

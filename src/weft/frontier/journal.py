@@ -41,7 +41,7 @@ import msgspec
 from isal import isal_zlib
 
 from weft.alive import Alive, silent, watch
-from weft.errors import BadInput, Damaged, DiskFull, is_damage, writing
+from weft.errors import BadInput, Damaged, is_damage, writing
 from weft.frontier.mark import Mark
 
 SCHEMA_VERSION = 2
@@ -159,46 +159,24 @@ class Journal:
         """How many items the next commit tells of."""
         return self._lines + sum(map(len, self.done.values()))
 
-    def latest_meta(self, name: str) -> Any:
-        """A value as it will be after the next commit."""
-        row = self._puts.get(("meta", name), ())
-        if row == ():
-            return self.meta(name)
-        return None if row is None else msgspec.msgpack.decode(unsealed(row[1]))
-
     def meta(self, name: str) -> Any:
-        """A committed value, or None."""
+        """A value as it will be after the next commit, or None."""
         with undamaged(self.path):
-            row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-            return None if row is None else msgspec.msgpack.decode(unsealed(row[0]))
+            row = self.row("meta", name)
+            return None if row is None else msgspec.msgpack.decode(row[1])
 
     def put_meta(self, name: str, value: Any) -> None:
         """Written at the next commit."""
         self._puts["meta", name] = (name, sealed(msgspec.msgpack.encode(value)))
 
     def put(self, table: str, key: Any, *values: Any) -> None:
-        """A whole row, written at the next commit; a key of several columns is a tuple."""
+        """A whole row, written at the next commit; a key of several columns, or of all, is a tuple."""
         kept = [sealed(value) if isinstance(value, bytes) else value for value in values]
         self._puts[table, key] = (*key, *kept) if isinstance(key, tuple) else (key, *kept)
-
-    def latest(self, table: str, key: Any) -> tuple[Any, ...] | None:
-        """One row by its key, as it will be after the next commit."""
-        return self._puts[table, key] if (table, key) in self._puts else self.row(table, key)
-
-    def latest_record(self, table: str, key: Any) -> tuple[Any, ...] | None:
-        """The same with its records readable."""
-        if (table, key) not in self._puts:
-            return self.row(table, key)
-        row = self._puts[table, key]
-        return None if row is None else unsealed_row(row)
 
     def delete(self, table: str, key: Any) -> None:
         """A row to be gone at the next commit."""
         self._puts[table, key] = None
-
-    def refuse(self, crawl: int, reason: str, url: str, parent: int) -> None:
-        """Remembers a refusal that could not be worked out again later."""
-        self._puts["refusals", (crawl, reason, url)] = (reason, url, parent, crawl)
 
     def sent(self, pod: int, number: int) -> None:
         """Deletes, at the next commit, the messages to a pod up to this number: it has acknowledged them."""
@@ -240,14 +218,6 @@ class Journal:
         self.done.clear()
         self._puts.clear()
 
-    def try_commit(self) -> None:
-        """The same, for what must survive a kill before the next regular commit. On a full disk everything stays
-        buffered: the next `commit` raises."""
-        try:
-            self.commit()
-        except DiskFull:
-            pass
-
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with undamaged(self.path), writing(self.path):
@@ -276,7 +246,7 @@ class Journal:
                 self._db.execute("INSERT INTO journal (seq, crawl, admitted, done) VALUES (?, ?, ?, ?)", values)
         for (table, key), row in self._puts.items():
             if row is None:
-                self._db.execute(f"DELETE FROM {table} WHERE {_KEYS[table]} = ?", (key,))  # noqa: S608
+                self._db.execute(f"DELETE FROM {table} WHERE {KEYS[table]} = ?", (key,))  # noqa: S608
             elif table == "outbox" and key == row[0]:
                 self._db.execute("DELETE FROM outbox WHERE pod = ? AND number <= ?", row)
             else:
@@ -292,23 +262,17 @@ class Journal:
     def keys(self, table: str) -> Iterator[str]:
         """The keys of a table, without reading the records."""
         with undamaged(self.path):
-            for (key,) in self._db.execute(f"SELECT {_KEYS[table]} FROM {table}"):  # noqa: S608
+            for (key,) in self._db.execute(f"SELECT {KEYS[table]} FROM {table}"):  # noqa: S608
                 yield str(key)
 
     def row(self, table: str, key: Any) -> tuple[Any, ...] | None:
-        """One row by its key."""
+        """One row by its key, as it will be after the next commit."""
         with undamaged(self.path):
-            found = self._db.execute(f"SELECT * FROM {table} WHERE {_KEYS[table]} = ?", (key,)).fetchone()  # noqa: S608
-            return None if found is None else unsealed_row(found)
-
-    def check(self) -> None:
-        """Reads everything; Damaged where a record is not what was written."""
-        for table in _KEYS:
-            for _ in self.rows(table):
-                pass
-        for blobs in (self.admitted_since(0), self.done_since(0)):
-            for _ in blobs:
-                pass
+            row = self._puts.get((table, key), ())
+            if row == ():
+                select = f"SELECT * FROM {table} WHERE {KEYS[table]} = ?"  # noqa: S608
+                row = self._db.execute(select, (key,)).fetchone()
+            return None if row is None else unsealed_row(row)
 
     def forget(self, crawls: Sequence[int], at_most: int) -> bool:
         """Deletes a part of what is kept of some crawls; True when nothing is left. What they had must be committed."""
@@ -316,7 +280,10 @@ class Journal:
             last = sealed(msgspec.msgpack.encode(self.last_seq()))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('last_seq', ?)", (last,))
             self._has_forgotten = True
-            gone = sum(self._forget_some(table, key, crawls, at_most) for table, key in _OF_CRAWLS.items())
+            listed, gone = ",".join(map(str, crawls)), 0
+            for table, key in _OF_CRAWLS.items():
+                some = f"SELECT {key} FROM {table} WHERE crawl IN ({listed}) LIMIT ?"  # noqa: S608
+                gone += self._db.execute(f"DELETE FROM {table} WHERE {key} IN ({some})", (at_most,)).rowcount  # noqa: S608
             for crawl in crawls:
                 # The key begins with the crawl's number and a space; `!` is the character after that.
                 first, end = f"{crawl} ", f"{crawl}!"
@@ -329,11 +296,6 @@ class Journal:
             # `execute` would take one step of it: one page.
             self._db.executescript(f"PRAGMA incremental_vacuum({GIVEN_BACK})")
         return not gone
-
-    def _forget_some(self, table: str, key: str, crawls: Sequence[int], at_most: int) -> int:
-        listed = ",".join(map(str, crawls))
-        which = f"SELECT {key} FROM {table} WHERE crawl IN ({listed}) LIMIT ?"  # noqa: S608
-        return self._db.execute(f"DELETE FROM {table} WHERE {key} IN ({which})", (at_most,)).rowcount  # noqa: S608
 
     def last_seq(self) -> int:
         """The number of the journal's last line, which is used once, also when the line is forgotten."""
@@ -480,7 +442,7 @@ _OF_CRAWLS = {
     "refusals": "rowid",
     "left_sitemaps": "url",
 }  # tables with a column for the crawl, and their keys
-_KEYS = {
+KEYS = {
     "meta": "name",
     "crawls": "number",
     "retries": "item",

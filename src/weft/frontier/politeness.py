@@ -20,7 +20,7 @@ from weft.config import PolitenessSection
 from weft.telemetry import Log
 
 if TYPE_CHECKING:
-    from weft.frontier.embedded.sites import Site
+    from weft.frontier.scheduling.sites import Site
 
 SLOWEST_S = 60.0
 LONGEST_BACKOFF_S = 60.0  # between two tries of a request that has failed

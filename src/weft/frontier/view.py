@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from weft.errors import BadInput, Damaged
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.embedded.spill import spill_name
 from weft.frontier.journal import REMEDY, undamaged, unpacked_items, unpacked_text, unsealed_row
 from weft.frontier.requests import Event, Gaps, read_events, robots_digest
+from weft.frontier.scheduling.spill import spill_name
 
 
 class Entry(Struct, frozen=True):

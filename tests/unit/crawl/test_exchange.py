@@ -13,8 +13,8 @@ from weft.config import PolitenessSection
 from weft.crawl.pods.exchange import Exchange
 from weft.errors import Damaged
 from weft.frontier.contract import CrawlLimits
+from weft.frontier.durability.renew import renew
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.renew import renew
 from weft.records import Found
 
 THERE = "http://127.1.0.4/"  # pod 1 of two

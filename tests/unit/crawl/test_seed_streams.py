@@ -16,9 +16,9 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.seed_streams import Piece, Stream, read_pieces, write_stream
 from weft.crawl.seeds import SeedFile
 from weft.crawl.start import prepare
+from weft.engine.admission.rules import Rules
 from weft.engine.loop.progress import CrawlProgress
 from weft.errors import BadInput, Damaged
-from weft.frontier.admission import Rules
 
 LINES = [f"http://host{number}.test/a/path/of/some/length" for number in range(30_000)]
 TEXT = "".join(f"{line}\n" for line in LINES).encode()

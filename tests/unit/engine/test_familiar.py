@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from weft.engine.loop import familiar
-from weft.engine.loop.familiar import Familiar
+from weft.engine.admission import familiar
+from weft.engine.admission.familiar import Familiar
 from weft.records import Reason
 
 PAGE = "http://a.example/docs/page?x=1"

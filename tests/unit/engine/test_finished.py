@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.engine.finished import Frontiers
-from weft.frontier.embedded.recovery import Finished
+from weft.frontier.durability.recovery import Finished
 from weft.frontier.journal import Journal
 
 

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from weft.config import FetchSection, PolitenessSection, ScopeSection
+from weft.engine.admission.rules import Rules
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.answer import Answer
 from weft.engine.loop.leads import Leads
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.round import Round
 from weft.engine.loop.rows import Rows
-from weft.frontier.admission import Rules
 from weft.frontier.contract import Admission, CrawlLimits, Ended, Outcome, PageLinks, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease

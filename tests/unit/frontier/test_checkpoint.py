@@ -9,10 +9,11 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits
-from weft.frontier.embedded import checkpoint, recovery, spill
-from weft.frontier.embedded.checkpoint import Reader
+from weft.frontier.durability import checkpoint, recovery
+from weft.frontier.durability.checkpoint import Reader
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.sites import Crawl
+from weft.frontier.scheduling import spill
+from weft.frontier.scheduling.sites import Crawl
 from weft.records import Found
 
 DEEP = CrawlLimits(max_depth=5)

@@ -17,7 +17,6 @@ from weft.errors import BadInput, Damaged
 from weft.files import sync_folder
 from weft.frontier.clock import MachineClock
 from weft.frontier.contract import CrawlLimits, RobotsRecord
-from weft.frontier.embedded import rows
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.journal import Journal, check_size
 from weft.frontier.mark import read_mark
@@ -27,6 +26,7 @@ from weft.frontier.redis.parts.lead import Lead
 from weft.frontier.redis.parts.shelf import Shelf
 from weft.frontier.redis.pods.outbox import FileOutbox
 from weft.frontier.requests import RequestLog
+from weft.frontier.scheduling import rows
 from weft.frontier.view import FrontierView
 from weft.records import Found
 

@@ -15,16 +15,18 @@ import msgspec
 import pytest
 
 from weft.config import PolitenessSection, ScopeSection
+from weft.engine.admission import rules as admission
+from weft.engine.admission.rules import Rules
 from weft.errors import DiskFull
-from weft.frontier import admission
-from weft.frontier.admission import Rules
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, PageLinks, RobotsRecord, Wanted
-from weft.frontier.embedded import checkpoint, pods, rejected, restoring, robots_files, spill
+from weft.frontier.durability import checkpoint
+from weft.frontier.durability.renew import renew
+from weft.frontier.embedded import pods, rejected, restoring, robots_files
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.renew import renew
 from weft.frontier.embedded.robots_files import RobotsFiles
 from weft.frontier.journal import FROM_STORE, Journal, sealed
 from weft.frontier.requests import RequestLog, boot_id, last_requests, read_events
+from weft.frontier.scheduling import spill
 from weft.frontier.view import FrontierView
 from weft.records import Found, Purpose, Reason
 
@@ -198,7 +200,7 @@ def test_a_commit_that_fails_leaves_nothing_and_can_be_made_again(tmp_path: Path
     journal.put("retries", 7, 1, object(), 1)  # what no database takes
     with pytest.raises((sqlite3.Error, TypeError)):
         journal.commit()
-    assert journal.meta("kept") is None, "all or nothing"
+    assert "kept" not in dict(journal.rows("meta")), "all or nothing"
     journal.put("retries", 7, 1, 5.0, 1)
     journal.commit()
     assert (journal.meta("kept"), journal.row("retries", 7)) == (1, (7, 1, 5.0, 1))
@@ -273,7 +275,7 @@ def test_what_can_be_read_of_a_damaged_frontier_is_taken_over(tmp_path: Path) ->
     journal = Journal(tmp_path / "frontier.db")
     site = msgspec.msgpack.encode({"crawl_delay": 9.0})
     journal.put("sites", "a", site)
-    journal.refuse(2, "scope", "http://x/", 3)
+    journal.put("refusals", ("scope", "http://x/", 3, 2))
     record = msgspec.msgpack.encode(RobotsRecord("ok", b"", 1.0))
     journal.record_robots("http://a", 5.0, record)
     journal.record_robots("http://a", 6.0, record)
@@ -672,13 +674,13 @@ def test_how_many_pages_are_out_can_be_limited_while_they_are(bench: Bench) -> N
 
 def test_a_row_is_read_as_the_next_commit_will_leave_it(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "frontier.db")
-    assert journal.latest_record("sites", "a") is None
+    assert journal.row("sites", "a") is None
     journal.put("sites", "a", b"one")
-    assert journal.latest_record("sites", "a") == ("a", b"one")
+    assert journal.row("sites", "a") == ("a", b"one")
     journal.commit()
-    assert journal.latest_record("sites", "a") == ("a", b"one")
+    assert journal.row("sites", "a") == ("a", b"one")
     journal.put("sites", "a", b"two")
-    assert journal.latest_record("sites", "a") == ("a", b"two") and journal.row("sites", "a") == ("a", b"one")
+    assert journal.row("sites", "a") == ("a", b"two")
     journal.delete("sites", "a")
-    assert journal.latest_record("sites", "a") is None
+    assert journal.row("sites", "a") is None
     journal.close()

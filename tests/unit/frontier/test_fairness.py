@@ -9,9 +9,9 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits
-from weft.frontier.embedded.fairness import Fairness
-from weft.frontier.embedded.sites import Crawl, Site
 from weft.frontier.politeness import PolitenessClock
+from weft.frontier.scheduling.fairness import Fairness
+from weft.frontier.scheduling.sites import Crawl, Site
 
 SECTION = PolitenessSection(delay_s=0.0, places=1)
 

@@ -20,8 +20,8 @@ from weft.config import PolitenessSection
 from weft.errors import Damaged
 from weft.frontier import mark
 from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
+from weft.frontier.durability.renew import renew
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.renew import renew
 from weft.frontier.journal import Journal, packed_items, unpacked_items
 from weft.frontier.mark import Mark, read_mark
 from weft.frontier.view import FrontierView

@@ -13,12 +13,14 @@ import pytest
 from weft.config import PolitenessSection
 from weft.frontier.clock import MachineClock
 from weft.frontier.contract import CrawlLimits, End, Ended, Item, Outcome, RobotsRecord, Wanted
-from weft.frontier.embedded import queues as queues_module
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.queues import FORGET_AFTER_S, Queues
-from weft.frontier.embedded.sites import Crawl
 from weft.frontier.journal import Journal
 from weft.frontier.politeness import Shown
+from weft.frontier.scheduling import queues as queues_module
+from weft.frontier.scheduling import site_clocks
+from weft.frontier.scheduling.queues import Queues
+from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S
+from weft.frontier.scheduling.sites import Crawl
 from weft.records import Found, Lease, Purpose
 
 WALL = 1_700_000_000.0
@@ -194,10 +196,14 @@ def test_a_site_that_is_being_asked_is_not_forgotten(bench: Bench) -> None:
 
 def test_a_wait_that_is_over_is_none_and_one_of_another_clock_ends(bench: Bench) -> None:
     queues = bench.queues()
-    wall = queues._wall()
-    assert [queues.wait_s(wall + seconds) for seconds in (-5.0, 0.0, 7.5)] == [0.0, 0.0, 7.5]
+    wall = queues.clocks._wall()
+    assert [queues.clocks.wait_s(wall + seconds) for seconds in (-5.0, 0.0, 7.5)] == [0.0, 0.0, 7.5]
     longest_s = queues.section.max_retry_after_s + 60.0
-    assert [queues.wait_s(wall + seconds) for seconds in (longest_s, longest_s + 1.0, 1e9)] == [longest_s, 60.0, 60.0]
+    assert [queues.clocks.wait_s(wall + seconds) for seconds in (longest_s, longest_s + 1.0, 1e9)] == [
+        longest_s,
+        60.0,
+        60.0,
+    ]
 
 
 def test_a_site_that_waits_for_a_permit_is_not_forgotten(bench: Bench) -> None:
@@ -253,12 +259,12 @@ def test_what_a_site_asked_for_is_recalled_from_the_journal(bench: Bench) -> Non
     site = queues.site("a")
     site.clock.slow_down(bench.time, 500.0, queues.section)
     site.clock.crawl_delay_s = 7.0
-    queues.save(site)
+    queues.clocks.save(site)
     broken = queues.site("b")
     broken.clock.answered(1, False, bench.time, queues.section, "http://b")
-    queues.save(broken)
-    queues.save(queues.site("c"))
-    queues._journal.commit()
+    queues.clocks.save(broken)
+    queues.clocks.save(queues.site("c"))
+    queues.clocks._journal.commit()
     bench.time += 100
     again = bench.queues()
     a, b, c = (again.site(key).clock for key in "abc")
@@ -276,8 +282,8 @@ def test_breakers_of_each_trust_are_recalled_from_the_journal(bench: Bench) -> N
     breaker.probe = 2
     site.clock.answered(2, False, bench.time, queues.section, "one http://a")
     site.clock.answered(2, True, bench.time, queues.section, "two http://a")
-    queues.save(site)
-    queues._journal.commit()
+    queues.clocks.save(site)
+    queues.clocks._journal.commit()
     bench.time += 100
     clock = bench.queues(breaker_failures=1).site("a").clock
     assert clock.breakers is not None and [*clock.breakers] == ["one http://a"]
@@ -286,10 +292,10 @@ def test_breakers_of_each_trust_are_recalled_from_the_journal(bench: Bench) -> N
 
 def test_a_site_that_was_asked_before_this_process_waits_its_delay(bench: Bench) -> None:
     queues = bench.queues()
-    queues.asked = {"ended": 995.0, "open": None}
+    queues.clocks.asked = {"ended": 995.0, "open": None}
     turns = [queues.site(key).clock for key in ("ended", "open", "never")]
     assert [clock.due_for(queues.section) for clock in turns] == [1005.0, 1010.0, 0.0]
-    assert queues.asked == {}
+    assert queues.clocks.asked == {}
 
 
 # ── addresses ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -298,18 +304,18 @@ def test_a_site_that_was_asked_before_this_process_waits_its_delay(bench: Bench)
 def test_an_address_waits_a_full_delay_after_a_restart_and_a_longer_one_where_it_wants_that(bench: Bench) -> None:
     queues = bench.queues(key_scope="ip")
     site = queues.site("a")
-    site.clock = queues.address_clock("192.0.2.1")
+    site.clock = queues.clocks.address_clock("192.0.2.1")
     assert site.clock.due == 0.0
     site.clock.wants(25.0)
-    queues.save(site)
-    queues._journal.commit()
+    queues.clocks.save(site)
+    queues.clocks._journal.commit()
     bench.time += 100
     again = bench.queues(key_scope="ip")
-    again.not_before = bench.time + 10.0
-    assert again.address_clock("192.0.2.2").due == bench.time + 10.0
-    known = again.address_clock("192.0.2.1")
+    again.clocks.not_before = bench.time + 10.0
+    assert again.clocks.address_clock("192.0.2.2").due == bench.time + 10.0
+    known = again.clocks.address_clock("192.0.2.1")
     assert (known.due, known.delay_s(again.section)) == (bench.time + 25.0, 25.0)
-    assert again.address_clock("192.0.2.1") is known
+    assert again.clocks.address_clock("192.0.2.1") is known
 
 
 @pytest.mark.parametrize(("left_s", "is_long"), [(600.0, False), (601.0, True)])
@@ -318,37 +324,37 @@ def test_an_address_that_asked_for_too_long_a_wait_turns_away_until_then(
 ) -> None:
     queues = bench.queues(key_scope="ip", max_retry_after_s=600.0)
     site = queues.site("a")
-    clock = site.clock = queues.address_clock("192.0.2.1")
+    clock = site.clock = queues.clocks.address_clock("192.0.2.1")
     clock.slow_down(bench.time, 2000.0, queues.section)
     assert (clock.long_until, clock.due) == (3000.0, 1020.0)
-    queues.save(site)
-    queues._journal.commit()
+    queues.clocks.save(site)
+    queues.clocks._journal.commit()
     bench.time = 3000.0 - left_s
-    again = bench.queues(key_scope="ip", max_retry_after_s=600.0).address_clock("192.0.2.1")
+    again = bench.queues(key_scope="ip", max_retry_after_s=600.0).clocks.address_clock("192.0.2.1")
     assert (round(again.long_until, 3), round(again.due, 3)) == ((3000.0, 0.0) if is_long else (0.0, 3000.0))
 
 
 def test_addresses_are_forgotten_when_there_are_many_and_they_are_idle(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues_module, "_KEPT_CLOCKS", 5)
+    monkeypatch.setattr(site_clocks, "_KEPT_CLOCKS", 5)
     queues = bench.queues(key_scope="ip")
-    idle, active, waiting, ended, parked = (queues.address_clock(f"192.0.2.{number}") for number in range(5))
+    idle, active, waiting, ended, parked = (queues.clocks.address_clock(f"192.0.2.{number}") for number in range(5))
     active.started(bench.time)
     waiting.due = bench.time + 500.0
     ended.last_end = bench.time - 1.0  # its delay is longer
     parked.parked = {queues.site("x"): None}
     bench.time += FORGET_AFTER_S
-    kept = queues.address_clock("192.0.2.9")
+    kept = queues.clocks.address_clock("192.0.2.9")
     names = {clock: number for number, clock in enumerate((idle, active, waiting, ended, parked))}
-    left = [names[clock] for clock in names if queues._address_clocks.get(clock.address) is clock]
+    left = [names[clock] for clock in names if queues.clocks._by_address.get(clock.address) is clock]
     assert left == [1, 2, 3, 4]
-    assert queues.address_clock("192.0.2.9") is kept
+    assert queues.clocks.address_clock("192.0.2.9") is kept
     bench.time += 600.0
     for number in range(10, 20):
-        queues.address_clock(f"192.0.2.{number}")
-    assert queues._address_clocks[active.address] is active
-    assert waiting.address not in queues._address_clocks
+        queues.clocks.address_clock(f"192.0.2.{number}")
+    assert queues.clocks._by_address[active.address] is active
+    assert waiting.address not in queues.clocks._by_address
 
 
 # ── what waits ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -426,7 +432,7 @@ def test_a_site_is_scheduled_for_its_first_item_and_not_before_its_turn(bench: B
 
 def parked(queues: Queues, crawl: Crawl, count: int) -> list[str]:
     """So many sites of one address that is fully in use."""
-    clock = queues.address_clock("192.0.2.1")
+    clock = queues.clocks.address_clock("192.0.2.1")
     clock.active = clock.places(queues.section)
     keys = [f"h{number}" for number in range(count)]
     for number, key in enumerate(keys, 1):
@@ -441,7 +447,7 @@ def test_as_many_parked_sites_are_woken_as_there_are_places_in_the_order_they_ca
 ) -> None:
     queues = bench.queues(key_scope="ip", places=places)
     keys = parked(queues, crawl_of(queues), 6)
-    clock = queues.address_clock("192.0.2.1")
+    clock = queues.clocks.address_clock("192.0.2.1")
     assert queues.wheel.next_due() is None, "nobody tries while all places are taken"
     clock.active = active
     queues.wake(clock)
@@ -455,7 +461,7 @@ def test_as_many_parked_sites_are_woken_as_there_are_places_in_the_order_they_ca
 def test_a_parked_site_whose_item_must_wait_does_not_take_the_place(bench: Bench) -> None:
     queues = bench.queues(key_scope="ip")
     crawl = crawl_of(queues)
-    clock = queues.address_clock("192.0.2.1")
+    clock = queues.clocks.address_clock("192.0.2.1")
     clock.active = 1
     for number, (key, not_before) in enumerate((("later", bench.time + 50), ("now", 0.0), ("then", 0.0)), 1):
         queues.site(key).clock = clock
@@ -498,7 +504,7 @@ def test_no_more_parked_sites_are_woken_than_there_are_places_whenever_these_are
 ) -> None:
     queues = bench.queues(key_scope="ip")
     keys = parked(queues, crawl_of(queues), 3)
-    clock = queues.address_clock("192.0.2.1")
+    clock = queues.clocks.address_clock("192.0.2.1")
     clock.active, clock.due = 0, bench.time + due_in_s
     queues.wake(clock)
     assert [site.key for site in clock.parked or ()] == keys[1:]
@@ -588,7 +594,7 @@ def test_other_processes_are_told_that_a_request_is_over_however_it_ends(
     elif end == "set aside":
         frontier.leases.set_aside([lease])
     elif end == "refused":
-        frontier._base.queues.address_clock("192.0.2.1").due = bench.time + 50.0
+        frontier._base.queues.clocks.address_clock("192.0.2.1").due = bench.time + 50.0
         assert frontier.leases.take_places([Wanted(lease, "192.0.2.1", 0.0)]) == [False]
     elif end == "expired":
         frontier.leases.claim("me", 0)
@@ -650,13 +656,13 @@ def test_a_site_of_which_something_is_in_use_does_not_come_to_rest(bench: Bench,
     queues.enqueue(crawl, Found("https://a/1", 0), 1)
     site = queues.sites["a"]
     lane, other = site.lane(crawl), site.lane(idle)
-    assert queues._lane_to_rest(site) is lane
+    assert queues.at_rest._lane_to_rest(site) is lane
     if why == "flight":
         lane.flight = 1
     elif why == "ready":
         lane.is_ready = True
     elif why == "blocked":
-        queues.block(crawl, site)
+        crawl.blocked[site] = None
     elif why == "out":
         site.out = 1
     elif why == "active":
@@ -665,4 +671,4 @@ def test_a_site_of_which_something_is_in_use_does_not_come_to_rest(bench: Bench,
         other.pages = 1
     else:
         queues.enqueue(idle, Found("https://a/2", 0), 2)
-    assert queues._lane_to_rest(site) is None
+    assert queues.at_rest._lane_to_rest(site) is None

@@ -10,8 +10,8 @@ import pytest
 from weft.config import PolitenessSection
 from weft.errors import Damaged
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.durability.recovery import Bitmap
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.recovery import Bitmap
 from weft.records import Found, Lease
 
 ALWAYS, NEVER = -1_000_000, 1_000_000_000  # lines of the journal after which a checkpoint is due

@@ -12,19 +12,19 @@ import pytest
 from xxhash import xxh3_64_digest
 
 from weft.config import PolitenessSection
-from weft.frontier import names
+from weft.engine.admission import names
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Slots, Wanted
-from weft.frontier.embedded import packed as packed_module
-from weft.frontier.embedded import rows as rows_module
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.packed import PackedMap
-from weft.frontier.embedded.queues import FORGET_AFTER_S
-from weft.frontier.embedded.resting import Order, Resting
-from weft.frontier.embedded.rows import Rows
-from weft.frontier.embedded.sites import Site
-from weft.frontier.embedded.turns import KNOWN_TURNS, Turns
-from weft.frontier.embedded.wheel import Wheel
 from weft.frontier.politeness import PolitenessClock, Shown
+from weft.frontier.scheduling import packed as packed_module
+from weft.frontier.scheduling import rows as rows_module
+from weft.frontier.scheduling.packed import PackedMap
+from weft.frontier.scheduling.resting import Order, Resting
+from weft.frontier.scheduling.rows import Rows
+from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S
+from weft.frontier.scheduling.sites import Site
+from weft.frontier.scheduling.turns import KNOWN_TURNS, Turns
+from weft.frontier.scheduling.wheel import Wheel
 from weft.records import Found, Lease, Purpose
 
 WALL = 1_700_000_000.0
@@ -366,7 +366,7 @@ def test_a_site_has_its_turns_before_it_leaves_its_place_to_others(bench: Bench)
     for served in (KNOWN_TURNS, KNOWN_TURNS + 1):
         site.served = served
         bench.queues.schedule(site)
-        rested.append([lane.key for lane in bench.queues.rest(bench.time, lambda _lane: None)])
+        rested.append([lane.key for lane in bench.queues.at_rest.rest(bench.time, lambda _lane: None)])
     assert rested == [[], ["a"]]
 
 
@@ -591,9 +591,9 @@ def test_of_those_that_nobody_knows_as_many_are_woken_as_have_a_turn(
     monkeypatch.setattr(Wheel, "due", lambda *_: 1000)
     monkeypatch.setattr(Wheel, "waiting", lambda *_: 1)
     at_rest = len(bench.queues.resting)
-    bench.queues.wake_due(3 * (KNOWN_TURNS + 1) - 1, bench.time)
+    bench.queues.at_rest.wake_due(3 * (KNOWN_TURNS + 1) - 1, bench.time)
     assert at_rest - len(bench.queues.resting) == 2
-    bench.queues.wake_due(3 * (KNOWN_TURNS + 1), bench.time)
+    bench.queues.at_rest.wake_due(3 * (KNOWN_TURNS + 1), bench.time)
     assert at_rest - len(bench.queues.resting) == 2 + 3
 
 

@@ -18,12 +18,12 @@ from pace import patience
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, RobotsRecord
-from weft.frontier.embedded import rows, spill
-from weft.frontier.embedded.checkpoint import Writer
+from weft.frontier.durability.checkpoint import Writer
+from weft.frontier.durability.saving import Saving
 from weft.frontier.embedded.durability import MOST_REPLAYED
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.saving import Saving
-from weft.frontier.embedded.spill import SpillQueue
+from weft.frontier.scheduling import rows, spill
+from weft.frontier.scheduling.spill import SpillQueue
 from weft.records import Found
 from weft.supervise.process import has_ended
 
@@ -249,7 +249,7 @@ def test_what_is_replayed_does_not_grow_with_every_short_life(tmp_path: Path) ->
 def test_a_child_dies_with_the_process_that_it_comes_from() -> None:
     program = (
         "import os, time\n"
-        "from weft.frontier.embedded.saving import Saving\n"
+        "from weft.frontier.durability.saving import Saving\n"
         "saving = Saving(lambda: time.sleep(600))\n"
         "print(saving._pid, flush=True)\n"
         "time.sleep(600)\n"

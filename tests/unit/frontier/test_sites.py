@@ -9,8 +9,8 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, Item
-from weft.frontier.embedded.sites import Crawl, KnownDepth, Lane, Site
 from weft.frontier.politeness import PolitenessClock
+from weft.frontier.scheduling.sites import Crawl, KnownDepth, Lane, Site
 from weft.records import Purpose
 
 SECTION = PolitenessSection(delay_s=1.0, places=1)

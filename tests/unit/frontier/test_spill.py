@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.frontier.embedded import spill
-from weft.frontier.embedded.spill import SpillQueue, spill_name
+from weft.frontier.scheduling import spill
+from weft.frontier.scheduling.spill import SpillQueue, spill_name
 
 
 class QueueAt(SpillQueue):

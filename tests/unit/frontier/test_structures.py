@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.frontier.embedded import spill
-from weft.frontier.embedded.spill import SpillQueue
-from weft.frontier.embedded.wheel import IDLE, Wheel
+from weft.frontier.scheduling import spill
+from weft.frontier.scheduling.spill import SpillQueue
+from weft.frontier.scheduling.wheel import IDLE, Wheel
 from weft.frontier.seen import SeenSet
 
 

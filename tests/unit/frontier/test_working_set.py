@@ -11,9 +11,10 @@ from log_lines import log_lines
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, PageLinks, RobotsRecord
-from weft.frontier.embedded import spill
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.queues import FORGET_AFTER_S, SOON_S
+from weft.frontier.scheduling import spill
+from weft.frontier.scheduling.queues import SOON_S
+from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S
 from weft.records import Found, Lease, Purpose, Reason
 
 WALL = 1_700_000_000.0
@@ -63,7 +64,7 @@ class Bench:
         return lease
 
     def rest(self) -> list[str]:
-        return [lane.key for lane in self.queues.rest(self.time, lambda _lane: None)]
+        return [lane.key for lane in self.queues.at_rest.rest(self.time, lambda _lane: None)]
 
 
 @pytest.fixture
@@ -147,12 +148,12 @@ def test_a_site_where_another_crawl_or_a_place_is_waited_for_does_not_come_to_re
         bench.admit("https://a/2", crawl=other)
         bench.frontier.crawls.pause(other)
     else:
-        site.clock = clock = bench.queues.address_clock("192.0.2.1")
+        site.clock = clock = bench.queues.clocks.address_clock("192.0.2.1")
         clock.active = 1
-        assert bench.queues._lane_to_rest(site) is site.lanes[0], "another host of its address is asked"
+        assert bench.queues.at_rest._lane_to_rest(site) is site.lanes[0], "another host of its address is asked"
         bench.queues.schedule(site)
         assert list(clock.parked or ()) == [site]
-    assert bench.queues._lane_to_rest(site) is None
+    assert bench.queues.at_rest._lane_to_rest(site) is None
 
 
 def test_sites_that_are_ready_for_a_turn_are_enough_and_no_others_are_woken(bench: Bench) -> None:

@@ -19,8 +19,8 @@ from weft import urls
 from weft.config import Config, Loaded, keys, place
 from weft.crawl.folder import new_crawl_id
 from weft.crawl.frontier_settings import settings_of
+from weft.engine.admission.rules import read_domains
 from weft.errors import BadInput
-from weft.frontier.admission import read_domains
 from weft.frontier.redis.connection import connect, inspect
 from weft.frontier.redis.pod_info import agree
 

@@ -20,13 +20,13 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.frontier_settings import CRAWL
 from weft.crawl.order import Control, ProcessOrder
 from weft.crawl.pods.redis_process import measure, open_frontier, shared_chores
+from weft.engine.admission.rules import Rules
 from weft.engine.assembly import Chore, Reading
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.suspects import Pulse, take_suspect
 from weft.engine.recovery import read_lost, take_up
-from weft.frontier.admission import Rules
 from weft.frontier.contract import SharedFrontier
 from weft.frontier.redis.connection import peers
 from weft.telemetry import Log, Peer, Slot

@@ -17,6 +17,7 @@ from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.distribution import redis_urls, server_at
 from weft.crawl.reports.redirects import chain_of, leads_to_no_page
+from weft.engine.admission.rules import Rules
 from weft.engine.loop.progress import read_status
 from weft.engine.loop.robots import REFUSALS, rules_of
 from weft.engine.loop.verdict import refusal_of
@@ -24,7 +25,6 @@ from weft.engine.stored_page import read_page
 from weft.errors import BadInput, BadUrl, Missing, ServerAway
 from weft.extract.robots_meta import robots_tag
 from weft.fetch.robots import product_token
-from weft.frontier.admission import Rules
 from weft.frontier.requests import Finish, Gaps, Start
 from weft.frontier.view import Entry, FrontierView, SitePace
 from weft.records import TOO_MANY_REDIRECTS, Reason, Row

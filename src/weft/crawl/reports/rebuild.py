@@ -16,7 +16,7 @@ from weft.engine.finished import Frontiers
 from weft.engine.page_reader import PageReader
 from weft.engine.parsers import CRASH, TIMEOUT, Parsers, as_many_as_cores
 from weft.errors import BadInput
-from weft.frontier.embedded.renew import renew
+from weft.frontier.durability.renew import renew
 from weft.store.contract import StoredPage
 from weft.store.rebuild import Rebuild, Rebuilt
 from weft.store.text import FOLDER

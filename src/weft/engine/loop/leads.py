@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from weft import urls
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.verdict import REDIRECTS
 from weft.engine.parsers import CRASH, TIMEOUT
@@ -131,7 +130,7 @@ class Leads:
         elif crawl.scope.seeded_urls_only:
             return ()
         else:
-            links = crawl.links(crawl.rules.rewritten_all(lead.links), near)
+            links = crawl.links(lead.links, near)
             count, again = sum(len(some.urls) for some in links), self._frontier.queue.admit_links(crawl.number, links)
         crawl.count(count, again)
         return again.expand
@@ -154,4 +153,4 @@ class Leads:
         tags = [value for name, value in http.headers if name.lower() == "x-robots-tag"]
         if robots_tag(tags, crawl.agent)[1]:
             return _Lead([])
-        return _Lead(urls.join_all(page.base, page.hrefs, page.charset or "utf-8"))
+        return _Lead(crawl.rules.candidates(page.base, page.hrefs, page.charset))

@@ -255,7 +255,7 @@ class Parsing:
         hrefs = page.hrefs
         if crawl.familiar is not None and page.charset == "utf-8":  # of others the query's bytes depend on the page
             hrefs = crawl.familiar.fresh(page.base, hrefs)
-        links = urls.join_all(page.base, hrefs, page.charset or "utf-8", count)
+        links = crawl.rules.candidates(page.base, hrefs, page.charset, count)
         near = self._leads.near(lease, links) if crawl.finds_depth else lease
         self._round.links(crawl, near, links)
 

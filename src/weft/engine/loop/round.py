@@ -61,9 +61,9 @@ class Round:
         self._cooled.append(ended)
 
     def links(self, crawl: RunningCrawl, lease: Lease, links: list[str]) -> None:
-        """What a page links to, canonical."""
+        """What a page links to, as `Rules.candidates` gives it."""
         if not crawl.scope.seeded_urls_only:
-            self._of(crawl).pages.append((lease, crawl.rules.rewritten_all(links)))
+            self._of(crawl).pages.append((lease, links))
 
     def found(self, crawl: RunningCrawl, found: list[Found]) -> None:
         """URLs that the rules let in."""

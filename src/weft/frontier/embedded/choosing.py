@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from weft.frontier.contract import Item
 from weft.frontier.embedded.resources import Resources
 from weft.frontier.embedded.robots_files import RobotsFiles
-from weft.frontier.embedded.sites import PASSED_OVER, Crawl, IsBlocked, Lane, Site, origin_of
-from weft.frontier.embedded.turns import Turns
 from weft.frontier.politeness import LONG_WAIT, AddressClock, PolitenessClock
+from weft.frontier.scheduling.sites import PASSED_OVER, Crawl, IsBlocked, Lane, Site, origin_of
+from weft.frontier.scheduling.turns import Turns
 from weft.records import Purpose
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Choice:
         if not lane.queued:
             return None
         if lane.crawl.permits() <= 0:
-            self._queues.block(lane.crawl, site)
+            lane.crawl.blocked[site] = None
             return None
         if not lane.has_budget():
             return None
@@ -129,7 +129,7 @@ class Choice:
         if wall <= self._base.wall():
             return robots
         # An earlier process has failed to get it, and its wait is not over.
-        self._queues.push_urgent(lane, robots, now + self._queues.wait_s(wall))
+        self._queues.push_urgent(lane, robots, now + self._queues.clocks.wait_s(wall))
         return None
 
     def _blocked_origins(self, clock: PolitenessClock, trust: str, now: float) -> IsBlocked | None:

@@ -10,15 +10,15 @@ import msgspec
 from weft.config import PolitenessSection
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits
+from weft.frontier.durability.recovery import Recovery
 from weft.frontier.embedded.durability import EmbeddedDurability
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.known_sites import EmbeddedSites
-from weft.frontier.embedded.queues import Queues
-from weft.frontier.embedded.recovery import Recovery
 from weft.frontier.embedded.rejected import EmbeddedRejected
 from weft.frontier.embedded.resources import Resources
-from weft.frontier.embedded.sites import Crawl
 from weft.frontier.journal import undamaged
+from weft.frontier.scheduling.queues import Queues
+from weft.frontier.scheduling.sites import Crawl
 from weft.frontier.seen import SeenSet
 
 
@@ -96,9 +96,9 @@ class EmbeddedCrawls:
         with undamaged(self._journal.path):
             return [number for number, _ in self._journal.rows("crawls")]
 
-    def open_number(self, crawl: str | int) -> int | None:
-        """The number of an open crawl, by name or number; None where it is not open."""
-        number = self._by_name.get(crawl) if isinstance(crawl, str) else crawl
+    def open_number(self, name: str) -> int | None:
+        """The number of an open crawl; None where none of that name is open."""
+        number = self._by_name.get(name)
         return number if number in self._queues.crawls else None
 
     def pause(self, crawl: int, paused: bool = True) -> None:
@@ -125,7 +125,7 @@ class EmbeddedCrawls:
         owner = self._queues.crawls.pop(crawl)
         owner.is_closed = True
         self._queues.fairness.leave(owner)
-        self._queues.drop_at_rest(owner, self._base.alive)
+        self._queues.at_rest.drop_at_rest(owner, self._base.alive)
         for site, lane in owner.sites.items():
             self._base.alive()
             self._sites.release_robots(lane)
@@ -159,7 +159,7 @@ class EmbeddedCrawls:
         return self._journal.forget(crawls, at_most)
 
     def _new_crawl(self, name: str) -> tuple[int, int]:
-        number: int = (self._journal.latest_meta("last_crawl") or max(self._by_name.values(), default=0)) + 1
+        number: int = (self._journal.meta("last_crawl") or max(self._by_name.values(), default=0)) + 1
         seed = random.getrandbits(63)
         self._by_name[name] = number
         self._journal.put("crawls", number, msgspec.msgpack.encode({"name": name, "seed": seed}))
@@ -171,15 +171,8 @@ class EmbeddedCrawls:
         self._note_section(crawl.section)
 
     def _note_section(self, section: PolitenessSection) -> None:
-        """Sites and request logs are kept for as long as the longest delay of any crawl; waits that were written down
-        are believed up to the longest that any crawl allows."""
-        queues = self._queues
-        queues.longest_wait_s = max(queues.longest_wait_s, section.max_retry_after_s)
-        queues.longest_reset_s = max(queues.longest_reset_s, section.breaker_reset_s)
+        self._queues.clocks.expect(section)
         self._base.machine.expect(section.max_retry_after_s, section.lease_s)
-        queues.longest_delay_s = longest = max(queues.longest_delay_s, section.delay_s)
-        if longest > (self._journal.latest_meta("longest_delay") or 0.0):
-            self._journal.put_meta("longest_delay", longest)
 
 
 class EmbeddedPermits:

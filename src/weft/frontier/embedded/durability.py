@@ -11,10 +11,10 @@ from collections.abc import Callable, Collection, Iterable
 import msgspec
 
 from weft.errors import DiskFull
-from weft.frontier.embedded.checkpoint import OpenItem
-from weft.frontier.embedded.recovery import Finished, Recovery
+from weft.frontier.durability.checkpoint import OpenItem
+from weft.frontier.durability.recovery import Finished, Recovery
+from weft.frontier.durability.saving import Saving
 from weft.frontier.embedded.resources import Resources
-from weft.frontier.embedded.saving import Saving
 
 CHECKPOINT_EVERY = 500_000  # journal lines between checkpoints; a large frontier waits longer, close() less
 SAVED_BESIDE_FROM = 100_000  # URLs, queued and seen: fewer are written down in some milliseconds

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from weft.frontier.contract import Item
-from weft.frontier.embedded.checkpoint import OpenItem
+from weft.frontier.durability.checkpoint import OpenItem
 from weft.frontier.journal import Journal
 
 

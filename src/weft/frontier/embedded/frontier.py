@@ -22,6 +22,7 @@ from weft.config import PolitenessSection
 from weft.errors import BadInput, Busy
 from weft.files import try_lock
 from weft.frontier.clock import MachineClock
+from weft.frontier.durability.recovery import Recovery
 from weft.frontier.embedded.crawls import EmbeddedCrawls, EmbeddedPermits
 from weft.frontier.embedded.durability import CHECKPOINT_EVERY, Checkpoints, EmbeddedDurability
 from weft.frontier.embedded.excluded import Excluded
@@ -29,14 +30,13 @@ from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.leases import EmbeddedLeases
 from weft.frontier.embedded.notes import EmbeddedNotes
 from weft.frontier.embedded.queue import EmbeddedQueue
-from weft.frontier.embedded.queues import MOST_AWAKE
-from weft.frontier.embedded.recovery import Recovery
 from weft.frontier.embedded.rejected import EmbeddedRejected
 from weft.frontier.embedded.resources import Resources
 from weft.frontier.embedded.restoring import EmbeddedRecovery
 from weft.frontier.embedded.revisits import EmbeddedRevisits
 from weft.frontier.embedded.routing import Inbox, RoutedQueue
 from weft.frontier.embedded.status import EmbeddedStatus
+from weft.frontier.scheduling.queues import MOST_AWAKE
 from weft.removal import Trash
 
 

@@ -8,11 +8,14 @@ kill would pass it by in the end, when the redirects have become too many.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from weft.errors import DiskFull
 from weft.frontier.contract import Item, RobotsRecord
 from weft.frontier.embedded.resources import Resources
 from weft.frontier.embedded.robots_files import RobotsFiles
-from weft.frontier.embedded.sites import Lane, Site
 from weft.frontier.politeness import UNREACHABLE_S
+from weft.frontier.scheduling.sites import Lane, Site
 from weft.records import Lease, Reason
 
 
@@ -71,16 +74,16 @@ class EmbeddedSites:
 
     def open_breakers(self) -> list[tuple[str, float]]:
         """Sites of which nothing is asked now because they failed, with the end of that on the wall clock."""
-        return sorted(self._queues.open_breakers().items())
+        return sorted(self._queues.clocks.open_breakers().items())
 
     # ── for the other parts ────────────────────────────────────────────────────────────────────────────────────────
 
     def save(self, site: Site) -> None:
         """Has the journal remember what a site asked for; `commit_saved` ends the call in which this happened."""
-        self._queues.save(site)
+        self._queues.clocks.save(site)
         delay_s = site.clock.delay_s(self._base.section)
         if delay_s > self._longest_saved_s:
-            self._longest_saved_s = max(delay_s, self._journal.latest_meta("longest_delay") or 0.0)
+            self._longest_saved_s = max(delay_s, self._journal.meta("longest_delay") or 0.0)
             self._journal.put_meta("longest_delay", self._longest_saved_s)
         self._has_saved = True
 
@@ -88,7 +91,8 @@ class EmbeddedSites:
         """What sites have asked for survives a kill from here on."""
         if self._has_saved:
             self._has_saved = False
-            self._journal.try_commit()
+            with suppress(DiskFull):  # everything stays buffered: the next regular commit raises
+                self._journal.commit()
 
     def release_robots(self, lane: Lane) -> None:
         """Other crawls must not wait for a robots.txt that this one will not ask for."""
@@ -123,7 +127,10 @@ class EmbeddedSites:
             record = RobotsRecord("unreachable", b"", until, f"{reason} at {item.url}")
             self.robots_known(item.about, record, None)
 
-    def forget(self, lane: Lane) -> None:
-        """Frees the memory for a lane that is idle or at rest."""
-        for origin in lane.origins:
-            self.robots_files.forget(lane.crawl.trust + origin)
+    def tidy(self, now: float) -> None:
+        """Forgets idle sites and brings others to rest; a robots.txt that one waits for is asked for again when it is
+        woken."""
+        idle = [lane for site in self._queues.forget_idle(now) for lane in site.all_lanes()]
+        for lane in idle + self._queues.at_rest.rest(now, self.release_robots):
+            for origin in lane.origins:
+                self.robots_files.forget(lane.crawl.trust + origin)

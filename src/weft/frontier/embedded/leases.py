@@ -12,16 +12,16 @@ import msgspec
 
 from weft.errors import DiskFull
 from weft.frontier.contract import End, Ended, Item, Outcome, Slots, Wanted
-from weft.frontier.embedded.checkpoint import OpenItem
+from weft.frontier.durability.checkpoint import OpenItem
 from weft.frontier.embedded.choosing import Choice, machine_key
 from weft.frontier.embedded.durability import EmbeddedDurability
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.rejected import EmbeddedRejected
 from weft.frontier.embedded.resources import Resources
-from weft.frontier.embedded.sites import Lane, Site, origin_of
-from weft.frontier.embedded.turns import Turns
 from weft.frontier.politeness import LONGEST_BACKOFF_S, AddressClock, PolitenessClock, Shown, breaker_name
+from weft.frontier.scheduling.sites import Lane, Site, origin_of
+from weft.frontier.scheduling.turns import Turns
 from weft.records import Lease, Purpose, Reason
 
 
@@ -72,8 +72,8 @@ class EmbeddedLeases:
         now = self._now()
         self._turns.limit(slots)
         self._expire(now)
-        self._tidy(now)
-        self._queues.wake_due(limit, now, is_stuck=not self._turns.has_room(Shown.UNKNOWN))
+        self._sites.tidy(now)
+        self._queues.at_rest.wake_due(limit, now, is_stuck=not self._turns.has_room(Shown.UNKNOWN))
         with self._machine.locked() as may_claim:
             leases = self._claim(owner, limit, now) if may_claim else []
         if leases:
@@ -197,7 +197,8 @@ class EmbeddedLeases:
         state = self._valid(wanted.lease)
         if state is None:
             return False
-        clock, before, site, now = self._queues.address_clock(wanted.address), state.clock, state.site, self._now()
+        clock = self._queues.clocks.address_clock(wanted.address)
+        before, site, now = state.clock, state.site, self._now()
         was = clock.crawl_delay_s
         clock.wants(wanted.crawl_delay_s)
         raised = clock.crawl_delay_s > was
@@ -240,15 +241,6 @@ class EmbeddedLeases:
     def _note_start(self, state: LiveLease, now: float) -> None:
         state.noted = machine_key(state.site, state.clock)
         self._machine.started(state.noted, now, state.lane.crawl.section.lease_s)
-
-    def _tidy(self, now: float) -> None:
-        """Forgets idle sites and brings others to rest; a robots.txt that one waits for is asked for again when it is
-        woken."""
-        for site in self._queues.forget_idle(now):
-            for lane in site.all_lanes():
-                self._sites.forget(lane)
-        for lane in self._queues.rest(now, self._sites.release_robots):
-            self._sites.forget(lane)
 
     # ── ending ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -319,14 +311,7 @@ class EmbeddedLeases:
             clock.log_changes(before, state.site.key, section, name)
         if after[2] > before[2] and clock.is_given_up(section, name):
             state.gave_up = True
-            self._give_up(state.site, trust, origin_of(ended.lease.url))
-
-    def _give_up(self, site: Site, trust: str, origin: str) -> None:
-        """What the crawls of one trust have queued for an origin is rejected: its breaker has stayed open for too long.
-        What is queued from now on waits for the next probe."""
-        for lane in site.all_lanes():
-            if lane.crawl.trust == trust:
-                self._rejected.empty(lane, Reason.BREAKER, origin, site.failure)
+            self._rejected.give_up(state.site, trust, origin_of(ended.lease.url))
 
     def _end_lease(self, state: LiveLease, outcome: Outcome, batch: int) -> None:
         lane, item = state.lane, state.item

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from weft.errors import DiskFull
 from weft.frontier.embedded.resources import Resources
 
 
@@ -29,7 +32,8 @@ class EmbeddedNotes:
         extensions = self.scope_extensions(crawl)
         if url not in extensions:
             self._journal.put_meta(f"scope:{crawl}", [*extensions, url])
-            self._journal.try_commit()
+            with suppress(DiskFull):  # everything stays buffered: the next regular commit raises
+                self._journal.commit()
 
     def scope_extensions(self, crawl: int) -> list[str]:
         """Where seeds' redirects have led."""

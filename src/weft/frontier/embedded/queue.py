@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from weft.frontier.contract import Admission, Item, PageLinks, RobotsRecord
+from weft.frontier.durability.recovery import LETTER
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.known_sites import EmbeddedSites
-from weft.frontier.embedded.recovery import LETTER
 from weft.frontier.embedded.rejected import EmbeddedRejected
 from weft.frontier.embedded.resources import Resources
-from weft.frontier.embedded.sites import Crawl, KnownDepth, Lane
 from weft.frontier.link_lists import numbered
+from weft.frontier.scheduling.sites import Crawl, KnownDepth, Lane
 from weft.frontier.seen import seen_key
 from weft.records import Found, Purpose, Reason
 
@@ -102,13 +102,13 @@ class EmbeddedQueue:
         owner = self._queues.crawls[crawl]
         for lane in owner.sites.values():
             yield from lane.items()
-        for lane in self._queues.lanes_at_rest(owner):
+        for lane in self._queues.at_rest.lanes_at_rest(owner):
             yield from lane.items()
 
     def drop(self, crawl: int) -> None:
         """Rejects everything that is queued for a crawl."""
         owner = self._queues.crawls[crawl]
-        for lane in self._queues.take_out(owner):
+        for lane in self._queues.at_rest.take_out(owner):
             self._rejected.empty(lane, Reason.DROPPED)
             self._base.alive()
         for lane in owner.sites.values():
@@ -201,7 +201,7 @@ class EmbeddedQueue:
         if cap is None:
             return False
         key = self._queues.key_of(found.url)
-        site = self._queues.sites.get(key) or self._queues.woken(key)
+        site = self._queues.sites.get(key) or self._queues.at_rest.woken(key)
         lane = crawl.sites.get(site) if site is not None else None
         return lane is not None and _room(lane, cap) <= 0
 
@@ -210,7 +210,7 @@ class EmbeddedQueue:
         key = self._queues.key_of(url)
         lane, name = self._queues.site(key).lane(crawl), f"{crawl.number} {key}"
         if lane.sitemaps_found is None:
-            row = self._journal.latest("sitemaps", name)
+            row = self._journal.row("sitemaps", name)
             lane.sitemaps_found = row[1] if row is not None else 0
         if lane.sitemaps_found >= most:
             return True

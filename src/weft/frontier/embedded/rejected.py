@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 from weft.frontier.contract import Item, Rejection
-from weft.frontier.embedded.checkpoint import OpenItem
+from weft.frontier.durability.checkpoint import OpenItem
 from weft.frontier.embedded.durability import EmbeddedDurability
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.resources import Resources
-from weft.frontier.embedded.sites import Crawl, Lane
 from weft.frontier.politeness import authority_of, log_change
+from weft.frontier.scheduling.sites import Crawl, Lane, Site
 from weft.records import Found, Purpose, Reason
 
 REMEMBERED_REFUSALS = 100_000
@@ -35,7 +35,7 @@ class EmbeddedRejected:
         """In the journal, for `weft explain`."""
         if self._refusals_kept[crawl] < REMEMBERED_REFUSALS:
             self._refusals_kept[crawl] += 1
-            self._journal.refuse(crawl, reason, url, parent)
+            self._journal.put("refusals", (reason, url, parent, crawl))
 
     def left_sitemaps(self, crawl: int) -> list[Found]:
         """The sitemaps for which there was no room, up to a bound: for a crawl that may have more of them now."""
@@ -80,6 +80,13 @@ class EmbeddedRejected:
         self._queues.queued -= queued - lane.queued
         lane.crawl.queued -= queued - lane.queued
         self.add_all(waiting, lane, reason, origin, detail)
+
+    def give_up(self, site: Site, trust: str, origin: str) -> None:
+        """What the crawls of one trust have queued for an origin is rejected: its breaker has stayed open for too long.
+        What is queued from now on waits for the next probe."""
+        for lane in site.all_lanes():
+            if lane.crawl.trust == trust:
+                self.empty(lane, Reason.BREAKER, origin, site.failure)
 
     def add_all(self, waiting: list[Item], lane: Lane, reason: Reason, origin: str = "", detail: str = "") -> None:
         """Items that were taken out of a lane."""

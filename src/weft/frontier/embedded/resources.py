@@ -8,11 +8,11 @@ from pathlib import Path
 from weft.alive import Alive
 from weft.config import PolitenessSection
 from weft.frontier.clock import MachineClock, NoMachineClock
+from weft.frontier.durability.recovery import Counts
 from weft.frontier.embedded.pods import Pods
-from weft.frontier.embedded.queues import Queues
-from weft.frontier.embedded.recovery import Counts
 from weft.frontier.journal import Journal
 from weft.frontier.requests import RequestLog
+from weft.frontier.scheduling.queues import Queues
 from weft.records import POD_SHIFT
 
 

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from weft.errors import Damaged
+from weft.frontier.durability.recovery import Recovery
 from weft.frontier.embedded.durability import EmbeddedDurability
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.queue import EmbeddedQueue
-from weft.frontier.embedded.recovery import Recovery
 from weft.frontier.embedded.resources import Resources
-from weft.frontier.embedded.sites import KnownDepth
 from weft.frontier.journal import ANY_CRAWL, FROM_STORE, LOST_TAIL, REMEDY, undamaged
 from weft.frontier.requests import boot_id, last_requests, missing_bytes
+from weft.frontier.scheduling.sites import KnownDepth
 from weft.frontier.seen import seen_key
 from weft.records import Found
 from weft.telemetry import Log
@@ -38,6 +38,7 @@ class EmbeddedRecovery:
     ) -> None:
         self._base = base
         self._journal, self._queues, self._counts = base.journal, base.queues, base.counts
+        self._clocks = base.queues.clocks
         self._queue = queue
         self._sites = sites
         self._durability = durability
@@ -69,7 +70,7 @@ class EmbeddedRecovery:
         self._excluded.read()
         if is_rebooted or (started_before and self._base.section.key_scope == "ip"):
             # The clock began anew, or addresses are not known yet: nobody knows how long ago a site was asked.
-            self._queues.not_before = now + self._queues.longest_delay_s
+            self._clocks.not_before = now + self._clocks.longest_delay_s
         self._recall_requests(now)
         self._sites.robots_files.restore()
         for item in self._settle(list(done), now):
@@ -114,10 +115,10 @@ class EmbeddedRecovery:
 
     def _recall_requests(self, now: float) -> None:
         """When sites were last asked, from the request log; where lines of it are lost, all wait a full delay."""
-        longest = max(self._queues.longest_delay_s, self._journal.meta("longest_delay") or 0.0)
+        longest = max(self._clocks.longest_delay_s, self._journal.meta("longest_delay") or 0.0)
         not_before = now - longest - _LONGEST_REQUEST_S
         recent = last_requests(self._base.folder / "requests", not_before, now, self._base.alive)
-        self._queues.asked = recent.ended
+        self._clocks.asked = recent.ended
         missing = self.missing_log_bytes
         self.unreadable_requests = recent.unreadable
         if recent.unreadable or missing:
@@ -128,7 +129,7 @@ class EmbeddedRecovery:
         if missing or self.is_new:
             recent.unsure_at = now
         if recent.unsure_at is not None:
-            self._queues.not_before = max(self._queues.not_before, recent.unsure_at + self._queues.longest_delay_s)
+            self._clocks.not_before = max(self._clocks.not_before, recent.unsure_at + self._clocks.longest_delay_s)
 
     def _settle(self, done: list[int], now: float) -> list[int]:
         """Fills the queues; gives those of `done` that the journal did not know to have ended."""

@@ -38,7 +38,7 @@ class RobotsFiles:
         record = self._records.get(origin)
         if record is not None or origin not in self._saved:
             return record
-        if (row := self._journal.latest_record("robots", origin)) is not None:
+        if (row := self._journal.row("robots", origin)) is not None:
             with undamaged(self._journal.path):
                 record = self._remember(origin, msgspec.msgpack.decode(row[2], type=RobotsRecord))
         return record
@@ -52,7 +52,7 @@ class RobotsFiles:
         """Whether there is an unexpired one."""
         expires = self._expiry.get(origin)
         if expires is None:
-            row = self._journal.latest("robots", origin) if origin in self._saved else None
+            row = self._journal.row("robots", origin) if origin in self._saved else None
             expires = self._expiry[origin] = float(row[1]) if row is not None else 0.0
         wall = self._wall()
         # No failure is kept for so long: the clock was ahead when this one was written down.

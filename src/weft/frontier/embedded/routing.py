@@ -146,4 +146,4 @@ class Inbox:
 
     def _crawl_of(self, message: PodMessage, crawl: int) -> int | None:
         """The number here of a crawl that the sender numbers so; None if it is not open any more."""
-        return self._crawls.open_number(message.names[crawl] if message.names else crawl)
+        return self._crawls.open_number(message.names[crawl])

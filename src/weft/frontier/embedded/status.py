@@ -11,10 +11,10 @@ from itertools import islice
 from weft.frontier.contract import CAUSES, CrawlStanding, FrontierStats, Waiting
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.leases import EmbeddedLeases
-from weft.frontier.embedded.queues import Queues
 from weft.frontier.embedded.resources import Resources
-from weft.frontier.embedded.sites import Crawl, Lane, Site
 from weft.frontier.politeness import PolitenessClock, authority_of
+from weft.frontier.scheduling.queues import Queues
+from weft.frontier.scheduling.sites import Crawl, Lane, Site
 
 SHORT_WAIT_S = 2.0  # is not worth a message
 _SCANNED = 2000  # sites of the crawl, most of which may have nothing queued

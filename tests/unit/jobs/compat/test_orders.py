@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.frontier.admission import Patterns
+from weft.engine.admission.rules import Patterns
 from weft.jobs.api.problems import Refusal
 from weft.jobs.compat.fields import Denied
 from weft.jobs.compat.orders import batch_order, crawl_order, map_order, scrape_order

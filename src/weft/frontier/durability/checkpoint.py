@@ -20,9 +20,9 @@ from xxhash import xxh3_64
 from weft.alive import Alive, silent
 from weft.errors import Damaged, writing
 from weft.frontier.contract import Item
-from weft.frontier.embedded.queues import Queues
-from weft.frontier.embedded.sites import Crawl, KnownDepth, Lane
 from weft.frontier.journal import REMEDY
+from weft.frontier.scheduling.queues import Queues
+from weft.frontier.scheduling.sites import Crawl, KnownDepth, Lane
 from weft.frontier.seen import SeenSet
 from weft.telemetry import Log
 
@@ -32,7 +32,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _END = b"\x04\x00\x00\x00" + _encode("end")
 _SUM_BYTES = 8  # a checksum of the whole file follows the end record
 _PIECE = 1024 * 1024
-log = Log("weft.frontier.embedded.checkpoint")
+log = Log("weft.frontier.durability.checkpoint")
 
 
 class Header(Struct, array_like=True):
@@ -118,7 +118,7 @@ class Writer:
         for site in self._queues.sites.values():
             yield from (lane for lane in site.all_lanes() if lane.queued)
         for crawl in self._queues.crawls.values():
-            yield from self._queues.lanes_at_rest(crawl)
+            yield from self._queues.at_rest.lanes_at_rest(crawl)
 
     def _lane(self, lane: Lane, pieces: list[bytes]) -> LaneRecord:
         urgent = [item for _, _, item in (*(lane.urgent or ()), *(lane.sitemaps or ()))]
@@ -211,7 +211,7 @@ class Reader:
             if item.item not in ended:
                 attempt, not_before = queues.tried(item.item, now)
                 queues.push_urgent(lane, msgspec.structs.replace(item, attempt=attempt), not_before)
-        queues.settle(lane.site, lane)
+        queues.at_rest.settle(lane.site, lane)
 
     def _next(self, kind: Any) -> Any:
         assert self._file is not None

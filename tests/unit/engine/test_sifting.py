@@ -13,9 +13,9 @@ from written_twice import WAYS, as_installed, in_c, written
 
 from weft import urls
 from weft.config import ScopeSection
-from weft.frontier import admission
-from weft.frontier.admission import Patterns, Rules
-from weft.frontier.traps import EARLIEST_YEAR, MAX_SEGMENTS, MAX_VARIANTS, trap
+from weft.engine.admission import rules as admission
+from weft.engine.admission.rules import Patterns, Rules
+from weft.engine.admission.traps import EARLIEST_YEAR, MAX_SEGMENTS, MAX_VARIANTS, trap
 from weft.records import Lease, Purpose, Reason
 
 ORIGINS = ("https://a.test", "https://www.a.test", "https://b.test:8443", "https://127.0.0.1")

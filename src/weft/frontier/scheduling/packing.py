@@ -11,8 +11,8 @@ from collections.abc import Callable
 import msgspec
 
 from weft.frontier.contract import Item
-from weft.frontier.embedded.sites import Crawl, Lane, Site
 from weft.frontier.politeness import AddressClock, Breaker, PolitenessClock
+from weft.frontier.scheduling.sites import Crawl, Lane, Site
 from weft.records import Found
 
 PAGE, SITE = b"p", b"s"

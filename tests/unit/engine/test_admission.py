@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from weft.config import ScopeSection
-from weft.errors import BadInput
-from weft.frontier.admission import Rules, read_domains
-from weft.frontier.traps import (
+from weft.engine.admission.rules import Rules, read_domains
+from weft.engine.admission.traps import (
     MAX_VARIANTS,
     SAME_LEVELS,
     ParameterGuard,
@@ -20,6 +19,7 @@ from weft.frontier.traps import (
     without_parameters,
     without_session,
 )
+from weft.errors import BadInput
 from weft.records import Reason
 
 SEED = "https://www.example.com/docs/start.html"

@@ -21,7 +21,7 @@ LOOK_S = 0.01
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
-log = Log("weft.frontier.embedded.saving")
+log = Log("weft.frontier.durability.saving")
 
 
 class Saving:

@@ -6,9 +6,9 @@ out. Each class has its slots (`frontier/slots.py`).
 
 from __future__ import annotations
 
-from weft.frontier.embedded.sites import Site
-from weft.frontier.embedded.wheel import Wheel
 from weft.frontier.politeness import Shown
+from weft.frontier.scheduling.sites import Site
+from weft.frontier.scheduling.wheel import Wheel
 from weft.frontier.slots import TURNS, ClassSlots
 
 KNOWN_TURNS = len(TURNS) - 1  # of sites that are known, for each one that is not

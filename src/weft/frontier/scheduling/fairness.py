@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush, heapreplace
 
-from weft.frontier.embedded.sites import Crawl, Lane, Site
+from weft.frontier.scheduling.sites import Crawl, Lane, Site
 
 
 class Fairness:

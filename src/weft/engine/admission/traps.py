@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 
+from weft.frontier.link_lists import DATED_PATH
+
 MAX_SEGMENTS = 24
 MAX_SAME_SEGMENT = 3
 MAX_VARIANTS = 40  # of one path with the same three or more parameters
@@ -27,9 +29,7 @@ _SESSION_IN_PATH = re.compile(rf";{_SESSION_NAME}=[^/?;]*", re.IGNORECASE)
 _SESSION_IN_QUERY = re.compile(rf"(?<=[?&]){_SESSION_NAME}=[0-9A-Za-z._-]{{16,}}(?:&|$)", re.IGNORECASE)
 _NUMBERS = re.compile(r"[0-9]+")
 _REPEATED = re.compile(r"((?:/[^/?]+){1,4}?)\1\1(?=[/?]|$)")
-_DATED_PATH = r"/([1-3][0-9]{3})[/-](?:0?[1-9]|1[0-2])(?![0-9])"
-_DATE = re.compile(rf"{_DATED_PATH}|[?&](?:year|y|date|month|day)=([1-3][0-9]{{3}})(?![0-9])")
-_YEARS = re.compile(_DATED_PATH).findall  # of paths alone, which is ten times as fast
+_DATE = re.compile(rf"{DATED_PATH}|[?&](?:year|y|date|month|day)=([1-3][0-9]{{3}})(?![0-9])")
 
 
 def without_session(url: str) -> str:
@@ -66,28 +66,6 @@ def trap(url: str, this_year: int) -> str | None:
             if any(segments.count(segment) > MAX_SAME_SEGMENT for segment in set(segments) if segment):
                 return "repeating path segments"
     return "a calendar out of its years" if _is_out_of_years(url, this_year) else None
-
-
-def suspects(links: list[str], earliest_year: int, latest_year: int, most_segments: int) -> set[str]:
-    """Those of canonical URLs that `trap` or a ParameterGuard may object to: few, and found by a quick look.
-
-    The patterns of `trap` would take longer than all the rest of an admission.
-    """
-    text = "\n".join(links)
-    found = {url for url in links if "?" in url or "=" in url} if "?" in text or "=" in text else set[str]()
-    for url in links:
-        slashes = url.count("/") - 2  # without those of "http://"
-        if slashes == 3:  # a path of three segments, which would all have to be equal
-            segments = url.split("/")
-            if segments[-3] == segments[-2]:
-                found.add(url)
-        elif slashes > 3:  # one must be there three times
-            segments = url.split("/")
-            if slashes > most_segments or len(segments) - len(set(segments)) > 1:
-                found.add(url)
-    if any(not earliest_year <= int(year) <= latest_year for year in _YEARS(text)):
-        found.update(url for url in links if _YEARS(url))
-    return found
 
 
 def _is_out_of_years(url: str, this_year: int) -> bool:

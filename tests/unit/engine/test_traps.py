@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.frontier.traps import (
+from weft.engine.admission.traps import (
     EARLIEST_YEAR,
     MAX_SAME_SEGMENT,
     MAX_SEGMENTS,

@@ -17,9 +17,9 @@ import msgspec
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, Item
-from weft.frontier.embedded.spill import SpillQueue, spill_name
-from weft.frontier.embedded.wheel import IDLE
 from weft.frontier.politeness import PolitenessClock
+from weft.frontier.scheduling.spill import SpillQueue, spill_name
+from weft.frontier.scheduling.wheel import IDLE
 from weft.frontier.seen import SeenSet
 from weft.records import Purpose
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import msgspec
 
 from weft.errors import Damaged
-from weft.frontier.journal import FROM_STORE, Journal, mark_of, unsealed_row
+from weft.frontier.journal import FROM_STORE, KEYS, Journal, mark_of, unsealed_row
 
 _KEPT = {"robots_history": 3, "sites": 2, "refusals": 4}  # tables, and their columns
 
@@ -61,10 +62,17 @@ def _is_empty(path: Path) -> bool:
     """Whether nothing was ever admitted there; Damaged where not all of it can be read."""
     journal = Journal(path)
     try:
-        journal.check()
+        for table in KEYS:
+            _read_through(journal.rows(table))
+        _read_through(journal.admitted_since(0))
+        _read_through(journal.done_since(0))
         return not journal.last_seq()
     finally:
         journal.close()
+
+
+def _read_through(records: Iterable[object]) -> None:
+    deque(records, maxlen=0)
 
 
 def _readable(path: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:

@@ -14,12 +14,12 @@ import msgspec
 from msgspec import Struct
 
 from weft.alive import Alive, silent
-from weft.frontier.embedded.checkpoint import LAYOUT, Header, OpenItem, Reader, Writer, temporary_of
-from weft.frontier.embedded.queues import Queues
-from weft.frontier.embedded.saving import Saving
-from weft.frontier.embedded.sites import Crawl, KnownDepth
-from weft.frontier.embedded.spill import SpillQueue
+from weft.frontier.durability.checkpoint import LAYOUT, Header, OpenItem, Reader, Writer, temporary_of
+from weft.frontier.durability.saving import Saving
 from weft.frontier.journal import Journal, sync_log
+from weft.frontier.scheduling.queues import Queues
+from weft.frontier.scheduling.sites import Crawl, KnownDepth
+from weft.frontier.scheduling.spill import SpillQueue
 from weft.frontier.seen import seen_key
 from weft.records import Found, Purpose
 from weft.removal import Trash

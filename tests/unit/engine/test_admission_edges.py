@@ -9,9 +9,9 @@ import pytest
 
 from weft import urls
 from weft.config import ScopeSection
+from weft.engine.admission.rules import Rules, read_domains
+from weft.engine.admission.traps import MAX_VARIANTS, SAME_LEVELS, SamenessGuard, pattern_of
 from weft.errors import BadInput
-from weft.frontier.admission import Rules, read_domains
-from weft.frontier.traps import MAX_VARIANTS, SAME_LEVELS, SamenessGuard, pattern_of
 from weft.records import Reason
 
 SEED = "https://www.example.com/docs/start.html?x=/y/z"
@@ -117,8 +117,8 @@ def test_rewriting_leaves_plain_urls_alone() -> None:
     assert crawl.rewritten("https://a/x?ref=1&b=2") == "https://a/x?b=2"
     assert rules().rewritten("https://a/x?ref=1") == "https://a/x?ref=1"
     links = ["https://a/x", "https://a/x?ref=1", "https://a/y", f"https://a/x;jsessionid={sid}"]
-    assert crawl.rewritten_all(links) == ["https://a/x", "https://a/y"]
-    assert crawl.rewritten_all(["https://a/x", "https://a/y", "https://a/x"]) == ["https://a/x", "https://a/y"]
+    assert crawl.candidates("https://a/", links, "utf-8") == ["https://a/x", "https://a/y"]
+    assert crawl.candidates("https://a/", ["x", "/y", "https://a/x"], None) == ["https://a/x", "https://a/y"]
 
 
 def test_the_lines_of_an_exclude_file_are_counted_from_one(tmp_path: Path) -> None:

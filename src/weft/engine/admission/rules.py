@@ -14,11 +14,8 @@ from pathlib import Path
 
 from weft import urls
 from weft.config import ScopeSection
-from weft.errors import BadInput
-from weft.frontier.contract import PageLinks
-from weft.frontier.link_lists import grouped
-from weft.frontier.names import NameSet
-from weft.frontier.traps import (
+from weft.engine.admission.names import NameSet
+from weft.engine.admission.traps import (
     EARLIEST_YEAR,
     MAX_SEGMENTS,
     ParameterGuard,
@@ -27,6 +24,9 @@ from weft.frontier.traps import (
     without_parameters,
     without_session,
 )
+from weft.errors import BadInput
+from weft.frontier.contract import PageLinks
+from weft.frontier.link_lists import grouped
 from weft.patterns import compile_url_pattern, is_url_pattern
 from weft.records import Lease, Reason
 
@@ -84,8 +84,11 @@ class Rules:
         url = without_session(url)
         return without_parameters(url, self._section.strip_query) if self._section.strip_query else url
 
-    def rewritten_all(self, links: list[str]) -> list[str]:
-        """A page's links as this crawl stores them, each once."""
+    def candidates(
+        self, base: str, hrefs: list[str], charset: str | None, refused: Callable[[str, str], None] | None = None
+    ) -> list[str]:
+        """What a page links to as this crawl stores it, each URL once; `refused` is called with what is no URL."""
+        links = urls.join_all(base, hrefs, charset or "utf-8", refused)
         text = "\n".join(links)
         if "?" in text or ";" in text:
             return list(dict.fromkeys(map(self.rewritten, links)))

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from xxhash import xxh3_64_digest
 
-from weft.frontier.embedded.packed import PackedMap
-from weft.frontier.embedded.rows import Rows
+from weft.frontier.scheduling.packed import PackedMap
+from weft.frontier.scheduling.rows import Rows
 
 _CRAWL_BITS = 32
 _CRAWL = (1 << 31) - 1

@@ -1,0 +1,1 @@
+"""How an embedded frontier is written down as a whole, restored, and replaced."""
