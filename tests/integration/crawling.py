@@ -112,6 +112,9 @@ class Crawler:
         self.seed_file = folder / "seeds.txt"
         self.seed_file.write_text("".join(f"{seed}\n" for seed in seeds))
         self.stderr = folder / "stderr.txt"
+        # Webs of tests have the same hosts: crawls that run side by side would take turns there, as on one machine.
+        self._machine = folder / "machine"
+        self._machine.mkdir(exist_ok=True)
         self.delay_s = delay_s
         usual = ["--scope", "any", "--delay", delay_s, "--allow-private", "--prometheus-port", 0]
         # Many of the webs have a robots.txt that is never well: three tries are enough.
@@ -125,7 +128,8 @@ class Crawler:
         command = [*WEFT, "crawl", *map(str, begin), "--data-dir", str(self.data_dir), *map(str, more)]
         with self.stderr.open("wb") as said:
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment(**variables),
+                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                env=environment(**{FOLDER: str(self._machine)} | variables),
                 process_group=0 if group else None,
             )  # fmt: skip
 

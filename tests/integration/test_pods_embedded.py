@@ -38,7 +38,7 @@ DELAY_S = 0.02
 # One host with all special URLs is for crawls that are not disturbed: its hundred requests, one after the other, are
 # what the others would wait for.
 MESSY: dict[str, Any] = {"hosts": 10, "pages": 60, "seed": 12, "profile": "messy", "stocked": 1}
-OTHER: dict[str, Any] = {"hosts": 10, "pages": 60, "seed": 36, "profile": "messy", "stocked": 0}
+PLAIN: dict[str, Any] = MESSY | {"stocked": 0}
 CALM: dict[str, Any] = {"hosts": 12, "pages": 100, "seed": 2, "profile": "calm", "stocked": 0}
 
 
@@ -90,11 +90,11 @@ def check_commands(crawler: Crawler) -> None:
 
 
 def pods_killed(folder: Path) -> None:
-    with synthetic_web(**OTHER) as web:
+    with synthetic_web(**PLAIN | {"pages": 20}) as web:
         crawler = Crawler(web.seeds, folder, "--num-pods", 2, delay_s=0.05)
         kills = []
         with crawler.running() as running:
-            for number, pages in enumerate((10, 40, 80)):
+            for number, pages in enumerate((10, 30, 60)):
                 crawler.pages_at_least(pages)
                 children = sorted(until(lambda: process.children(running.pid), 10, "a pod"))
                 kills.append(kill_fetcher(children[number % len(children)]))
@@ -107,7 +107,7 @@ def pods_killed(folder: Path) -> None:
 
 
 def all_killed(folder: Path) -> None:
-    with synthetic_web(**MESSY | {"stocked": 0}) as web:
+    with synthetic_web(**CALM) as web:
         crawler = Crawler(web.seeds, folder, "--num-pods", 2, delay_s=0.05)
         done = crawl_with_kills(crawler, 3, seed=3, pause_s=(0.2, 0.6))
         verdict, _ = judged_with_kills(web, crawler, done)
@@ -117,7 +117,7 @@ def all_killed(folder: Path) -> None:
 
 
 def pages_in_all(folder: Path) -> None:
-    with synthetic_web(**MESSY | {"pages": 400, "stocked": 0}) as web:
+    with synthetic_web(**PLAIN | {"pages": 400}) as web:
         crawler = Crawler(web.seeds, folder, "--num-pods", 3, "--max-pages", 60, delay_s=DELAY_S)
         assert crawler.run() == 3, crawler.said
         assert len(crawler.pages()) == 60 == crawler.status()["pages"]
