@@ -17,24 +17,12 @@ from msgspec import structs
 
 from weft.errors import BadInput
 from weft.jobs.errors import KeyReused, LeaseLost, QueueFull, StoreDamaged
-from weft.jobs.model import (
-    FOR_RESUME,
-    FOR_SLOT,
-    LIVE,
-    STARTED,
-    TERMINAL,
-    FinishReason,
-    Lane,
-    Progress,
-    Task,
-    TaskSpec,
-    TaskState,
-    new_task_id,
-)
+from weft.jobs.model import FOR_RESUME, FOR_SLOT, LIVE, STARTED, Lane, Progress, Task, TaskSpec, new_task_id
 from weft.jobs.store import listing, sqlite_slots
 from weft.jobs.store.contract import Finish, Idempotency, JobStore, Totals
 from weft.jobs.store.sqlite import SqliteJobStore
-from weft.jobs.webhooks.model import Attempt, Hook, HookEvent, HookState
+from weft.jobs.webhooks.model import Attempt, Hook, HookState
+from weft.scraping import TERMINAL, FinishReason, HookEvent, TaskState
 
 NOW = 1_800_000_000.0
 DONE = Finish(reason=FinishReason.DONE, progress=Progress(completed=2, gone=1), errors_by_class={"http_4xx": 1})

@@ -16,8 +16,9 @@ from weft.config import ServiceConfig, load_service
 from weft.jobs.crawls import engine_settings
 from weft.jobs.embedded import EmbeddedJobService
 from weft.jobs.layout import ENGINE
-from weft.jobs.model import Task, TaskSpec, TaskState
+from weft.jobs.model import Task, TaskSpec
 from weft.jobs.service import Failure, Result, Status, Submission
+from weft.scraping import TaskState
 from weft.testing.web import SyntheticWeb
 
 

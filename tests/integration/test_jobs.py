@@ -23,9 +23,10 @@ from weft.jobs.documents import Documents
 from weft.jobs.embedded import EmbeddedJobService
 from weft.jobs.errors import KeyReused, QueueFull, TaskFinished, TaskUnknown
 from weft.jobs.layout import ENGINE
-from weft.jobs.model import FinishReason, Task, TaskSpec, TaskState
+from weft.jobs.model import Task, TaskSpec
 from weft.jobs.service import JobEvent, Status, Submission
 from weft.jobs.store.contract import Idempotency
+from weft.scraping import FinishReason, TaskState
 from weft.testing.arrivals import Arrival
 from weft.testing.web import SyntheticWeb, synthetic_web
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from weft.errors import BadInput
 from weft.jobs.errors import KeyReused, NoWebhook, QueueFull, TaskFinished, TaskUnknown
-from weft.jobs.model import STARTED, ErrorClass, FinishReason, Progress, Task, TaskState, new_task_id, waiting_of
+from weft.jobs.model import STARTED, Progress, Task, new_task_id, waiting_of
 from weft.jobs.service import (
     Failure,
     Health,
@@ -33,6 +33,7 @@ from weft.jobs.service import (
 from weft.jobs.store.contract import Idempotency, Listing, Submitted
 from weft.jobs.webhooks.model import Delivery, Hook, order_of
 from weft.jobs.webhooks.service import Deliveries, HookStatus
+from weft.scraping import ErrorClass, FinishReason, TaskState
 from weft.urls import host_of
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import click
 
 from weft.cli.output import visible
-from weft.client.model import Event, Status
+from weft.client.model import Event
 from weft.client.telling import said
+from weft.scraping import TaskStatus
 
 LINE_EVERY_S = 2.0
 
@@ -21,7 +22,7 @@ LINE_EVERY_S = 2.0
 class Nothing:
     """Shows nothing."""
 
-    def __call__(self, status: Status) -> None:
+    def __call__(self, status: TaskStatus) -> None:
         """Says nothing."""
 
     def happened(self, event: Event) -> None:
@@ -35,7 +36,7 @@ class Lines:
         self._shown = ""
         self._at = float("-inf")
 
-    def __call__(self, status: Status) -> None:
+    def __call__(self, status: TaskStatus) -> None:
         """Writes it, if it says something new."""
         if status.has_ended:
             return
@@ -62,7 +63,7 @@ class Display:
         self._silence = Silence(2)
         self._live.start()
 
-    def __call__(self, status: Status) -> None:
+    def __call__(self, status: TaskStatus) -> None:
         """Draws it."""
         self._live.update(self._picture(status))
 
@@ -80,7 +81,7 @@ class Display:
         self._live.stop()
         self._silence.end()
 
-    def _picture(self, status: Status) -> Any:
+    def _picture(self, status: TaskStatus) -> Any:
         from rich.console import Group, RenderableType
         from rich.panel import Panel
         from rich.progress_bar import ProgressBar

@@ -41,7 +41,7 @@ from weft.jobs.errors import EngineAway, TaskFinished, TaskUnknown
 from weft.jobs.feed import Feeds
 from weft.jobs.health import Monitor
 from weft.jobs.layout import ENGINE, STORE, has_room
-from weft.jobs.model import STARTED, FinishReason, Task, TaskState, new_task_id
+from weft.jobs.model import STARTED, Task, new_task_id
 from weft.jobs.overview import Overview
 from weft.jobs.results import StoredResults
 from weft.jobs.runner import ENGINE_S, Runner
@@ -55,6 +55,7 @@ from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.targets import why_not_public
 from weft.jobs.webhooks.dispatcher import Dispatcher
 from weft.jobs.webhooks.service import Webhooks
+from weft.scraping import FinishReason, TaskState
 
 FRESH_S = 0.05  # so old may a standing be that is shown
 LOST_S = 5.0  # so old may the number of a task's lost pages be

@@ -22,9 +22,10 @@ from weft.engine.reader import READ_AT_ONCE, Reader
 from weft.errors import BadInput, WeftError
 from weft.jobs.crawls import progress_of, waiting
 from weft.jobs.errors import EngineAway
-from weft.jobs.model import Task, TaskState, error_class, error_text, waiting_text
+from weft.jobs.model import Task, error_class, error_text, waiting_text
 from weft.jobs.service import JobEvent
 from weft.jobs.store.contract import JobStore
+from weft.scraping import TaskState
 from weft.store.export.facts import iso
 from weft.telemetry import Log
 

@@ -19,9 +19,10 @@ from weft.engine.link import EngineLink
 from weft.engine.model import Blocked, Standing
 from weft.jobs.crawls import progress_of
 from weft.jobs.layout import LEAST_ROOM_BYTES, has_room
-from weft.jobs.model import TERMINAL, Lane, Progress, Task, TaskState
+from weft.jobs.model import Lane, Progress, Task
 from weft.jobs.service import BlockedDomain, Health, LaneHealth
 from weft.jobs.store.contract import JobStore
+from weft.scraping import TERMINAL, TaskState
 from weft.telemetry import read_snapshot
 
 FRESH_S = 1.0  # so old may an answer be: many may ask

@@ -19,9 +19,10 @@ from weft.engine.model import Standing
 from weft.engine.reader import READ_AT_ONCE, Reader
 from weft.jobs.crawls import status_of
 from weft.jobs.feed import job_event, open_reader
-from weft.jobs.model import Outcome, Task, TaskState, outcome
+from weft.jobs.model import Outcome, Task, outcome
 from weft.jobs.service import JobEvent, Latest, Second, Status, Timeline
 from weft.jobs.store.contract import JobStore, Listing
+from weft.scraping import TaskState
 
 ENGINE_S = 1.0  # an engine that takes longer is shown as it was
 ROWS_AT_ONCE = 20_000  # of a timeline

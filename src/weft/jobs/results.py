@@ -22,9 +22,10 @@ from weft.engine.stored_page import CrawledPage
 from weft.errors import BadInput
 from weft.jobs.documents import Documents
 from weft.jobs.feed import open_reader
-from weft.jobs.model import ErrorClass, Task, error_class, error_text
+from weft.jobs.model import Task, error_class, error_text
 from weft.jobs.service import Failure, Records, Result, Results
 from weft.records import Row
+from weft.scraping import ErrorClass
 from weft.store.warc import RecordMaker
 
 ANSWER_BYTES = 8 << 20  # of bodies or records that go into one answer; one page is always in it

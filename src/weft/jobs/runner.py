@@ -31,9 +31,10 @@ from weft.engine.model import Standing, State
 from weft.errors import BadInput, WeftError
 from weft.jobs.crawls import crawl_settings, finish_of, finish_without
 from weft.jobs.errors import LeaseLost
-from weft.jobs.model import FOR_RESUME, FOR_SLOT, STARTED, FinishReason, Lane, Task, TaskState
+from weft.jobs.model import FOR_RESUME, FOR_SLOT, STARTED, Lane, Task
 from weft.jobs.store.contract import Finish, JobStore
 from weft.records import PastVisit
+from weft.scraping import FinishReason, TaskState
 from weft.telemetry import Log
 
 LEASE_S = 3.0

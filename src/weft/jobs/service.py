@@ -15,9 +15,10 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from weft.jobs.model import ErrorClass, Progress, Task, TaskSpec, TaskState, waiting_text
+from weft.jobs.model import Progress, Task, TaskSpec, waiting_text
 from weft.jobs.store.contract import Idempotency, Listing, Submitted, Totals
 from weft.jobs.webhooks.service import WebhookService
+from weft.scraping import ErrorClass, TaskState
 
 if TYPE_CHECKING:  # it looks at tasks as this room's callers do
     from weft.jobs.sites.service import SiteService

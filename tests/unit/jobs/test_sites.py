@@ -13,7 +13,7 @@ import pytest
 from weft.engine.model import Standing, State
 from weft.errors import BadInput
 from weft.jobs.errors import LeaseLost, SiteConflict
-from weft.jobs.model import STARTED, FinishReason, Lane, Progress, Task, TaskSpec, TaskState
+from weft.jobs.model import STARTED, Lane, Progress, Task, TaskSpec
 from weft.jobs.sites import model
 from weft.jobs.sites.changes import ChangeReport, Comparison, Learnt
 from weft.jobs.sites.files import site_of
@@ -23,6 +23,7 @@ from weft.jobs.sites.scheduler import SiteScheduler
 from weft.jobs.store.contract import Finish
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.records import PastVisit, Row
+from weft.scraping import FinishReason, TaskState
 
 START = 1_800_000_000.0  # 2027-01-15 08:00 UTC
 DAY = 86_400.0

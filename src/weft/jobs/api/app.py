@@ -10,27 +10,28 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
+import msgspec
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from weft import __version__
 from weft.errors import WeftError
-from weft.jobs.api import schemas
 from weft.jobs.api.docs_page import docs_page
 from weft.jobs.api.feeds import Feeds
 from weft.jobs.api.figures import WorkerFigures
 from weft.jobs.api.gate import Gate
 from weft.jobs.api.health import HealthRoutes
 from weft.jobs.api.keys import Keyring
-from weft.jobs.api.problems import Refusal, invalid_fields, problem_of
+from weft.jobs.api.openapi import Operation, document, routes_of
+from weft.jobs.api.problems import Refusal, problem_of
 from weft.jobs.api.settings import ApiSettings, is_loopback
-from weft.jobs.api.sites import SiteRoutes, site_schema
+from weft.jobs.api.sites import SiteRoutes, site_schemas
 from weft.jobs.api.streams import Places
 from weft.jobs.api.tasks import TaskRoutes
-from weft.jobs.api.webhooks import WebhookReplay, WebhookRoutes
+from weft.jobs.api.webhooks import WebhookRoutes
 from weft.jobs.compat.envelope import enveloped, is_firecrawls
 from weft.jobs.compat.routes import CompatRoutes
 from weft.jobs.dashboard.app import Dashboard
@@ -39,7 +40,6 @@ from weft.jobs.service import JobService
 from weft.telemetry import Log
 
 SAVE_S = 5.0
-_HEADER_NAMES = {name.lower(): name for name in ("Idempotency-Key", "If-None-Match", "Last-Event-ID")}
 log = Log("weft.jobs.api")
 
 
@@ -49,27 +49,25 @@ def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Pane
     figures = WorkerFigures(settings.metrics_dir or settings.data_dir / "metrics", settings.index)
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         saving = asyncio.create_task(_save(figures, places))
         try:
             yield
         finally:
             saving.cancel()
 
-    app = FastAPI(
-        title="Weft", version=__version__, summary="Scrapes in the background, and never lies about how far it is.",
-        lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False,
-    )  # fmt: skip
     keyring = Keyring(settings.keys_file, is_required=not is_loopback(settings.host))
     tasks = TaskRoutes(service, settings, feeds, places)
-    app.include_router(tasks.router())
-    app.include_router(CompatRoutes(service, settings, tasks.rate, places).router())
-    app.include_router(WebhookRoutes(service).router())
-    app.include_router(SiteRoutes(service, settings, tasks.rate).router())
-    app.include_router(HealthRoutes(service, places, figures, keyring).router())
-    for error, handler in _HANDLERS.items():
-        app.add_exception_handler(error, handler)
-    _add_documents(app, keyring)
+    operations = [
+        *tasks.operations(),
+        *WebhookRoutes(service).operations(),
+        *SiteRoutes(service, settings, tasks.rate).operations(),
+        *HealthRoutes(service, places, figures, keyring).operations(),
+    ]
+    compat = CompatRoutes(service, settings, tasks.rate, places)
+    routes = [*routes_of(operations), *compat.routes(), *_documents(operations, keyring)]
+    app = Starlette(routes=routes, exception_handlers=_HANDLERS, lifespan=lifespan)
+    app.router.redirect_slashes = False
     gate = Gate(app, settings, keyring, figures, feeds.close)
     return Doors(gate, Dashboard(service, settings, keyring, figures, places, tasks.rate, panels))
 
@@ -99,42 +97,19 @@ async def _save(figures: WorkerFigures, places: Places) -> None:
             figures.save(places.taken)
 
 
-def _add_documents(app: FastAPI, keyring: Keyring) -> None:
+def _documents(operations: Sequence[Operation], keyring: Keyring) -> list[BaseRoute]:
+    schemas = site_schemas()
+
+    def made() -> dict[str, Any]:
+        return document(operations, schemas, has_keys=not keyring.is_empty)
+
     async def openapi(_: Request) -> Response:
-        return Response(_encoded(document(app, not keyring.is_empty)), 200, media_type="application/json")
+        return Response(msgspec.json.encode(made()), 200, media_type="application/json")
 
     async def docs(_: Request) -> Response:
-        return docs_page(document(app, not keyring.is_empty))
+        return docs_page(made())
 
-    app.add_route("/openapi.json", openapi, methods=["GET"], include_in_schema=False)
-    app.add_route("/docs", docs, methods=["GET"], include_in_schema=False)
-
-
-def document(app: FastAPI, has_keys: bool) -> dict[str, Any]:
-    """The OpenAPI document, as it holds for this service now."""
-    found = dict(app.openapi())
-    components = found["components"] = {**found["components"]}
-    models = {model.__name__: model for model in (schemas.Problem, schemas.AsyncScrapeRequest, WebhookReplay)}
-    components["schemas"] = {**components["schemas"]}
-    for name, model in models.items():
-        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-        components["schemas"] |= {**schema.pop("$defs", {}), name: schema}
-    components["schemas"] |= site_schema()
-    for unused in ("HTTPValidationError", "ValidationError"):
-        components["schemas"].pop(unused, None)
-    if has_keys:
-        components["securitySchemes"] = {
-            "bearer": {"type": "http", "scheme": "bearer"},
-            "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
-        }
-        found["security"] = [{"bearer": []}, {"header": []}]
-    return found
-
-
-def _encoded(value: Any) -> bytes:
-    import msgspec
-
-    return msgspec.json.encode(value)
+    return [Route("/openapi.json", openapi, methods=["GET"]), Route("/docs", docs, methods=["GET"])]
 
 
 def _told(request: Request, refusal: Refusal) -> Response:
@@ -154,33 +129,11 @@ async def _weft_error(request: Request, error: Exception) -> Response:
     return _told(request, refusal)
 
 
-async def _bad_parameters(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    found = [{**one, "loc": _named(one["loc"])} for one in error.errors()]
-    return invalid_fields(found, {}, ()).response()
-
-
-def _named(loc: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Without the word for where it was; headers by the name that they are sent with."""
-    if loc[0] == "header":
-        return (_HEADER_NAMES.get(str(loc[1]).lower().replace("_", "-"), loc[1]),)
-    return tuple(loc[1:])
-
-
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     said = {404: "there is no such route", 405: "this route does not have that method"}
-    headers = dict(error.headers or {})
-    if error.status_code == 405 and (methods := _methods(request)):
-        headers["Allow"] = ", ".join(methods)
-    refusal = Refusal(error.status_code, said.get(error.status_code, str(error.detail)), headers=headers)
-    return _told(request, refusal)
-
-
-def _methods(request: Request) -> list[str]:
-    """What a path can be asked for: the router names the methods of one of its routes alone."""
-    path = getattr(request.scope.get("route"), "path", "")
-    return sorted(method.upper() for method in request.app.openapi()["paths"].get(path, ()))
+    said_here = said.get(error.status_code, str(error.detail))
+    return _told(request, Refusal(error.status_code, said_here, headers=error.headers))
 
 
 async def _mistake(request: Request, error: Exception) -> Response:  # noqa: ARG001 (the gate logs it)
@@ -190,7 +143,6 @@ async def _mistake(request: Request, error: Exception) -> Response:  # noqa: ARG
 _HANDLERS: dict[type[Exception], Any] = {
     Refusal: _refused,
     WeftError: _weft_error,
-    RequestValidationError: _bad_parameters,
     HTTPException: _http_error,
     Exception: _mistake,
 }

@@ -101,7 +101,7 @@ def _type_words(schema: dict[str, Any]) -> str:
         return ", ".join(f"<code>{escape(str(one))}</code>" for one in schema.get("enum", [schema.get("const")]))
     words = escape(str(schema.get("type", "any")))
     if schema.get("type") == "array":
-        words += f" of {_kind(schema.get('items', {}))}"
+        words += f" of {_kind(schema.get('items') or {})}"
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None or high is not None:
         words += f", {low if low is not None else ''} to {high if high is not None else ''}"

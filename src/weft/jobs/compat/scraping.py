@@ -10,15 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from weft.jobs.api import answers
-from weft.jobs.api.callers import needs, task_owner
+from weft.jobs.api.callers import asked_task, needs
 from weft.jobs.api.keys import KeyScope
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.compat.envelope import body_of
 from weft.jobs.compat.fields import Denied
 from weft.jobs.compat.orders import scrape_order
 from weft.jobs.compat.wire import answered_badly, document, error_code, warning_of
-from weft.jobs.model import ErrorClass, Task
+from weft.jobs.model import Task
 from weft.jobs.service import Failure, JobService, Submission
+from weft.scraping import ErrorClass
 
 GRACE_S = 5.0  # the task ends at its deadline; this is for one that the engine does not keep
 TIMEOUT = "SCRAPE_TIMEOUT"
@@ -46,8 +47,7 @@ class ScrapeRoute:
 
     async def again(self, request: Request, version: int) -> Response:  # noqa: ARG002 (as all routes)
         """The page of an earlier scrape, while it is kept."""
-        task_id = request.path_params["task_id"]
-        return await self._answer(task_id, task_owner(request, task_id, KeyScope.READ))
+        return await self._answer(*asked_task(request, KeyScope.READ))
 
     async def _answer(self, task_id: str, owner: str) -> Response:
         task = (await self._service.status(task_id, owner)).task

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from weft.jobs.api.callers import task_owner
+from weft.jobs.api.callers import asked_task
 from weft.jobs.api.keys import KeyScope
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings
@@ -57,9 +57,8 @@ class Watching:
     async def _accepted(self, socket: WebSocket, version: int) -> None:
         offered = socket.scope.get("subprotocols") or [None]
         await socket.accept(subprotocol=offered[0])  # JavaScript clients send their key there, and want it echoed
-        task_id = socket.path_params["task_id"]
         try:
-            owner = task_owner(socket, task_id, KeyScope.READ)
+            task_id, owner = asked_task(socket, KeyScope.READ)
             await self._service.status(task_id, owner)
             self._places.take(owner)
         except TaskUnknown:

@@ -12,7 +12,7 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from weft.errors import WeftError
-from weft.jobs.api.callers import needs, task_owner
+from weft.jobs.api.callers import asked_task, needs
 from weft.jobs.api.gate import Watcher
 from weft.jobs.api.keys import Keyring, KeyScope
 from weft.jobs.api.problems import Refusal, problem_of
@@ -117,8 +117,7 @@ class Dashboard:
 
     async def _live_task(self, request: Request) -> Response:
         """How one task stands, once a second."""
-        task_id = str(request.path_params["task_id"])
-        owner = task_owner(request, task_id, KeyScope.READ)
+        task_id, owner = asked_task(request, KeyScope.READ)
         await self._board.status(task_id, owner)  # refuses what is not there, or another's
         watch = self._channels.watch(("task", task_id), "task", lambda: self._task.live(task_id, owner))
         return EventStream(lambda _: watch, self._places, owner, self._settings)

@@ -18,11 +18,12 @@ from weft.errors import BadInput, WeftError
 from weft.jobs.crawls import finish_without
 from weft.jobs.errors import LeaseLost
 from weft.jobs.feed import open_reader
-from weft.jobs.model import FinishReason, Task, TaskState
+from weft.jobs.model import Task
 from weft.jobs.sites import model, runs
 from weft.jobs.sites.changes import Comparison
 from weft.jobs.sites.model import Site
 from weft.jobs.store.contract import JobStore
+from weft.scraping import FinishReason, TaskState
 from weft.telemetry import Log
 
 ROWS_AT_ONCE = 2000

@@ -14,11 +14,12 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from weft.jobs.model import FinishReason, Lane, Progress, Task, TaskState
+from weft.jobs.model import Lane, Progress, Task
 from weft.jobs.sites.changes import ChangeReport, Learnt
 from weft.jobs.sites.model import Site
 from weft.jobs.webhooks.model import Attempt, Delivery, Hook
 from weft.records import PastVisit
+from weft.scraping import FinishReason, TaskState
 
 MOST_WAITING = 1000  # tasks of one owner and lane that have started and hold no slot: each is a crawl in the engine
 _T = TypeVar("_T")

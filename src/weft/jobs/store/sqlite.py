@@ -32,10 +32,11 @@ import msgspec
 from weft.errors import BadInput, WeftError, is_damage, writing
 from weft.jobs.errors import KeyReused, LeaseLost, QueueFull, StoreDamaged
 from weft.jobs.layout import ENGINE, crawls_in
-from weft.jobs.model import FOR_RESUME, FOR_SLOT, NEXT, STARTED, TERMINAL, Lane, Task, TaskState
+from weft.jobs.model import FOR_RESUME, FOR_SLOT, NEXT, STARTED, Lane, Task
 from weft.jobs.store import sqlite_hooks, sqlite_progress, sqlite_sites, sqlite_slots
 from weft.jobs.store.contract import Finish, Idempotency, Lease, Listing, Submitted, Totals
 from weft.jobs.store.listing import listing
+from weft.scraping import TERMINAL, TaskState
 
 LAYOUT = 1
 BUSY_S = 30.0

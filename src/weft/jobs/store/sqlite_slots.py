@@ -16,8 +16,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from weft.jobs.model import FOR_SLOT, Lane, Task, TaskState
+from weft.jobs.model import FOR_SLOT, Lane, Task
 from weft.jobs.store.contract import MOST_WAITING
+from weft.scraping import TaskState
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS served (lane TEXT, owner TEXT, turn INTEGER NOT NULL,

@@ -27,14 +27,15 @@ from weft.fetch.async_client import AsyncClient
 from weft.fetch.guard import Guard
 from weft.fetch.headers import Head
 from weft.jobs.errors import LeaseLost
-from weft.jobs.model import Task, TaskState
+from weft.jobs.model import Task
 from weft.jobs.store.contract import JobStore
 from weft.jobs.webhooks.forms import body_of, headers_of
-from weft.jobs.webhooks.model import Attempt, Hook, HookEvent, HookState, failed, order_of, succeeded
+from weft.jobs.webhooks.model import Attempt, Hook, HookState, failed, order_of, succeeded
 from weft.jobs.webhooks.signing import secret_of
 from weft.jobs.webhooks.source import Source, Stretch
 from weft.jobs.webhooks.telling import Telling
 from weft.records import FetchResult
+from weft.scraping import HookEvent, TaskState
 from weft.telemetry import Log
 
 LOOK_S = 0.1  # between two looks at what is due

@@ -12,9 +12,9 @@ import msgspec
 
 from weft.jobs.compat.hooks import firecrawl_form
 from weft.jobs.service import Result
-from weft.jobs.webhooks.model import HookEvent
 from weft.jobs.webhooks.signing import body_signature, signature
 from weft.jobs.webhooks.telling import Telling
+from weft.scraping import HookEvent
 from weft.store.export.facts import iso
 
 LARGEST_BODY = 8 << 20  # a page that is larger is told without its document

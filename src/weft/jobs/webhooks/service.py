@@ -14,8 +14,9 @@ from weft.errors import BadInput
 from weft.jobs.errors import NoWebhook, TaskUnknown
 from weft.jobs.model import Task
 from weft.jobs.store.contract import JobStore
-from weft.jobs.webhooks.model import END, MOST_RESENT, NOTHING, Delivery, Hook, HookOrder, end_number, order_of
+from weft.jobs.webhooks.model import END, NOTHING, Delivery, Hook, HookOrder, end_number, order_of
 from weft.jobs.webhooks.signing import secret_of
+from weft.scraping import MOST_RESENT
 
 
 class HookStatus(Struct, frozen=True):

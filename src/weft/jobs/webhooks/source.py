@@ -17,8 +17,9 @@ from weft.jobs.model import Task, error_class
 from weft.jobs.service import Result
 from weft.jobs.sites.model import KIND as SITE
 from weft.jobs.store.contract import SiteStore
-from weft.jobs.webhooks.model import END, ENDS, STARTED, Hook, HookEvent, HookOrder, end_number
+from weft.jobs.webhooks.model import END, ENDS, STARTED, Hook, HookOrder, end_number
 from weft.jobs.webhooks.telling import Telling
+from weft.scraping import HookEvent
 
 AT_ONCE = 20  # pages that are read and rendered together
 

@@ -17,7 +17,7 @@ from weft.jobs.api import feeds
 from weft.jobs.api.app import create_app
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.errors import EngineAway
-from weft.jobs.model import FinishReason, TaskState
+from weft.scraping import FinishReason, TaskState
 
 Test = Callable[[Asgi, ScriptedService, str], Awaitable[None]]
 

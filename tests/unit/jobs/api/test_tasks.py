@@ -15,15 +15,15 @@ from msgspec.structs import replace
 from pyarrow import parquet
 from scripted_service import ScriptedService
 
-from weft.client import model as client
+from weft import scraping
 from weft.client.telling import said
 from weft.errors import BadInput
 from weft.jobs.api.app import create_app
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.errors import EngineAway
-from weft.jobs.model import FinishReason, TaskState
 from weft.jobs.sites.files import site_of
 from weft.names import nearest
+from weft.scraping import FinishReason, TaskState
 
 SITE = "https://example.com/"
 Test = Callable[[Asgi, ScriptedService], Awaitable[None]]
@@ -288,9 +288,10 @@ def test_a_task_says_what_it_waits_for_and_until_when(run: Callable[..., None]) 
             (listed,) = (await call("GET", "/scraping/tasks")).json["tasks"]
             for found in (answer.json, listed):
                 assert (found["waiting_for"], found["waiting_until"], found["message"]) == expected
-            typed = msgspec.convert(answer.json, client.Status, strict=False)
+            typed = msgspec.convert(answer.json, scraping.TaskStatus, strict=False)
             assert typed.waiting_for == expected[0] and (typed.waiting_until is None) is (expected[1] is None)
-            assert (typed.message in said(typed)) and msgspec.convert(listed, client.Summary).message == expected[2]
+            assert typed.message in said(typed)
+            assert msgspec.convert(listed, scraping.TaskSummary).message == expected[2]
             tags.add(answer.headers["etag"])
         assert len(tags) == 4, "what it waits for is part of it: two of these wait for a slot"
 
