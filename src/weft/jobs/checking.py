@@ -28,19 +28,22 @@ _IN_ORDER = {frozenset(map(str, some)): list(map(str, some)) for some in _CHOICE
 
 
 def components_of(kinds: Iterable[Any], ref_template: str = "{name}") -> tuple[list[Schema], dict[str, Schema]]:
-    """JSON schemas of types, and the components that these refer to; choices in the order of their declaration."""
+    """JSON schemas of types, and the components that these refer to: choices in the order of their declaration, and
+    times as texts, also where the type is a number that a document has as one."""
     schemas, components = msgspec.json.schema_components(kinds, ref_template=ref_template)
     for schema in (*schemas, *components.values()):
-        _put_in_order(schema)
+        _adjust(schema)
     return list(schemas), components
 
 
-def _put_in_order(schema: Any) -> None:
+def _adjust(schema: Any) -> None:
     for name, value in schema.items() if isinstance(schema, dict) else ():
         if name == "enum":
             schema[name] = _IN_ORDER.get(frozenset(value), value)
+        elif name == "type" and schema.get("format") == "date-time":
+            schema[name] = "string"
         for one in value if isinstance(value, list) else [value]:
-            _put_in_order(one)
+            _adjust(one)
 
 
 def schemas_of(kind: Any) -> tuple[dict[str, Schema], dict[str, Schema]]:

@@ -21,7 +21,7 @@ from weft.jobs.crawls import progress_of
 from weft.jobs.layout import LEAST_ROOM_BYTES, has_room
 from weft.jobs.model import Lane, Progress, Task
 from weft.jobs.service import BlockedDomain, Health, LaneHealth
-from weft.jobs.store.contract import JobStore
+from weft.jobs.store.sqlite import SqliteJobStore
 from weft.scraping import TERMINAL, TaskState
 from weft.telemetry import read_snapshot
 
@@ -39,7 +39,7 @@ class Monitor:
 
     def __init__(
         self,
-        store: JobStore,
+        store: SqliteJobStore,
         engine: EngineLink,
         jobs: JobsSection,
         engine_dir: Path,

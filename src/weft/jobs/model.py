@@ -174,7 +174,7 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a caller has ordered, checked by the front door. The URLs are kept beside it (`JobStore.urls`)."""
+    """What a caller has ordered, checked by the front door. The URLs are kept beside it (`SqliteJobStore.urls`)."""
 
     max_depth: int = 2  # links from a URL of the order; 0: these alone
     timeout_s: float = 1800.0

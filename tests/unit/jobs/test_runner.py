@@ -126,7 +126,7 @@ class Stage:
     def __init__(self, path: Path, **flags: Any) -> None:
         self.clock = Clock()
         self.store = SqliteJobStore(path / "jobs.db")
-        self.engine = ModelEngine(self.clock)
+        self.engine: Any = ModelEngine(self.clock)  # which is no EngineLink, and does what one does
         self.jobs = load_service(flags=flags, environment={}).jobs
         self.committed: Finish | None = None
         self._runners: dict[str, Runner] = {}

@@ -41,8 +41,9 @@ class World:
         self.store = SqliteJobStore(folder / "jobs.db")
         self.sites = SiteRegistry(folder, clock=lambda: self.now, store=self.store)
         self.proxies = True
+        engine: Any = self
         self._scheduler = SiteScheduler(
-            self.store, self, folder / "engine", has_proxies=lambda: self.proxies, clock=lambda: self.now
+            self.store, engine, folder / "engine", has_proxies=lambda: self.proxies, clock=lambda: self.now
         )
         lease = self.store.lease("me", 3.0, now=START)
         assert lease is not None

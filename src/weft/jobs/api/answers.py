@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from weft.jobs.api import cursors
 from weft.jobs.model import Progress, Task, waiting_of, waiting_text
-from weft.jobs.service import Failure, Health, Result, Results, Status
+from weft.jobs.service import Failure, Health, Results, Status
 from weft.jobs.store.contract import Listing
 from weft.store.export.facts import iso
 
@@ -77,19 +77,13 @@ def results_of(task: Task, found: Results, include_errors: bool) -> dict[str, An
     answer: dict[str, Any] = {
         "task_id": task.id,
         "status": task.state,
-        "results": [page_of(page) for page in found.results],
+        "results": [page.whole for page in found.results],
         "next_cursor": None if found.next_cursor is None else cursors.encode(task.id, found.next_cursor),
         "cursor": cursors.encode(task.id, found.cursor),
     }
     if include_errors:
         answer["errors"] = [error_of(error) for error in found.errors]
     return answer
-
-
-def page_of(page: Result) -> dict[str, Any]:
-    """One page: what its row says wins over what its document says."""
-    own = {name: getattr(page, name) for name in ("number", "url", "status", "title", "depth")}
-    return {**page.document, **own, "fetched_at": iso(page.fetched_at)}
 
 
 def error_of(error: Failure) -> dict[str, Any]:

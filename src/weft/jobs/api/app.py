@@ -20,7 +20,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weft.errors import WeftError
 from weft.jobs.api.docs_page import docs_page
-from weft.jobs.api.feeds import Feeds
 from weft.jobs.api.figures import WorkerFigures
 from weft.jobs.api.gate import Gate
 from weft.jobs.api.health import HealthRoutes
@@ -36,6 +35,7 @@ from weft.jobs.compat.envelope import enveloped, is_firecrawls
 from weft.jobs.compat.routes import CompatRoutes
 from weft.jobs.dashboard.app import Dashboard
 from weft.jobs.dashboard.panels import Panel
+from weft.jobs.hub import Hub
 from weft.jobs.service import JobService
 from weft.telemetry import Log
 
@@ -45,7 +45,7 @@ log = Log("weft.jobs.api")
 
 def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Panel] = ()) -> ASGIApp:
     """The application of one worker; `panels` are what other rooms show on the dashboard."""
-    feeds, places = Feeds(service, settings.heartbeat_s), Places(settings)
+    hub, places = Hub(service, settings.heartbeat_s), Places(settings)
     figures = WorkerFigures(settings.metrics_dir or settings.data_dir / "metrics", settings.index)
 
     @asynccontextmanager
@@ -57,37 +57,33 @@ def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Pane
             saving.cancel()
 
     keyring = Keyring(settings.keys_file, is_required=not is_loopback(settings.host))
-    tasks = TaskRoutes(service, settings, feeds, places)
+    tasks = TaskRoutes(service, settings, hub, places)
     operations = [
         *tasks.operations(),
         *WebhookRoutes(service).operations(),
         *SiteRoutes(service, settings, tasks.rate).operations(),
         *HealthRoutes(service, places, figures, keyring).operations(),
     ]
-    compat = CompatRoutes(service, settings, tasks.rate, places)
+    compat = CompatRoutes(service, settings, tasks.rate, places, hub)
     routes = [*routes_of(operations), *compat.routes(), *_documents(operations, keyring)]
     app = Starlette(routes=routes, exception_handlers=_HANDLERS, lifespan=lifespan)
     app.router.redirect_slashes = False
-    gate = Gate(app, settings, keyring, figures, feeds.close)
-    return Doors(gate, Dashboard(service, settings, keyring, figures, places, tasks.rate, panels))
+    gate = Gate(app, settings, keyring, figures)
+    return Doors(gate, Dashboard(service, settings, keyring, figures, places, tasks.rate, hub, panels), hub)
 
 
 class Doors:
     """Both ways in: each has the paths that are its own."""
 
-    def __init__(self, gate: Gate, dashboard: Dashboard) -> None:
+    def __init__(self, gate: Gate, dashboard: Dashboard, hub: Hub) -> None:
         self._gate = gate
+        self.end_streams = hub.close  # for the server, before it waits for what is under way
         self._dashboard = dashboard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
         is_page = scope["type"] == "http" and self._dashboard.owns(scope["path"])
         await (self._dashboard if is_page else self._gate)(scope, receive, send)
-
-    def end_streams(self) -> None:
-        """For the server, before it waits for what is under way."""
-        self._gate.end_streams()
-        self._dashboard.close()
 
 
 async def _save(figures: WorkerFigures, places: Places) -> None:

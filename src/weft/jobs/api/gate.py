@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from weft.jobs.api.figures import WorkerFigures
 from weft.jobs.api.keys import Keyring, KeyScope
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings, is_loopback
@@ -48,25 +49,10 @@ class Caller(Struct, frozen=True):
     scopes: frozenset[KeyScope] = frozenset(KeyScope)
 
 
-class Watcher(Protocol):
-    """Is told about every answer."""
-
-    def answered(self, route: str, method: str, status: int, seconds: float) -> None:
-        """One request has been answered."""
-
-
 class Gate:
     """The application, behind its door."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        settings: ApiSettings,
-        keyring: Keyring,
-        watcher: Watcher,
-        end_streams: Callable[[], None],
-    ) -> None:
-        self.end_streams = end_streams  # for the server, before it waits for what is under way
+    def __init__(self, app: ASGIApp, settings: ApiSettings, keyring: Keyring, watcher: WorkerFigures) -> None:
         self._app = app
         self._settings = settings
         self._keyring = keyring

@@ -20,7 +20,6 @@ from weft.extract.rules import BadRules, compile_rules
 from weft.jobs.api import answers, bodies, cursors
 from weft.jobs.api.callers import asked_task, caller_of, needs
 from weft.jobs.api.exporting import MEDIA_TYPES, export, export_records
-from weft.jobs.api.feeds import Feeds
 from weft.jobs.api.hook_orders import webhook_of
 from weft.jobs.api.keys import KeyScope
 from weft.jobs.api.openapi import Operation
@@ -28,6 +27,7 @@ from weft.jobs.api.problems import Refusal
 from weft.jobs.api.rates import Rate
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import EventStream, Places
+from weft.jobs.hub import Hub
 from weft.jobs.model import NO_PROXIES, Task, TaskSpec, problem_of_globs
 from weft.jobs.service import JobService, Submission
 from weft.jobs.store.contract import Idempotency
@@ -44,10 +44,10 @@ def _header(name: str, description: str) -> dict[str, Any]:
 class TaskRoutes:
     """Holds what the routes need; one object for an application."""
 
-    def __init__(self, service: JobService, settings: ApiSettings, feeds: Feeds, places: Places) -> None:
+    def __init__(self, service: JobService, settings: ApiSettings, hub: Hub, places: Places) -> None:
         self._service = service
         self._settings = settings
-        self._feeds = feeds
+        self._hub = hub
         self._places = places
         self.rate = Rate(settings.share(settings.submits_per_s), settings.share(settings.submit_burst))
 
@@ -133,7 +133,7 @@ class TaskRoutes:
             raise Refusal.of_field("Last-Event-ID", f"{after} is no event of this task: its last one is {found.number}")
         if found.task.is_terminal and after == found.number:
             return Response(status_code=204)
-        pieces = partial(self._feeds.stream, task_id, owner, after, found.number)
+        pieces = partial(self._hub.stream, task_id, owner, after, found.number)
         return EventStream(pieces, self._places, caller_of(request).owner, self._settings)
 
     async def cancel(self, request: Request, _: scraping.NoQuery) -> Response:

@@ -32,6 +32,7 @@ from weft.jobs.compat.scraping import ScrapeRoute
 from weft.jobs.compat.socket import Watching
 from weft.jobs.compat.wire import document, error_line, job_status, state_of
 from weft.jobs.errors import TaskFinished
+from weft.jobs.hub import Hub
 from weft.jobs.model import LIVE
 from weft.jobs.service import Failure, JobService, Submission
 from weft.jobs.store.contract import Idempotency
@@ -60,13 +61,13 @@ _PLENTY = 1_000_000_000  # nothing is metered, and clients stop at 0
 class CompatRoutes:
     """Holds what the routes need; one object for an application."""
 
-    def __init__(self, service: JobService, settings: ApiSettings, rate: Rate, places: Places) -> None:
+    def __init__(self, service: JobService, settings: ApiSettings, rate: Rate, places: Places, hub: Hub) -> None:
         self._service = service
         self._settings = settings
         self._rate = rate
-        self._scrape = ScrapeRoute(service, settings)
+        self._scrape = ScrapeRoute(service, settings, hub)
         self._map = MapRoute(service, settings)
-        self._watching = Watching(service, settings, places)
+        self._watching = Watching(service, settings, places, hub)
 
     def routes(self) -> list[BaseRoute]:
         """All of them, for both versions. They are Firecrawl's, not Weft's: its document does not list them."""

@@ -17,6 +17,7 @@ from weft.jobs.compat.envelope import body_of
 from weft.jobs.compat.fields import Denied
 from weft.jobs.compat.orders import scrape_order
 from weft.jobs.compat.wire import answered_badly, document, error_code, warning_of
+from weft.jobs.hub import Hub
 from weft.jobs.model import Task
 from weft.jobs.service import Failure, JobService, Submission
 from weft.scraping import ErrorClass
@@ -30,8 +31,9 @@ _REFUSED = (ErrorClass.ROBOTS, ErrorClass.BLOCKED)
 class ScrapeRoute:
     """Holds what the routes need."""
 
-    def __init__(self, service: JobService, settings: ApiSettings) -> None:
+    def __init__(self, service: JobService, settings: ApiSettings, hub: Hub) -> None:
         self._service = service
+        self._hub = hub
         self._settings = settings
 
     async def scrape(self, request: Request, version: int) -> Response:
@@ -41,13 +43,27 @@ class ScrapeRoute:
         order = await asyncio.to_thread(lambda: scrape_order(body_of(raw), version, is_private_allowed))
         submission = Submission(urls=order.urls, spec=order.spec, owner=owner)
         task = (await self._service.submit(submission)).task
-        if not await waited(self._service, task, task.spec.timeout_s + GRACE_S):
+        if not await self._waited(task, task.spec.timeout_s + GRACE_S):
             raise Denied(408, "the page was not there in time", TIMEOUT)
         return await self._answer(task.id, owner)
 
     async def again(self, request: Request, version: int) -> Response:  # noqa: ARG002 (as all routes)
         """The page of an earlier scrape, while it is kept."""
         return await self._answer(*asked_task(request, KeyScope.READ))
+
+    async def _waited(self, task: Task, at_most_s: float) -> bool:
+        """Whether a task has ended in time; one that has not is cancelled, and so is one whose caller has gone."""
+        try:
+            async with asyncio.timeout(at_most_s), aclosing(self._hub.numbers(task.id, 0, at_most_s)) as numbers:
+                async for _ in numbers:
+                    pass
+            return True
+        except TimeoutError:
+            await self._service.cancel(task.id)
+            return False
+        except asyncio.CancelledError:
+            await asyncio.shield(self._service.cancel(task.id))
+            raise
 
     async def _answer(self, task_id: str, owner: str) -> Response:
         task = (await self._service.status(task_id, owner)).task
@@ -58,22 +74,6 @@ class ScrapeRoute:
         if failure is not None and failure.error_class in _ANSWERED and failure.status:
             return _good(answered_badly(failure, task), task)
         raise _denied(task, failure)
-
-
-async def waited(service: JobService, task: Task, at_most_s: float) -> bool:
-    """Whether a task has ended in time; one that has not is cancelled, and so is one whose caller has gone."""
-    try:
-        async with asyncio.timeout(at_most_s):
-            async with aclosing(service.events(task.id)) as events:  # type: ignore[type-var]
-                async for _ in events:
-                    pass
-        return True
-    except TimeoutError:
-        await service.cancel(task.id)
-        return False
-    except asyncio.CancelledError:
-        await asyncio.shield(service.cancel(task.id))
-        raise
 
 
 def _good(made: dict[str, Any], task: Task) -> Response:

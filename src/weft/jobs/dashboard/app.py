@@ -13,14 +13,13 @@ from starlette.types import Receive, Scope, Send
 
 from weft.errors import WeftError
 from weft.jobs.api.callers import asked_task, needs
-from weft.jobs.api.gate import Watcher
+from weft.jobs.api.figures import WorkerFigures
 from weft.jobs.api.keys import Keyring, KeyScope
 from weft.jobs.api.problems import Refusal, problem_of
 from weft.jobs.api.rates import Rate
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import EventStream, Places
 from weft.jobs.dashboard.board import Board
-from weft.jobs.dashboard.channels import Channels
 from weft.jobs.dashboard.deliveries import WebhookPages
 from weft.jobs.dashboard.door import ROUTE, Door
 from weft.jobs.dashboard.one_task import OneTask
@@ -32,6 +31,7 @@ from weft.jobs.dashboard.sessions import Sessions
 from weft.jobs.dashboard.signing import Signing
 from weft.jobs.dashboard.site_list import SiteList
 from weft.jobs.dashboard.task_lists import TaskLists
+from weft.jobs.hub import Hub, View
 from weft.jobs.service import JobService
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -45,16 +45,17 @@ class Dashboard:
         service: JobService,
         settings: ApiSettings,
         keyring: Keyring,
-        watcher: Watcher,
+        watcher: WorkerFigures,
         places: Places,
         rate: Rate,
+        hub: Hub,
         panels: Sequence[Panel] = (),
     ) -> None:
         self._settings = settings
         self._places = places
         self._service = service
         self._board = Board(service, keyring)
-        self._channels = Channels(settings.heartbeat_s)
+        self._hub = hub
         pages, sessions = Pages(lambda: not keyring.is_empty), Sessions(settings.data_dir, keyring)
         self._hooks = WebhookPages(service, self._board, pages)
         self._task = OneTask(service, self._board, pages, settings, self._hooks)
@@ -79,10 +80,6 @@ class Dashboard:
             said = {404: "there is no such page", 405: "this page does not have that method"}
             headers = dict(error.headers or {})
             raise Refusal(error.status_code, said.get(error.status_code, error.detail), headers=headers) from None
-
-    def close(self) -> None:
-        """The worker ends: so do its streams."""
-        self._channels.close()
 
     def _routes(
         self, pages: Pages, lists: TaskLists, ordering: Ordering, service: ServicePage, signing: Signing
@@ -112,15 +109,16 @@ class Dashboard:
     async def _live(self, request: Request) -> Response:
         """How the tasks that run stand, once a second."""
         owner = needs(request, KeyScope.READ).owner
-        watch = self._channels.watch(("tasks", owner), "tasks", lambda: self._board.tasks(owner))
-        return EventStream(lambda _: watch, self._places, owner, self._settings)
+        return self._view(("tasks", owner), "tasks", lambda: self._board.tasks(owner), owner)
 
     async def _live_task(self, request: Request) -> Response:
         """How one task stands, once a second."""
         task_id, owner = asked_task(request, KeyScope.READ)
         await self._board.status(task_id, owner)  # refuses what is not there, or another's
-        watch = self._channels.watch(("task", task_id), "task", lambda: self._task.live(task_id, owner))
-        return EventStream(lambda _: watch, self._places, owner, self._settings)
+        return self._view(("task", task_id), "task", lambda: self._task.live(task_id, owner), owner)
+
+    def _view(self, key: tuple[str, str], event: str, make: View, owner: str) -> Response:
+        return EventStream(partial(self._hub.view, key, event, make), self._places, owner, self._settings)
 
 
 async def _answered(path: str, endpoints: dict[str, Endpoint], request: Request) -> Response:

@@ -12,18 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import perf_counter
-from typing import Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from weft.jobs.api.gate import SAFE_HEADERS, Answer, Caller, Watcher, body_of, check_origin, headers_of, replay
+from weft.jobs.api.figures import WorkerFigures
+from weft.jobs.api.gate import SAFE_HEADERS, Answer, Caller, body_of, check_origin, headers_of, replay
 from weft.jobs.api.keys import Keyring
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.dashboard.sessions import Sessions
 from weft.telemetry import Log
+
+if TYPE_CHECKING:  # it shows visitors
+    from weft.jobs.dashboard.pages import Pages
 
 FORM = "application/x-www-form-urlencoded"
 SIGN_IN = "/sign-in"
@@ -50,24 +54,17 @@ class Visitor(Caller, frozen=True):
     name: str = ""
 
 
-class ErrorPage(Protocol):
-    """How an error is shown."""
-
-    def error(self, refusal: Refusal, visitor: Visitor | None) -> Response:
-        """The page that says it."""
-
-
 class Door:
     """The dashboard's routes, behind their door."""
 
     def __init__(
         self,
         app: ASGIApp,
-        errors: ErrorPage,
+        errors: Pages,
         settings: ApiSettings,
         keyring: Keyring,
         sessions: Sessions,
-        watcher: Watcher,
+        watcher: WorkerFigures,
     ) -> None:
         self._app = app
         self._errors = errors

@@ -69,7 +69,7 @@ def served(db: sqlite3.Connection, task: Task) -> None:
 
 
 def next_record(db: sqlite3.Connection, lane: Lane, per_owner: int | None) -> bytes | None:
-    """The task that is to have the next slot: see `JobStore.claim`."""
+    """The task that is to have the next slot: see `SqliteJobStore.claim`."""
     ready = _by_owner(db, "SELECT owner, min(turn) FROM waiting WHERE lane = ? AND is_ready GROUP BY owner", lane)
     pending = _oldest_pending(db, lane)
     if not ready and not pending:

@@ -23,17 +23,11 @@ LARGEST_BODY = 8 << 20  # a page that is larger is told without its document
 Form = Callable[[Telling], dict[str, Any]]
 
 
-def page_data(result: Result) -> dict[str, Any]:
-    """A page as `/results` has it: what its row says wins over what its document says."""
-    own = {name: getattr(result, name) for name in ("number", "url", "status", "title", "depth")}
-    return {**result.document, **own, "fetched_at": iso(result.fetched_at)}
-
-
 def weft_form(told: Telling) -> dict[str, Any]:
     """Weft's own."""
     task = told.task
     if told.result is not None:
-        data = page_data(told.result)
+        data = told.result.whole
     elif told.event is HookEvent.STARTED:
         data = {"url": task.url, "status": "RUNNING", "urls": task.url_count}
     else:

@@ -1,53 +1,48 @@
-"""The events of tasks, for any number of readers in one worker: read once from the index, handed to all who follow.
+"""The events of tasks, read from the engine's numbered rows as they are committed.
 
-The engine says that something was committed; one thread then asks the index which crawls have news, and reads those
-that somebody follows. A reader that fell behind what is kept in memory reads from the index itself. Numbers are the
-engine's, so that a reader goes on in another worker, or after a restart, where it was.
+The engine says that something was committed; the index then says which crawls have news, and who follows one of those
+reads on behind the number that they have. Nothing is kept: numbers are the engine's, so a reader goes on in another
+worker, or after a restart, where it was. `hub.py` has one reader for all who watch a task.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from weft.engine.channel import Gone
 from weft.engine.link import EngineLink
 from weft.engine.model import Event, Standing, State
-from weft.engine.reader import READ_AT_ONCE, Reader
-from weft.errors import BadInput, WeftError
+from weft.engine.reader import READ_AT_ONCE
+from weft.errors import WeftError
 from weft.jobs.crawls import progress_of, waiting
-from weft.jobs.errors import EngineAway
+from weft.jobs.index import Index
 from weft.jobs.model import Task, error_class, error_text, waiting_text
 from weft.jobs.service import JobEvent
-from weft.jobs.store.contract import JobStore
+from weft.jobs.store.sqlite import SqliteJobStore
 from weft.scraping import TaskState
 from weft.store.export.facts import iso
 from weft.telemetry import Log
 
-KEPT = 1000  # events of a task that are kept for those who follow it
 LEAST_S = 0.05  # between two looks at the index
 PROGRESS_S = 0.5
 WAITING_S = 0.1  # between two looks at tasks that the engine does not know yet, or any more
 LONGEST_S = 15.0  # a reader looks for itself when nothing was heard for so long
-log = Log("weft.jobs.feed")
-_T = TypeVar("_T")
+log = Log("weft.jobs.events")
 _STATES = {State.RUNNING: TaskState.RUNNING, State.PAUSED: TaskState.PAUSED}
 
 
-class Feed:
-    """What is new of one task, for those who follow it."""
+class _Followed:
+    """One task that somebody follows."""
 
     def __init__(self, crawl: int) -> None:
         self.crawl = crawl
         self.readers = 0
         self.last = 0  # the number of the last event in the index, as far as is known
-        self.kept: deque[JobEvent] = deque(maxlen=KEPT)  # without a gap, up to `upto`
-        self.since = self.upto = 0  # what `kept` covers: numbers above `since`, up to and with `upto`
         self.progress: JobEvent | None = None
         self.changed = asyncio.Event()  # set and replaced at each change
         self.task: Task | None = None  # as the store had it at `looked_at` (monotonic)
@@ -59,16 +54,14 @@ class Feed:
         self.changed = asyncio.Event()
 
 
-class Feeds:
-    """All that is followed in one worker."""
+class TaskEvents:
+    """Reads events in one worker."""
 
-    def __init__(self, store: JobStore, engine: EngineLink, engine_dir: Path) -> None:
+    def __init__(self, store: SqliteJobStore, engine: EngineLink, engine_dir: Path) -> None:
         self._store = store
         self._engine = engine
-        self._engine_dir = engine_dir
-        self._thread = ThreadPoolExecutor(1, "feed")
-        self._reader: Reader | None = None
-        self._feeds: dict[str, Feed] = {}
+        self._index = Index(engine_dir, "events")
+        self._followed: dict[str, _Followed] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closed = False
 
@@ -77,30 +70,38 @@ class Feeds:
         self._tasks = [asyncio.create_task(self._follow_index()), asyncio.create_task(self._follow_progress())]
 
     async def close(self) -> None:
-        """Ends every stream."""
+        """Ends every reader."""
         self._is_closed = True
-        for feed in self._feeds.values():
-            feed.notify()
+        for one in self._followed.values():
+            one.notify()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._thread.shutdown(wait=False)
+        self._index.close(wait=False)
 
     # ── for a reader ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def events(self, task: Task, after: int) -> AsyncGenerator[JobEvent, None]:
+    async def stored(self, task_id: str, owner: str | None = None, *, after: int = 0) -> Sequence[JobEvent]:
+        """Some of a task's events behind a number, as far as they are stored."""
+        self._store.task(task_id, owner)
+        crawl = await self._index.run(lambda: self._index.reader.crawl_named(task_id))
+        return [] if crawl is None else await self._some(crawl, task_id, after)
+
+    async def events(self, task_id: str, owner: str | None = None, *, after: int = 0) -> AsyncIterator[JobEvent]:
         """A task's events behind a number, to its end: see `JobService.events`."""
-        wait_s, now = WAITING_S, self._store.get(task.id)
+        wait_s = WAITING_S
+        now: Task | None = self._store.task(task_id, owner)
         if now is not None and now.state is TaskState.PENDING and not after:
             yield JobEvent(
                 kind="state", number=None, at=now.created_at, data={"state": "PENDING", "finish_reason": None}
             )
         while now is not None and not self._is_closed:
             if now.state is not TaskState.PENDING:
-                crawl = await self._on_thread(lambda reader: reader.crawl_named(task.id))
+                crawl = await self._index.run(lambda: self._index.reader.crawl_named(task_id))
                 if crawl is not None:
-                    async for event in self._of_crawl(task.id, crawl, after):
-                        yield event
+                    async with aclosing(self._of_crawl(task_id, crawl, after)) as found:
+                        async for event in found:
+                            yield event
                     return
                 if now.is_terminal:
                     if after < _last_number(now):
@@ -108,63 +109,50 @@ class Feeds:
                     return
             await asyncio.sleep(wait_s)
             wait_s = min(1.0, 1.2 * wait_s)
-            now = self._store.get(task.id)
+            now = self._store.get(task_id)
 
-    async def _of_crawl(self, task_id: str, crawl: int, after: int) -> AsyncIterator[JobEvent]:
-        feed = self._feeds.setdefault(task_id, Feed(crawl))
-        feed.readers += 1
+    async def _of_crawl(self, task_id: str, crawl: int, after: int) -> AsyncGenerator[JobEvent, None]:
+        followed = self._followed.setdefault(task_id, _Followed(crawl))
+        followed.readers += 1
         shown: JobEvent | None = None
         given, has_ended = after, False
         try:
             while not self._is_closed:
-                changed, task = feed.changed, self._task(feed, task_id)
-                is_last = task is None or task.is_terminal
-                async for event in self._behind(feed, task_id, after, is_last):
-                    after = event.number or after
-                    has_ended = has_ended or "ended" in event.data
-                    if event.kind != "hidden":
-                        yield event
+                changed, task = followed.changed, self._task(followed, task_id)
+                is_last = task is None or task.is_terminal  # it was before the index is read: nothing more will come
+                while is_last or not 0 < followed.last <= after:
+                    some = await self._some(crawl, task_id, after)
+                    for event in some:
+                        after = event.number or after
+                        has_ended = has_ended or "ended" in event.data
+                        if event.kind != "hidden":
+                            yield event
+                    if len(some) < READ_AT_ONCE:
+                        followed.last = max(followed.last, after if some else 0)
+                        break
                 if task is None:
                     return
-                if task.is_terminal:  # it was before the index was read, so nothing more will come
+                if task.is_terminal:
                     if given < _last_number(task):
                         yield _ended(task)
                     return
-                if feed.progress is not None and feed.progress is not shown:
-                    shown = feed.progress
+                if followed.progress is not None and followed.progress is not shown:
+                    shown = followed.progress
                     yield shown
                 await _wait(changed, WAITING_S if has_ended else LONGEST_S)
         finally:
-            feed.readers -= 1
-            if not feed.readers:
-                self._feeds.pop(task_id, None)
+            followed.readers -= 1
+            if not followed.readers:
+                self._followed.pop(task_id, None)
 
-    def _task(self, feed: Feed, task_id: str) -> Task | None:
+    def _task(self, followed: _Followed, task_id: str) -> Task | None:
         """The task, as the store had it a moment ago: many may ask at once."""
-        if time.monotonic() - feed.looked_at > LEAST_S:
-            feed.looked_at, feed.task = time.monotonic(), self._store.get(task_id)
-        return feed.task
+        if time.monotonic() - followed.looked_at > LEAST_S:
+            followed.looked_at, followed.task = time.monotonic(), self._store.get(task_id)
+        return followed.task
 
-    async def _behind(self, feed: Feed, task_id: str, after: int, is_last: bool) -> AsyncIterator[JobEvent]:
-        """What there is behind a number: from memory where that has it all, else from the index.
-
-        `is_last`: nobody looks again, so it must be all that there is now, and not all that was heard of.
-        """
-        while is_last or not 0 < feed.last <= after:
-            if feed.kept and feed.since <= after and not is_last:
-                for event in [one for one in feed.kept if (one.number or 0) > after]:
-                    yield event
-                return
-            found = await self._some(feed.crawl, task_id, after)
-            for one in found:
-                yield job_event(one)
-            if len(found) < READ_AT_ONCE:
-                feed.last = max(feed.last, found[-1].number if found else 0)
-                return
-            after = found[-1].number
-
-    async def _some(self, crawl: int, task_id: str, after: int) -> list[Event]:
-        return await self._on_thread(lambda reader: reader.some(crawl, task_id, after))
+    async def _some(self, crawl: int, task_id: str, after: int) -> list[JobEvent]:
+        return await self._index.run(lambda: [job_event(one) for one in self._index.reader.some(crawl, task_id, after)])
 
     # ── looking for news ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -180,69 +168,38 @@ class Feeds:
 
     async def _look(self, batch: int | None) -> int:
         if batch is None:
-            return await self._on_thread(lambda reader: reader.last_batch())
+            return await self._index.run(lambda: self._index.reader.last_batch())
         before = batch
-        last, news = await self._on_thread(lambda reader: reader.news(before))
-        for task_id, feed in list(self._feeds.items()):
-            if feed.crawl in news:
-                await self._read(task_id, feed, news[feed.crawl])
+        last, news = await self._index.run(lambda: self._index.reader.news(before))
+        for one in self._followed.values():
+            if one.crawl in news:
+                one.last = max(one.last, news[one.crawl])
+                one.notify()
         return last
-
-    async def _read(self, task_id: str, feed: Feed, last: int) -> None:
-        """Adds what is new of a task to what is kept of it."""
-        if not feed.upto:
-            feed.since = feed.upto = last - 1 if last else 0
-        while feed.upto < last:
-            found = await self._some(feed.crawl, task_id, feed.upto)
-            if not found:
-                break
-            if len(feed.kept) + len(found) > KEPT:
-                gone = len(feed.kept) + len(found) - KEPT
-                feed.since = feed.kept[gone - 1].number or 0 if gone <= len(feed.kept) else found[-KEPT].number - 1
-            feed.kept.extend(job_event(one) for one in found)
-            feed.upto = found[-1].number
-        feed.last = max(feed.last, last)
-        feed.notify()
 
     async def _follow_progress(self) -> None:
         while True:
             await asyncio.sleep(PROGRESS_S)
-            if not self._feeds:
+            if not self._followed:
                 continue
-            for name, feed in self._feeds.items():
-                if (task := self._task(feed, name)) is None or task.is_terminal:
-                    feed.notify()
+            for name, one in self._followed.items():
+                if (task := self._task(one, name)) is None or task.is_terminal:
+                    one.notify()
             try:
-                standings = await self._engine.standings(list(self._feeds))
+                standings = await self._engine.standings(list(self._followed))
             except (Gone, WeftError):
                 continue
             for name, standing in standings.items():
-                if name in self._feeds and standing.state is not State.ENDED:
-                    self._put_progress(self._feeds[name], standing, self._task(self._feeds[name], name))
+                if name in self._followed and standing.state is not State.ENDED:
+                    self._put_progress(self._followed[name], standing, self._task(self._followed[name], name))
 
-    def _put_progress(self, feed: Feed, standing: Standing, task: Task | None) -> None:
+    def _put_progress(self, followed: _Followed, standing: Standing, task: Task | None) -> None:
         if task is None:
             return
         data = progress_data(task, standing)
-        if feed.progress is None or feed.progress.data != data:
-            feed.progress = JobEvent(kind="progress", number=None, at=time.time(), data=data)
-            feed.notify()
-
-    async def _on_thread(self, look: Callable[[Reader], _T]) -> _T:
-        def work() -> _T:
-            if self._reader is None:
-                self._reader = open_reader(self._engine_dir)
-            return look(self._reader)
-
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-
-def open_reader(engine_dir: Path) -> Reader:
-    """A reader of what the engine has stored; EngineAway before its first start."""
-    try:
-        return Reader(engine_dir)
-    except BadInput as error:
-        raise EngineAway(str(error)) from None
+        if followed.progress is None or followed.progress.data != data:
+            followed.progress = JobEvent(kind="progress", number=None, at=time.time(), data=data)
+            followed.notify()
 
 
 async def _wait(changed: asyncio.Event, at_most_s: float) -> None:
