@@ -408,9 +408,9 @@ class Blocking(Client):
         """Carries the steps of an operation out, and gives its results."""
         raise NotImplementedError
 
-    def first(self, steps: Many[T]) -> T:
-        """The only result of an operation."""
-        with closing(self.run(steps)) as found:  # type: ignore[type-var]
+    def first(self, steps: Steps[T]) -> T:
+        """The result of an operation that has one."""
+        with closing(self.run(_single(steps))) as found:  # type: ignore[type-var]
             return next(found)
 
 
@@ -421,9 +421,9 @@ class Awaiting(Client):
         """Carries the steps of an operation out, and gives its results."""
         raise NotImplementedError
 
-    async def first(self, steps: Many[T]) -> T:
-        """The only result of an operation."""
-        async with aclosing(self.run(steps)) as found:  # type: ignore[type-var]
+    async def first(self, steps: Steps[T]) -> T:
+        """The result of an operation that has one."""
+        async with aclosing(self.run(_single(steps))) as found:  # type: ignore[type-var]
             return await anext(found)
 
 
@@ -435,7 +435,7 @@ class One(Generic[P, T]):
     """An operation with one result, as a method of both clients."""
 
     def __init__(self, operation: Callable[Concatenate[Service, P], Steps[T]]) -> None:
-        self._operation = operation
+        self._operation: Callable[..., Any] = operation
         self.__doc__ = operation.__doc__
 
     @overload
@@ -447,21 +447,14 @@ class One(Generic[P, T]):
 
     def __get__(self, client: Any, owner: object = None) -> Any:
         """The operation on this client's service."""
-        if client is None:
-            return self
-
-        @wraps(self._operation)
-        def call(*given: P.args, **named: P.kwargs) -> Any:
-            return client.first(_single(self._operation(client.service, *given, **named)))
-
-        return call
+        return self if client is None else _method(self._operation, client.service, client.first)
 
 
 class Each(Generic[P, T]):
     """An operation with many results, as a method of both clients."""
 
     def __init__(self, operation: Callable[Concatenate[Service, P], Many[T]]) -> None:
-        self._operation = operation
+        self._operation: Callable[..., Any] = operation
         self.__doc__ = operation.__doc__
 
     @overload
@@ -473,14 +466,15 @@ class Each(Generic[P, T]):
 
     def __get__(self, client: Any, owner: object = None) -> Any:
         """The operation on this client's service."""
-        if client is None:
-            return self
+        return self if client is None else _method(self._operation, client.service, client.run)
 
-        @wraps(self._operation)
-        def call(*given: P.args, **named: P.kwargs) -> Any:
-            return client.run(self._operation(client.service, *given, **named))
 
-        return call
+def _method(operation: Callable[..., Any], service: Service, carry_out: Callable[[Any], Any]) -> Callable[..., Any]:
+    @wraps(operation)
+    def call(*given: Any, **named: Any) -> Any:
+        return carry_out(operation(service, *given, **named))
+
+    return call
 
 
 class Operations:

@@ -19,7 +19,6 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weft.errors import WeftError
-from weft.jobs.api.docs_page import docs_page
 from weft.jobs.api.figures import WorkerFigures
 from weft.jobs.api.gate import Gate
 from weft.jobs.api.health import HealthRoutes
@@ -34,12 +33,17 @@ from weft.jobs.api.webhooks import WebhookRoutes
 from weft.jobs.compat.envelope import enveloped, is_firecrawls
 from weft.jobs.compat.routes import CompatRoutes
 from weft.jobs.dashboard.app import Dashboard
+from weft.jobs.dashboard.pages import Pages
 from weft.jobs.dashboard.panels import Panel
 from weft.jobs.hub import Hub
 from weft.jobs.service import JobService
 from weft.telemetry import Log
 
 SAVE_S = 5.0
+_DOCS_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'none'"
+)
 log = Log("weft.jobs.api")
 
 
@@ -65,11 +69,12 @@ def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Pane
         *HealthRoutes(service, places, figures, keyring).operations(),
     ]
     compat = CompatRoutes(service, settings, tasks.rate, places, hub)
-    routes = [*routes_of(operations), *compat.routes(), *_documents(operations, keyring)]
+    pages = Pages(lambda: not keyring.is_empty)
+    routes = [*routes_of(operations), *compat.routes(), *_documents(operations, keyring, pages)]
     app = Starlette(routes=routes, exception_handlers=_HANDLERS, lifespan=lifespan)
     app.router.redirect_slashes = False
     gate = Gate(app, settings, keyring, figures)
-    return Doors(gate, Dashboard(service, settings, keyring, figures, places, tasks.rate, hub, panels), hub)
+    return Doors(gate, Dashboard(service, settings, keyring, figures, places, tasks.rate, hub, pages, panels), hub)
 
 
 class Doors:
@@ -93,7 +98,7 @@ async def _save(figures: WorkerFigures, places: Places) -> None:
             figures.save(places.taken)
 
 
-def _documents(operations: Sequence[Operation], keyring: Keyring) -> list[BaseRoute]:
+def _documents(operations: Sequence[Operation], keyring: Keyring, pages: Pages) -> list[BaseRoute]:
     schemas = site_schemas()
 
     def made() -> dict[str, Any]:
@@ -103,7 +108,8 @@ def _documents(operations: Sequence[Operation], keyring: Keyring) -> list[BaseRo
         return Response(msgspec.json.encode(made()), 200, media_type="application/json")
 
     async def docs(_: Request) -> Response:
-        return docs_page(made())
+        html = pages.html("docs.html", None, {"document": made()})
+        return Response(html, 200, {"Content-Security-Policy": _DOCS_POLICY}, "text/html")
 
     return [Route("/openapi.json", openapi, methods=["GET"]), Route("/docs", docs, methods=["GET"])]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -67,12 +67,10 @@ class Gate:
             await self._socket(scope, receive, send)
             return
         answer = Answer(send, (*SAFE_HEADERS, _NO_REFERRER))
-        began = perf_counter()
-        try:
-            await self._checked(scope, receive, answer)
-        finally:
-            route = getattr(scope.get("route"), "path", "none")
-            self._watcher.answered(route, scope["method"], answer.status, perf_counter() - began)
+        await guarded(
+            self._checked(scope, receive, answer), scope, answer, self._watcher,
+            lambda refusal: _told(refusal, scope)(scope, receive, answer),
+        )  # fmt: skip
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A WebSocket: its key may come as a sub-protocol, which is all that a browser's can send."""
@@ -95,23 +93,11 @@ class Gate:
             raise
 
     async def _checked(self, scope: Scope, receive: Receive, answer: Answer) -> None:
-        try:
-            headers = headers_of(scope)
-            scope["caller"] = self._caller(scope, headers)
-            if scope["method"] not in _NO_BODY:
-                receive = replay(await body_of(headers, receive, self._settings))
-            await self._app(scope, receive, answer)
-        except Refusal as refusal:
-            await _told(refusal, scope)(scope, receive, answer)
-        except Exception:
-            # The edge of the process: logged here once, and told without its details.
-            log.error("request failed", exc_info=True, method=scope["method"], path=scope["path"])
-            if answer.is_whole:
-                return
-            if answer.status:
-                raise
-            mistake = Refusal(500, "the service made a mistake, which is in its log")
-            await _told(mistake, scope)(scope, receive, answer)
+        headers = headers_of(scope)
+        scope["caller"] = self._caller(scope, headers)
+        if scope["method"] not in _NO_BODY:
+            receive = replay(await body_of(headers, receive, self._settings))
+        await self._app(scope, receive, answer)
 
     def _caller(self, scope: Scope, headers: dict[str, str]) -> Caller:
         if self._keyring.is_empty:
@@ -146,6 +132,29 @@ class Answer:
         elif not message.get("more_body", False):
             self.is_whole = True
         await self._send(message)
+
+
+async def guarded(
+    work: Awaitable[None], scope: Scope, answer: Answer, figures: WorkerFigures,
+    refuse: Callable[[Refusal], Awaitable[None]],
+) -> None:  # fmt: skip
+    """Answers a request, with `refuse` where that is an error, and counts it."""
+    began = perf_counter()
+    try:
+        await work
+    except Refusal as refusal:
+        await refuse(refusal)
+    except Exception:
+        # The edge of the process: logged here once, and told without its details.
+        log.error("request failed", exc_info=True, method=scope["method"], path=scope["path"])
+        if answer.is_whole:
+            return
+        if answer.status:
+            raise
+        await refuse(Refusal(500, "the service made a mistake, which is in its log"))
+    finally:
+        route = getattr(scope.get("route"), "path", "none")
+        figures.answered(route, scope["method"], answer.status, perf_counter() - began)
 
 
 def _told(refusal: Refusal, scope: Scope) -> Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from time import monotonic
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,7 +18,6 @@ from weft.jobs.api.problems import problem_of
 from weft.jobs.api.streams import Places
 from weft.jobs.service import Health, JobService
 
-FRESH_S = 0.5  # how long one answer serves all who ask
 ANSWER_S = 5.0  # a service that does not know how it is by then is not well
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -32,9 +30,6 @@ class HealthRoutes:
         self._places = places
         self._figures = figures
         self._keyring = keyring
-        self._known: Health | None = None
-        self._known_at = float("-inf")
-        self._asking = asyncio.Lock()
 
     def operations(self) -> list[Operation]:
         """All of them."""
@@ -85,12 +80,8 @@ class HealthRoutes:
         return Response(self._figures.text(health), 200, {"Cache-Control": "no-store", "Content-Type": PROMETHEUS})
 
     async def _health(self) -> Health:
-        async with self._asking:
-            if self._known is None or monotonic() - self._known_at > FRESH_S:
-                async with asyncio.timeout(ANSWER_S):
-                    self._known = await self._service.health()
-                self._known_at = monotonic()
-            return self._known
+        async with asyncio.timeout(ANSWER_S):
+            return await self._service.health()
 
 
 def _named(error: WeftError | TimeoutError) -> str:

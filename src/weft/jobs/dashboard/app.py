@@ -21,7 +21,7 @@ from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import EventStream, Places
 from weft.jobs.dashboard.board import Board
 from weft.jobs.dashboard.deliveries import WebhookPages
-from weft.jobs.dashboard.door import ROUTE, Door
+from weft.jobs.dashboard.door import Door
 from weft.jobs.dashboard.one_task import OneTask
 from weft.jobs.dashboard.ordering import Ordering
 from weft.jobs.dashboard.pages import Pages, squeezed
@@ -49,6 +49,7 @@ class Dashboard:
         places: Places,
         rate: Rate,
         hub: Hub,
+        pages: Pages,
         panels: Sequence[Panel] = (),
     ) -> None:
         self._settings = settings
@@ -56,7 +57,7 @@ class Dashboard:
         self._service = service
         self._board = Board(service, keyring)
         self._hub = hub
-        pages, sessions = Pages(lambda: not keyring.is_empty), Sessions(settings.data_dir, keyring)
+        sessions = Sessions(settings.data_dir, keyring)
         self._hooks = WebhookPages(service, self._board, pages)
         self._task = OneTask(service, self._board, pages, settings, self._hooks)
         self._sites = SiteList(service, self._board, pages, rate)
@@ -101,7 +102,7 @@ class Dashboard:
             site + "/stop": self._sites.stop,
         }  # fmt: skip
         return [
-            Route(path, partial(_answered, path, endpoints), methods=list(endpoints))
+            Route(path, partial(_answered, endpoints), methods=list(endpoints))
             for path in dict.fromkeys((*get, *post))
             if (endpoints := {name: of[path] for name, of in (("GET", get), ("POST", post)) if path in of})
         ]
@@ -121,9 +122,8 @@ class Dashboard:
         return EventStream(partial(self._hub.view, key, event, make), self._places, owner, self._settings)
 
 
-async def _answered(path: str, endpoints: dict[str, Endpoint], request: Request) -> Response:
+async def _answered(endpoints: dict[str, Endpoint], request: Request) -> Response:
     """Every error that can occur becomes a Refusal, for which the door has a page."""
-    request.scope[ROUTE] = path
     try:
         response = await endpoints["GET" if request.method == "HEAD" else request.method](request)
     except WeftError as error:
