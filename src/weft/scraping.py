@@ -246,9 +246,6 @@ class ReportsQuery(Struct, frozen=True):
 # ── what is answered ───────────────────────────────────────────────────────────────────────────────────────────────
 
 Count = Annotated[int, Meta(ge=0)]
-_MESSAGE = _about("what went wrong or what it waits for, for a person; mostly empty")
-_WAITING_FOR = _about("what it can do nothing without: `slot`, `resume`, or the cause in words; null while it works")
-_WAITING_UNTIL = _about("when that is over, as far as known")
 _TIME = Annotated[datetime | None, _about("null until then")]
 
 
@@ -291,24 +288,36 @@ class TaskProgress(Struct, frozen=True):
     percent: Annotated[float, Meta(ge=0, le=100)]
 
 
-class TaskStatus(Struct, frozen=True):
-    """How a task stands."""
-
+class _TaskFacts(Struct, frozen=True, kw_only=True):
     task_id: str
     url: str
     status: TaskState
     finish_reason: FinishReason | None
-    message: Annotated[str, _MESSAGE]
-    waiting_for: Annotated[str | None, _WAITING_FOR]
-    waiting_until: Annotated[datetime | None, _WAITING_UNTIL]
+    message: Annotated[str, _about("what went wrong or what it waits for, for a person; mostly empty")]
+    waiting_for: Annotated[
+        str | None,
+        _about("what it can do nothing without: `slot`, `resume`, or the cause in words; null while it works"),
+    ]
+    waiting_until: Annotated[datetime | None, _about("when that is over, as far as known")]
+    created_at: datetime
+    started_at: _TIME
+    finished_at: _TIME
+
+
+class TaskSummary(_TaskFacts, frozen=True, kw_only=True):
+    """A task in a list."""
+
+    links: TaskLinks
+
+
+class TaskStatus(_TaskFacts, frozen=True, kw_only=True):
+    """How a task stands."""
+
     progress: TaskProgress
     success_rate: Annotated[float | None, _about("completed of those completed or failed")]
     duration_seconds: Annotated[float, Meta(ge=0)]
     remaining_seconds: Annotated[float | None, _about("until the deadline")]
-    created_at: datetime
-    started_at: _TIME
     deadline_at: _TIME
-    finished_at: _TIME
     errors_by_class: dict[str, int]
     waiting_before: Annotated[
         int | None, _about("tasks of the same API key that get a slot first, while this one is PENDING")
@@ -319,22 +328,6 @@ class TaskStatus(Struct, frozen=True):
     def has_ended(self) -> bool:
         """Whether nothing more will happen to it."""
         return self.status.is_terminal
-
-
-class TaskSummary(Struct, frozen=True):
-    """A task in a list."""
-
-    task_id: str
-    url: str
-    status: TaskState
-    finish_reason: FinishReason | None
-    message: Annotated[str, _MESSAGE]
-    waiting_for: Annotated[str | None, _WAITING_FOR]
-    waiting_until: Annotated[datetime | None, _WAITING_UNTIL]
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    links: TaskLinks
 
 
 class TaskList(Struct, frozen=True):

@@ -214,15 +214,12 @@ def progress_data(task: Task, standing: Standing) -> dict[str, Any]:
     """What a progress event says."""
     progress, classes = progress_of(standing)
     waiting_for, waiting_until = waiting(task, standing)
-    counts = {name: getattr(progress, name) for name in progress.__struct_fields__}
     return {
         "state": str(task.state),
         "message": waiting_text(task, waiting_for, waiting_until),
         "waiting_for": waiting_for or None,
         "waiting_until": None if waiting_until is None else iso(waiting_until),
-        "discovered": progress.discovered,
-        **counts,
-        "percent": progress.percent(task.spec.max_pages),
+        **progress.counts(task.spec.max_pages),
         "success_rate": progress.success_rate,
         "errors_by_class": classes,
         "pages_per_second": round(standing.rate, 2),

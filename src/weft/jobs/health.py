@@ -98,7 +98,6 @@ class Monitor:
             task_seconds_p50=quantile(times, 0.5),
             task_seconds_p95=quantile(times, 0.95),
             totals=self._store.totals(),
-            runner="" if lease is None else lease.holder,
         )
 
     async def _engines(self, problems: list[str]) -> tuple[list[Standing], list[Blocked]]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any
 
 import msgspec
@@ -248,6 +248,15 @@ class Hub:
                 yield None
         finally:
             self._leave(task_id, feed)
+
+    async def ended(self, task_id: str, at_most_s: float) -> bool:
+        """Waits for the end of a task; False if that has not come in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(at_most_s), aclosing(self.numbers(task_id, 0, at_most_s)) as numbers:
+                async for _ in numbers:
+                    pass
+            return True
+        return False
 
     async def view(self, key: Hashable, event: str, make: View, write: Write) -> AsyncGenerator[bytes, None]:
         """What a viewer of the dashboard is sent: the whole of what is shown, made once a second for all who look at

@@ -155,6 +155,11 @@ class Progress(Struct, frozen=True, kw_only=True):
         """URLs for which nothing more will be done."""
         return self.completed + self.gone + self.failed + self.refused
 
+    def counts(self, max_pages: int | None) -> dict[str, int | float]:
+        """All of it as answers have it, with the sum, and how far that is."""
+        own = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {"discovered": self.discovered, **own, "percent": self.percent(max_pages)}
+
     def within(self, max_pages: int | None) -> int:
         """How many URLs are to be done: those that are known, but no more pages than a task may scrape."""
         if max_pages is None:

@@ -188,8 +188,6 @@ class Health(Struct, frozen=True, kw_only=True):
     task_seconds_p50: float | None
     task_seconds_p95: float | None
     totals: Totals = Totals()
-    engine_pid: int | None = None
-    runner: str = ""  # the holder of the lease
 
 
 class JobService(Protocol):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from typing import Any
 
 from starlette.requests import Request
@@ -54,13 +53,9 @@ class ScrapeRoute:
     async def _waited(self, task: Task, at_most_s: float) -> bool:
         """Whether a task has ended in time; one that has not is cancelled, and so is one whose caller has gone."""
         try:
-            async with asyncio.timeout(at_most_s), aclosing(self._hub.numbers(task.id, 0, at_most_s)) as numbers:
-                async for _ in numbers:
-                    pass
-            return True
-        except TimeoutError:
-            await self._service.cancel(task.id)
-            return False
+            if not (is_in_time := await self._hub.ended(task.id, at_most_s)):
+                await self._service.cancel(task.id)
+            return is_in_time
         except asyncio.CancelledError:
             await asyncio.shield(self._service.cancel(task.id))
             raise

@@ -62,7 +62,7 @@ class Dashboard:
         self._task = OneTask(service, self._board, pages, settings, self._hooks)
         self._sites = SiteList(service, self._board, pages, rate)
         routes = self._routes(
-            pages, TaskLists(service, self._board, pages), Ordering(service, pages, settings, rate),
+            pages, TaskLists(service, self._board, pages), Ordering(service, pages, settings, rate, hub),
             ServicePage(service, self._board, pages, settings, places, panels), Signing(keyring, sessions, pages),
         )  # fmt: skip
         self._router = Router(routes, redirect_slashes=False)

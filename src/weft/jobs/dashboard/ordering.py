@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import time
 from typing import Any, get_args
 from urllib.parse import parse_qs
 
@@ -30,13 +29,13 @@ from weft.jobs.api.tasks import digest_of, read_order
 from weft.jobs.dashboard import text
 from weft.jobs.dashboard.door import Visitor
 from weft.jobs.dashboard.pages import Pages
+from weft.jobs.hub import Hub
 from weft.jobs.model import Lane, TaskSpec
 from weft.jobs.service import JobService, Submission
 from weft.jobs.store.contract import Idempotency
 from weft.scraping import ExportFormat, Format, HookEvent, Scope
 
 TRY_S = 20.0  # a page that takes longer is looked at on its own page
-LOOK_S = 0.1
 MOST_FIELDS = 300
 EXCERPT = 3000
 # The fields of an order by how the form shows them; `formats` has boxes of its own, what has one value is left out.
@@ -53,8 +52,9 @@ Form = dict[str, list[str]]
 class Ordering:
     """Holds what the form needs."""
 
-    def __init__(self, service: JobService, pages: Pages, settings: ApiSettings, rate: Rate) -> None:
+    def __init__(self, service: JobService, pages: Pages, settings: ApiSettings, rate: Rate, hub: Hub) -> None:
         self._service = service
+        self._hub = hub
         self._pages = pages
         self._settings = settings
         self._rate = rate
@@ -96,14 +96,11 @@ class Ordering:
             spec, webhook=None, max_depth=0, max_pages=1, timeout_s=60.0, lane=Lane.SCRAPE, kind="try", retry_attempts=0
         )
         task = (await self._service.submit(Submission(urls=(url,), spec=one, owner=visitor.owner))).task
-        until = time.monotonic() + TRY_S
-        while not (status := await self._service.status(task.id)).task.is_terminal:
-            if time.monotonic() > until:
-                return {"task": task.id, "problem": f"The page did not come within {TRY_S:g} s."}
-            await asyncio.sleep(LOOK_S)
+        if not await self._hub.ended(task.id, TRY_S):
+            return {"task": task.id, "problem": f"The page did not come within {TRY_S:g} s."}
         found = await self._service.results(task.id, limit=5, include_errors=True)
         if not found.results:
-            said = found.errors[0].error if found.errors else status.task.message
+            said = found.errors[0].error if found.errors else (await self._service.status(task.id)).task.message
             return {"task": task.id, "problem": f"No page was scraped: {text.shown(said or 'nothing was found', 300)}"}
         return {"task": task.id, "problem": ""} | _shown(found.results[-1].document, spec)
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from weft import names as known_names
 from weft.engine.memory import LEAST_BYTES
@@ -78,12 +79,9 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     @property
     def spec(self) -> TaskSpec:
         """What each of its runs is ordered with."""
+        same = {name: value for name, value in asdict(self).items() if name in TaskSpec.__struct_fields__}
         return TaskSpec(
-            max_depth=self.max_depth, timeout_s=self.timeout_minutes * 60, retry_attempts=self.retry_attempts,
-            max_concurrent_articles=self.max_concurrent_articles, max_pages=self.max_pages, include=self.include,
-            max_memory_bytes=self.max_memory_bytes, trap_rules=self.trap_rules,
-            exclude=self.exclude, scope=self.scope, delay_s=self.delay_seconds, extract=self.extract,
-            proxies=self.proxies, formats=self.formats, webhook=self.webhook, lane=Lane.SITE, kind=KIND,
+            **same, timeout_s=self.timeout_minutes * 60, delay_s=self.delay_seconds, lane=Lane.SITE, kind=KIND,
             extra={"site": self.name},
         )  # fmt: skip
 
