@@ -311,7 +311,7 @@ class TaskSummary(_TaskFacts, frozen=True, kw_only=True):
 
 
 class TaskStatus(_TaskFacts, frozen=True, kw_only=True):
-    """How a task stands."""
+    """How a task stands. Times are UTC."""
 
     progress: TaskProgress
     success_rate: Annotated[float | None, _about("completed of those completed or failed")]
@@ -428,7 +428,7 @@ class LaneStatus(Struct, frozen=True):
     pending: Count
 
 
-class BlockedSite(Struct, frozen=True):
+class BlockedDomain(Struct, frozen=True):
     """A host, with its port, that is left alone for a while, because it failed too often."""
 
     domain: str
@@ -446,7 +446,7 @@ class ServiceStatus(Struct, frozen=True):
     active_tasks: list[str]
     lanes: dict[str, LaneStatus]
     tasks_by_status: dict[str, int]
-    blocked_domains: list[BlockedSite]
+    blocked_domains: list[BlockedDomain]
     errors_by_class: dict[str, int]
     success_rate: float | None
     pages_per_second: float

@@ -20,7 +20,7 @@ from weft.engine.model import Blocked, Standing
 from weft.jobs.crawls import progress_of
 from weft.jobs.layout import LEAST_ROOM_BYTES, has_room
 from weft.jobs.model import Lane, Progress, Task
-from weft.jobs.service import BlockedDomain, Health, LaneHealth
+from weft.jobs.service import Health, LaneHealth
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.scraping import TERMINAL, TaskState
 from weft.telemetry import read_snapshot
@@ -88,7 +88,7 @@ class Monitor:
             refusing=refusing,
             lanes=lanes,
             active=tuple(task.id for task in self._store.started() if task.state is TaskState.RUNNING),
-            blocked_domains=tuple(BlockedDomain(one.site, one.until) for one in blocked),
+            blocked_domains=tuple(blocked),
             errors_by_class=dict(classes),
             tasks_by_state=dict(by_state),
             success_rate=progress.success_rate,

@@ -15,6 +15,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
+from weft.engine.model import Blocked
 from weft.jobs.model import Progress, Task, TaskSpec, waiting_text
 from weft.jobs.store.contract import Idempotency, Listing, Submitted, Totals
 from weft.scraping import ErrorClass, TaskState
@@ -151,13 +152,6 @@ class Timeline(Struct, frozen=True):
     is_whole: bool  # whether that was all that there is now
 
 
-class BlockedDomain(Struct, frozen=True):
-    """A host, with its port, whose breaker is open: nothing is asked of it until then."""
-
-    domain: str
-    until: float  # wall clock
-
-
 class LaneHealth(Struct, frozen=True):
     """The slots of one lane."""
 
@@ -178,7 +172,7 @@ class Health(Struct, frozen=True, kw_only=True):
     refusing: tuple[str, ...] = ()  # why no task is accepted now; of the problems
     lanes: dict[str, LaneHealth]
     active: tuple[str, ...]  # ids of RUNNING tasks
-    blocked_domains: tuple[BlockedDomain, ...]
+    blocked_domains: tuple[Blocked, ...]  # hosts, with their ports, whose breakers are open
     errors_by_class: dict[str, int]  # of the tasks that are kept
     tasks_by_state: dict[str, int]
     success_rate: float | None

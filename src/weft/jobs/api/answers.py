@@ -119,7 +119,7 @@ def service_of(health: Health, streams: int) -> dict[str, Any]:
         "active_tasks": health.active,
         "lanes": lanes,
         "tasks_by_status": health.tasks_by_state,
-        "blocked_domains": [{"domain": one.domain, "until": iso(one.until)} for one in health.blocked_domains],
+        "blocked_domains": [{"domain": one.site, "until": iso(one.until)} for one in health.blocked_domains],
         "pages_per_second": health.pages_per_s,
         "event_streams": streams,
     }

@@ -177,7 +177,7 @@ def _responses(call: Call[Any], more: Responses) -> Responses:
         if status in (429, 503):
             found[str(status)]["headers"] = _RETRY
     for code, about in more.items():
-        before = found.get(code, {})
+        before = found[code] if code == str(call.status) else {}
         found[code] = {**before, **about, "content": {**before.get("content", {}), **about.get("content", {})}}
         if not found[code]["content"]:
             del found[code]["content"]

@@ -49,10 +49,14 @@ class SiteList(Struct):
     sites: list[SiteState]
 
 
+class SiteReport(ChangeReport, frozen=True, kw_only=True):
+    """What a run has found; at most 1,000 URLs of each kind, the counts are of all."""
+
+
 class SiteReports(Struct):
     """Newest first."""
 
-    reports: list[ChangeReport]
+    reports: list[SiteReport]
 
 
 class SiteRoutes:

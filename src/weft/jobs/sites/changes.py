@@ -32,7 +32,7 @@ class Learnt(Struct, frozen=True):
 
 
 class ChangeReport(Struct, frozen=True, kw_only=True):
-    """What a run has found; at most 1,000 URLs of each kind, the counts are of all."""
+    """What a run has found."""
 
     site: str
     task: str

@@ -37,7 +37,7 @@ class SiteStatus(Struct, frozen=True, kw_only=True):
     """A site at one moment."""
 
     name: str
-    state: model.State
+    state: Annotated[model.State, Meta(description="idle, waiting, running, stopping or paused")]
     health: SiteHealth
     schedule: str | None
     next_at: Time | None
