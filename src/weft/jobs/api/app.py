@@ -11,40 +11,33 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from weft.errors import WeftError
 from weft.jobs.api.figures import WorkerFigures
 from weft.jobs.api.gate import Gate
 from weft.jobs.api.health import HealthRoutes
 from weft.jobs.api.keys import Keyring
 from weft.jobs.api.openapi import Operation, document, routes_of
-from weft.jobs.api.problems import Refusal, problem_of
 from weft.jobs.api.settings import ApiSettings, is_loopback
 from weft.jobs.api.sites import SiteRoutes, site_schemas
 from weft.jobs.api.streams import Places
 from weft.jobs.api.tasks import TaskRoutes
 from weft.jobs.api.webhooks import WebhookRoutes
-from weft.jobs.compat.envelope import enveloped, is_firecrawls
 from weft.jobs.compat.routes import CompatRoutes
 from weft.jobs.dashboard.app import Dashboard
 from weft.jobs.dashboard.pages import Pages
 from weft.jobs.dashboard.panels import Panel
 from weft.jobs.hub import Hub
 from weft.jobs.service import JobService
-from weft.telemetry import Log
 
 SAVE_S = 5.0
 _DOCS_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
     "form-action 'none'"
 )
-log = Log("weft.jobs.api")
 
 
 def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Panel] = ()) -> ASGIApp:
@@ -53,7 +46,7 @@ def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Pane
     figures = WorkerFigures(settings.metrics_dir or settings.data_dir / "metrics", settings.index)
 
     @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+    async def lifespan(_: object) -> AsyncIterator[None]:
         saving = asyncio.create_task(_save(figures, places))
         try:
             yield
@@ -71,9 +64,7 @@ def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Pane
     compat = CompatRoutes(service, settings, tasks.rate, places, hub)
     pages = Pages(lambda: not keyring.is_empty)
     routes = [*routes_of(operations), *compat.routes(), *_documents(operations, keyring, pages)]
-    app = Starlette(routes=routes, exception_handlers=_HANDLERS, lifespan=lifespan)
-    app.router.redirect_slashes = False
-    gate = Gate(app, settings, keyring, figures)
+    gate = Gate(Router(routes, redirect_slashes=False, lifespan=lifespan), settings, keyring, figures)
     return Doors(gate, Dashboard(service, settings, keyring, figures, places, tasks.rate, hub, pages, panels), hub)
 
 
@@ -112,39 +103,3 @@ def _documents(operations: Sequence[Operation], keyring: Keyring, pages: Pages) 
         return Response(html, 200, {"Content-Security-Policy": _DOCS_POLICY}, "text/html")
 
     return [Route("/openapi.json", openapi, methods=["GET"]), Route("/docs", docs, methods=["GET"])]
-
-
-def _told(request: Request, refusal: Refusal) -> Response:
-    return enveloped(refusal) if is_firecrawls(request.url.path) else refusal.response()
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refusal)
-    return _told(request, error)
-
-
-async def _weft_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, WeftError)
-    refusal = problem_of(error)
-    if refusal.status >= 500:
-        log.warning("request refused", path=request.url.path, status=refusal.status, error=str(error))
-    return _told(request, refusal)
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    said = {404: "there is no such route", 405: "this route does not have that method"}
-    said_here = said.get(error.status_code, str(error.detail))
-    return _told(request, Refusal(error.status_code, said_here, headers=error.headers))
-
-
-async def _mistake(request: Request, error: Exception) -> Response:  # noqa: ARG001 (the gate logs it)
-    return _told(request, Refusal(500, "the service made a mistake, which is in its log"))
-
-
-_HANDLERS: dict[type[Exception], Any] = {
-    Refusal: _refused,
-    WeftError: _weft_error,
-    HTTPException: _http_error,
-    Exception: _mistake,
-}

@@ -17,12 +17,14 @@ from time import perf_counter
 from typing import Any
 
 from msgspec import Struct
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from weft.errors import WeftError
 from weft.jobs.api.figures import WorkerFigures
 from weft.jobs.api.keys import Keyring, KeyScope
-from weft.jobs.api.problems import Refusal
+from weft.jobs.api.problems import Refusal, problem_of
 from weft.jobs.api.settings import ApiSettings, is_loopback
 from weft.jobs.compat.envelope import enveloped, is_firecrawls
 from weft.telemetry import Log
@@ -69,7 +71,7 @@ class Gate:
         answer = Answer(send, (*SAFE_HEADERS, _NO_REFERRER))
         await guarded(
             self._checked(scope, receive, answer), scope, answer, self._watcher,
-            lambda refusal: _told(refusal, scope)(scope, receive, answer),
+            lambda refusal: _told(refusal, scope)(scope, receive, answer), "route",
         )  # fmt: skip
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -136,25 +138,40 @@ class Answer:
 
 async def guarded(
     work: Awaitable[None], scope: Scope, answer: Answer, figures: WorkerFigures,
-    refuse: Callable[[Refusal], Awaitable[None]],
+    refuse: Callable[[Refusal], Awaitable[None]], what: str,
 ) -> None:  # fmt: skip
-    """Answers a request, with `refuse` where that is an error, and counts it."""
+    """Answers a request, with `refuse` where that is an error, and counts it. The edge of the process: whatever is
+    raised becomes an answer here. `what`: a path that is not there is none of these."""
     began = perf_counter()
+    scope["app"] = guarded  # so that a router raises what it would answer with a plain text
     try:
         await work
-    except Refusal as refusal:
-        await refuse(refusal)
-    except Exception:
-        # The edge of the process: logged here once, and told without its details.
-        log.error("request failed", exc_info=True, method=scope["method"], path=scope["path"])
+    except Exception as error:
+        refusal = _refusal_of(error, scope, what)
         if answer.is_whole:
             return
         if answer.status:
             raise
-        await refuse(Refusal(500, "the service made a mistake, which is in its log"))
+        await refuse(refusal)
     finally:
         route = getattr(scope.get("route"), "path", "none")
         figures.answered(route, scope["method"], answer.status, perf_counter() - began)
+
+
+def _refusal_of(error: Exception, scope: Scope, what: str) -> Refusal:
+    """What a caller is told; a mistake is logged, and told without its details."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, HTTPException):
+        said = {404: f"there is no such {what}", 405: f"this {what} does not have that method"}
+        return Refusal(error.status_code, said.get(error.status_code, error.detail), headers=error.headers)
+    if isinstance(error, WeftError):
+        refusal = problem_of(error)
+        if refusal.status >= 500:
+            log.warning("request refused", path=scope["path"], status=refusal.status, error=str(error))
+        return refusal
+    log.error("request failed", exc_info=True, method=scope["method"], path=scope["path"])
+    return Refusal(500, "the service made a mistake, which is in its log")
 
 
 def _told(refusal: Refusal, scope: Scope) -> Response:

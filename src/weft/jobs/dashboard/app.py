@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from weft.errors import WeftError
 from weft.jobs.api.callers import asked_task, needs
 from weft.jobs.api.figures import WorkerFigures
 from weft.jobs.api.keys import Keyring, KeyScope
-from weft.jobs.api.problems import Refusal, problem_of
 from weft.jobs.api.rates import Rate
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import EventStream, Places
@@ -65,22 +62,12 @@ class Dashboard:
             pages, TaskLists(service, self._board, pages), Ordering(service, pages, settings, rate, hub),
             ServicePage(service, self._board, pages, settings, places, panels), Signing(keyring, sessions, pages),
         )  # fmt: skip
-        self._router = Router(routes, redirect_slashes=False)
-        self._door = Door(self._routed, pages, settings, keyring, sessions, watcher)
+        self._door = Door(Router(routes, redirect_slashes=False), pages, settings, keyring, sessions, watcher)
         self.owns = self._door.owns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
         await self._door(scope, receive, send)
-
-    async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = self  # so that the router raises what it would answer with a plain text
-        try:
-            await self._router(scope, receive, send)
-        except HTTPException as error:
-            said = {404: "there is no such page", 405: "this page does not have that method"}
-            headers = dict(error.headers or {})
-            raise Refusal(error.status_code, said.get(error.status_code, error.detail), headers=headers) from None
 
     def _routes(
         self, pages: Pages, lists: TaskLists, ordering: Ordering, service: ServicePage, signing: Signing
@@ -123,9 +110,5 @@ class Dashboard:
 
 
 async def _answered(endpoints: dict[str, Endpoint], request: Request) -> Response:
-    """Every error that can occur becomes a Refusal, for which the door has a page."""
-    try:
-        response = await endpoints["GET" if request.method == "HEAD" else request.method](request)
-    except WeftError as error:
-        raise problem_of(error) from None
+    response = await endpoints["GET" if request.method == "HEAD" else request.method](request)
     return squeezed(response, request) if type(response) is Response else response

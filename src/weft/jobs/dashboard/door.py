@@ -79,7 +79,7 @@ class Door:
         answer = Answer(send, _HEADERS)
         await guarded(
             self._checked(scope, receive, answer), scope, answer, self._watcher,
-            lambda refusal: self._errors.error(refusal, scope.get("caller"))(scope, receive, answer),
+            lambda refusal: self._errors.error(refusal, scope.get("caller"))(scope, receive, answer), "page",
         )  # fmt: skip
 
     async def _checked(self, scope: Scope, receive: Receive, answer: Answer) -> None:
