@@ -246,7 +246,7 @@ class JobService(Protocol):
 
     async def stored(self, task_id: str, owner: str | None = None, *, after: int = 0) -> Sequence[JobEvent]:
         """Some of its numbered events behind a number that are stored now, in order; also those of the kind `hidden`,
-        which say nothing. None: there are no more now."""
+        which say nothing. Empty: there are no more now."""
 
     async def cancel(self, task_id: str, owner: str | None = None) -> Task:
         """Ends it within 2 s; what was scraped is kept. A task that has ended is returned as it is."""

@@ -1,15 +1,6 @@
-"""What keeps tasks: the truth about those that wait and those that have ended. One contract suite, every backend.
-
-Each method is one atomic step, durable when it returns (kill -9 and power cut). All of them may be called from several
-threads and processes at once. A step that would go against the state machine (`model.NEXT`) or against the state that
-the caller expected changes nothing and says so by its result; none ever waits for another task.
-
-The runner's steps carry a *fence*, the epoch of its lease: once another has taken the lease over they raise LeaseLost.
-"""
+"""What passes between the store of tasks (sqlite.py) and its callers: plain frozen values."""
 
 from __future__ import annotations
-
-from typing import TypeVar
 
 from msgspec import Struct
 
@@ -17,7 +8,6 @@ from weft.jobs.model import Progress, Task
 from weft.scraping import FinishReason
 
 MOST_WAITING = 1000  # tasks of one owner and lane that have started and hold no slot: each is a crawl in the engine
-_T = TypeVar("_T")
 ProgressValue = str | int | float | None
 
 

@@ -9,7 +9,11 @@
     served, waiting: see sqlite_slots.py; hooks, deliveries: sqlite_hooks.py
     sites and what belongs to them: see sqlite_sites.py; progress: sqlite_progress.py
 
-What a call has returned is on the disk: see sqlite_file.py.
+The store is the truth about tasks that wait and that have ended. Each method is one atomic step, durable when it
+returns (kill -9 and power cut: see sqlite_file.py). All of them may be called from several threads and processes at
+once. A step that would go against the state machine (`model.NEXT`) or against the state that the caller expected
+changes nothing and says so by its result; none ever waits for another task. The runner's steps carry a *fence*, the
+epoch of its lease: once another has taken the lease over they raise LeaseLost.
 """
 
 from __future__ import annotations
