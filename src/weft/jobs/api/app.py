@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from functools import cache
 
 import msgspec
 from starlette.requests import Request
@@ -90,16 +90,16 @@ async def _save(figures: WorkerFigures, places: Places) -> None:
 
 
 def _documents(operations: Sequence[Operation], keyring: Keyring, pages: Pages) -> list[BaseRoute]:
-    schemas = site_schemas()
-
-    def made() -> dict[str, Any]:
-        return document(operations, schemas, has_keys=not keyring.is_empty)
+    @cache
+    def made(has_keys: bool) -> tuple[bytes, bytes]:
+        found = document(operations, site_schemas(), has_keys=has_keys)
+        return msgspec.json.encode(found), pages.html("docs.html", None, {"document": found})
 
     async def openapi(_: Request) -> Response:
-        return Response(msgspec.json.encode(made()), 200, media_type="application/json")
+        return Response(made(not keyring.is_empty)[0], 200, media_type="application/json")
 
     async def docs(_: Request) -> Response:
-        html = pages.html("docs.html", None, {"document": made()})
+        html = made(not keyring.is_empty)[1]
         return Response(html, 200, {"Content-Security-Policy": _DOCS_POLICY}, "text/html")
 
     return [Route("/openapi.json", openapi, methods=["GET"]), Route("/docs", docs, methods=["GET"])]

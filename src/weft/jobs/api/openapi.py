@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from weft import __version__
 from weft.jobs.api.bodies import quoted, wrong_fields
-from weft.jobs.api.problems import MEDIA_TYPE, Refusal
+from weft.jobs.api.problems import MEDIA_TYPE, MOST_FIELDS, Refusal
 from weft.jobs.checking import components_of, schemas_of, unknown, words_of
 from weft.scraping import HEADERS, Call, PageResult, Problem
 
@@ -87,7 +87,8 @@ class Query:
     def read(self, given: QueryParams) -> Struct:
         """The parameters of a request; a Refusal that names each one that is wrong."""
         values = dict(given)
-        problems = {name[:200]: unknown(name, tuple(self._types)) for name in values if name not in self._types}
+        strange = [name for name in values if name not in self._types][:MOST_FIELDS]
+        problems = {name[:200]: unknown(name, tuple(self._types)) for name in strange}
         for name, kind in self._types.items():
             if name in values:
                 try:
