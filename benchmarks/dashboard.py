@@ -32,9 +32,10 @@ from harness.web import make_half_new
 from harness.web import served as web_served
 
 from weft.client import Weft
-from weft.jobs.model import FinishReason, Progress, Task, TaskSpec, TaskState, new_task_id
+from weft.jobs.model import Progress, Task, TaskSpec, new_task_id
 from weft.jobs.store.contract import Finish
 from weft.jobs.store.sqlite import SqliteJobStore
+from weft.scraping import FinishReason, TaskState
 
 TASKS, VIEWERS, ROUNDS = 10_000, 50, 5
 PORT = 8480

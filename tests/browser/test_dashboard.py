@@ -23,8 +23,9 @@ from served import served
 from served_http import Service, service_in
 
 from weft.jobs.api.keys import Keyring, KeyScope
-from weft.jobs.model import Task, TaskSpec, TaskState, new_task_id
+from weft.jobs.model import Task, TaskSpec, new_task_id
 from weft.records import Table
+from weft.scraping import TaskState
 
 PHONE = {"viewport": {"width": 360, "height": 740}}
 HOSTILE = {

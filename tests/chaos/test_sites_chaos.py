@@ -27,7 +27,7 @@ from weft.jobs.model import Lane
 from weft.jobs.sites.files import site_of
 from weft.jobs.sites.registry import SiteRegistry
 from weft.jobs.sites.status import SiteStatus
-from weft.jobs.store.contract import SiteLedger
+from weft.jobs.store.sqlite_sites import SqliteLedger
 
 FULL = bool(os.environ.get("WEFT_TEST_CHAOS"))
 PAGES = 60 if FULL else 6
@@ -142,7 +142,7 @@ def _come_due(sites: SiteRegistry) -> float:
     """Sets the next time of the schedule to half a second from now: the schedules themselves go by minutes."""
     due = time.time() + 0.5
 
-    def step(ledger: SiteLedger) -> None:
+    def step(ledger: SqliteLedger) -> None:
         ledger.put(msgspec.structs.replace(ledger.sites["shop"], next_at=due, wanted_at=None, paused_until=None))
 
     sites._jobs.sites.change(step)

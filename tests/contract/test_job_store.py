@@ -17,36 +17,24 @@ from msgspec import structs
 
 from weft.errors import BadInput
 from weft.jobs.errors import KeyReused, LeaseLost, QueueFull, StoreDamaged
-from weft.jobs.model import (
-    FOR_RESUME,
-    FOR_SLOT,
-    LIVE,
-    STARTED,
-    TERMINAL,
-    FinishReason,
-    Lane,
-    Progress,
-    Task,
-    TaskSpec,
-    TaskState,
-    new_task_id,
-)
+from weft.jobs.model import FOR_RESUME, FOR_SLOT, LIVE, STARTED, Lane, Progress, Task, TaskSpec, new_task_id
 from weft.jobs.store import listing, sqlite_slots
-from weft.jobs.store.contract import Finish, Idempotency, JobStore, Totals
+from weft.jobs.store.contract import Finish, Idempotency, Totals
 from weft.jobs.store.sqlite import SqliteJobStore
-from weft.jobs.webhooks.model import Attempt, Hook, HookEvent, HookState
+from weft.jobs.webhooks.model import Attempt, Hook, HookState
+from weft.scraping import TERMINAL, FinishReason, HookEvent, TaskState
 
 NOW = 1_800_000_000.0
 DONE = Finish(reason=FinishReason.DONE, progress=Progress(completed=2, gone=1), errors_by_class={"http_4xx": 1})
-Open = Callable[[], JobStore]
+Open = Callable[[], SqliteJobStore]
 
 
 @pytest.fixture
 def open_store(tmp_path: Path) -> Iterator[Open]:
     """Opens the same store again and again, as processes do."""
-    opened: list[JobStore] = []
+    opened: list[SqliteJobStore] = []
 
-    def one() -> JobStore:
+    def one() -> SqliteJobStore:
         opened.append(SqliteJobStore(tmp_path / "jobs.db"))
         return opened[-1]
 
@@ -56,7 +44,7 @@ def open_store(tmp_path: Path) -> Iterator[Open]:
 
 
 @pytest.fixture
-def store(open_store: Open) -> JobStore:
+def store(open_store: Open) -> SqliteJobStore:
     return open_store()
 
 
@@ -65,17 +53,17 @@ def order(owner: str = "", at: float = NOW, **spec: Any) -> Task:
     return Task(id=new_task_id(), owner=owner, url="http://a.test/", url_count=1, spec=made, created_at=at)
 
 
-def submit(store: JobStore, owner: str = "", at: float = NOW, **spec: Any) -> Task:
+def submit(store: SqliteJobStore, owner: str = "", at: float = NOW, **spec: Any) -> Task:
     return store.submit(order(owner, at, **spec), ["http://a.test/"]).task
 
 
-def fence(store: JobStore) -> int:
+def fence(store: SqliteJobStore) -> int:
     lease = store.lease("me", 5.0, now=NOW)
     assert lease is not None
     return lease.epoch
 
 
-def run(store: JobStore) -> Task:
+def run(store: SqliteJobStore) -> Task:
     task = submit(store)
     moved = store.move(task.id, TaskState.RUNNING, expect={TaskState.PENDING}, at=NOW + 1)
     assert moved is not None
@@ -85,7 +73,7 @@ def run(store: JobStore) -> Task:
 # ── submit ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_task_is_there_for_everyone_who_opens_the_store(store: JobStore, open_store: Open) -> None:
+def test_a_task_is_there_for_everyone_who_opens_the_store(store: SqliteJobStore, open_store: Open) -> None:
     task = order(include=("/a/*",), extract={"title": "h1"}, max_pages=3)
     assert store.submit(task, ["http://a.test/", "http://a.test/2"]).is_new
     other = open_store()
@@ -93,13 +81,13 @@ def test_a_task_is_there_for_everyone_who_opens_the_store(store: JobStore, open_
     assert other.urls(task.id) == ["http://a.test/", "http://a.test/2"]
 
 
-def test_another_owner_does_not_see_it(store: JobStore) -> None:
+def test_another_owner_does_not_see_it(store: SqliteJobStore) -> None:
     task = submit(store, "alice")
     assert store.get(task.id, "alice") == task
     assert store.get(task.id, "bob") is store.get(task.id, "") is store.get("no such task") is None
 
 
-def test_an_idempotency_key_stands_for_one_task_of_one_owner(store: JobStore) -> None:
+def test_an_idempotency_key_stands_for_one_task_of_one_owner(store: SqliteJobStore) -> None:
     word = Idempotency("k", "digest")
     first = store.submit(order("alice"), ["http://a.test/"], idempotency=word)
     again = store.submit(order("alice"), ["http://a.test/"], idempotency=word)
@@ -109,7 +97,7 @@ def test_an_idempotency_key_stands_for_one_task_of_one_owner(store: JobStore) ->
         store.submit(order("alice"), ["http://b.test/"], idempotency=Idempotency("k", "other"))
 
 
-def test_an_idempotency_key_that_ends_is_free_again(store: JobStore) -> None:
+def test_an_idempotency_key_that_ends_is_free_again(store: SqliteJobStore) -> None:
     word = Idempotency("k", "digest", until=NOW + 5)
     first = store.submit(order(), ["http://a.test/"], idempotency=word)
     assert not store.submit(order(at=NOW + 4), [], idempotency=word).is_new
@@ -117,7 +105,7 @@ def test_an_idempotency_key_that_ends_is_free_again(store: JobStore) -> None:
     assert later.is_new and later.task.id != first.task.id
 
 
-def test_beyond_the_limit_nothing_is_kept(store: JobStore) -> None:
+def test_beyond_the_limit_nothing_is_kept(store: SqliteJobStore) -> None:
     for _ in range(2):
         store.submit(order(), ["http://a.test/"], max_pending=2)
     with pytest.raises(QueueFull) as full:
@@ -127,7 +115,7 @@ def test_beyond_the_limit_nothing_is_kept(store: JobStore) -> None:
     assert store.submit(order(lane=Lane.SCRAPE), ["http://a.test/"], max_pending=2).is_new
 
 
-def test_totals_keep_what_is_deleted(store: JobStore) -> None:
+def test_totals_keep_what_is_deleted(store: SqliteJobStore) -> None:
     lease = store.lease("runner", 60.0, now=NOW)
     assert lease is not None and store.totals() == Totals()
     ends = [
@@ -148,11 +136,11 @@ def test_totals_keep_what_is_deleted(store: JobStore) -> None:
     )  # fmt: skip
 
 
-def test_one_of_many_submits_with_one_key_makes_the_task(store: JobStore, open_store: Open) -> None:
+def test_one_of_many_submits_with_one_key_makes_the_task(store: SqliteJobStore, open_store: Open) -> None:
     stores = [store, open_store()]
     word, found = Idempotency("k", "digest"), list[tuple[str, bool]]()
 
-    def work(one: JobStore) -> None:
+    def work(one: SqliteJobStore) -> None:
         for _ in range(10):
             done = one.submit(order(), ["http://a.test/"], idempotency=word)
             found.append((done.task.id, done.is_new))
@@ -169,7 +157,7 @@ def test_one_of_many_submits_with_one_key_makes_the_task(store: JobStore, open_s
 # ── steps ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_first_start_sets_the_deadline_and_a_resume_keeps_it(store: JobStore) -> None:
+def test_the_first_start_sets_the_deadline_and_a_resume_keeps_it(store: SqliteJobStore) -> None:
     task = run(store)
     assert (task.started_at, task.deadline_at, task.version) == (NOW + 1, NOW + 601, 2)
     assert store.move(task.id, TaskState.PAUSED, expect={TaskState.RUNNING}, at=NOW + 2) is not None
@@ -177,7 +165,7 @@ def test_the_first_start_sets_the_deadline_and_a_resume_keeps_it(store: JobStore
     assert back is not None and (back.started_at, back.deadline_at) == (NOW + 1, NOW + 601)
 
 
-def test_an_end_is_written_with_its_state(store: JobStore) -> None:
+def test_an_end_is_written_with_its_state(store: SqliteJobStore) -> None:
     task = run(store)
     ended = store.move(task.id, TaskState.COMPLETED, expect=STARTED, at=NOW + 9, finish=DONE)
     assert ended is not None and ended == store.get(task.id)
@@ -185,7 +173,7 @@ def test_an_end_is_written_with_its_state(store: JobStore) -> None:
     assert ended.errors_by_class == {"http_4xx": 1}
 
 
-def test_an_end_without_a_reason_is_refused_and_changes_nothing(store: JobStore) -> None:
+def test_an_end_without_a_reason_is_refused_and_changes_nothing(store: SqliteJobStore) -> None:
     task = run(store)
     with pytest.raises(BadInput):
         store.move(task.id, TaskState.COMPLETED, expect=STARTED, at=NOW)
@@ -194,7 +182,7 @@ def test_an_end_without_a_reason_is_refused_and_changes_nothing(store: JobStore)
 
 
 @pytest.mark.parametrize("end", sorted(TERMINAL))
-def test_nothing_leads_out_of_a_terminal_state(store: JobStore, end: TaskState) -> None:
+def test_nothing_leads_out_of_a_terminal_state(store: SqliteJobStore, end: TaskState) -> None:
     task = run(store)
     ended = store.move(task.id, end, expect=STARTED, at=NOW, finish=DONE)
     for state in TaskState:
@@ -202,7 +190,7 @@ def test_nothing_leads_out_of_a_terminal_state(store: JobStore, end: TaskState) 
     assert store.get(task.id) == ended
 
 
-def test_a_step_from_another_state_than_expected_changes_nothing(store: JobStore) -> None:
+def test_a_step_from_another_state_than_expected_changes_nothing(store: SqliteJobStore) -> None:
     task = run(store)
     assert store.move(task.id, TaskState.CANCELLED, expect={TaskState.PENDING}, at=NOW, finish=DONE) is None
     assert store.move(task.id, TaskState.PENDING, expect=LIVE, at=NOW) is None
@@ -210,11 +198,11 @@ def test_a_step_from_another_state_than_expected_changes_nothing(store: JobStore
     assert store.get(task.id) == task
 
 
-def test_of_many_who_end_a_task_one_does(store: JobStore, open_store: Open) -> None:
+def test_of_many_who_end_a_task_one_does(store: SqliteJobStore, open_store: Open) -> None:
     task, stores = run(store), [store, open_store()]
     won: list[str] = []
 
-    def work(one: JobStore, reason: FinishReason) -> None:
+    def work(one: SqliteJobStore, reason: FinishReason) -> None:
         if one.move(task.id, TaskState.FAILED, expect=STARTED, at=NOW, finish=Finish(reason=reason)) is not None:
             won.append(reason)
 
@@ -229,7 +217,7 @@ def test_of_many_who_end_a_task_one_does(store: JobStore, open_store: Open) -> N
     assert ended is not None and ended.finish_reason == won[0]
 
 
-def test_urls_are_appended_while_it_waits_alone(store: JobStore) -> None:
+def test_urls_are_appended_while_it_waits_alone(store: SqliteJobStore) -> None:
     task = submit(store)
     more = store.append(task.id, ["http://a.test/2", "http://a.test/3"])
     assert more is not None and more.url_count == 3
@@ -239,7 +227,7 @@ def test_urls_are_appended_while_it_waits_alone(store: JobStore) -> None:
     assert len(store.urls(task.id)) == 3
 
 
-def test_a_key_can_stand_for_a_task_that_there_is_already(store: JobStore) -> None:
+def test_a_key_can_stand_for_a_task_that_there_is_already(store: SqliteJobStore) -> None:
     task, word = submit(store), Idempotency("k", "digest", NOW + 5)
     assert store.remembered(task.owner, word, NOW) is None
     store.remember(task, word)
@@ -253,7 +241,7 @@ def test_a_key_can_stand_for_a_task_that_there_is_already(store: JobStore) -> No
 # ── slots ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_lane_has_its_slots_and_no_more(store: JobStore) -> None:
+def test_a_lane_has_its_slots_and_no_more(store: SqliteJobStore) -> None:
     tasks, mine = [submit(store) for _ in range(4)], fence(store)
     assert [task.id for task in store.claim(Lane.TASK, 3, at=NOW, fence=mine)] == [task.id for task in tasks[:3]]
     assert store.claim(Lane.TASK, 3, at=NOW, fence=mine) == []
@@ -267,7 +255,7 @@ def test_a_lane_has_its_slots_and_no_more(store: JobStore) -> None:
     assert {task.id for task in store.started()} == {scrape.id, *(task.id for task in tasks[1:])}
 
 
-def test_slots_go_round_the_owners(store: JobStore) -> None:
+def test_slots_go_round_the_owners(store: SqliteJobStore) -> None:
     for owner in "aaaaaabbc":
         submit(store, owner)
     mine = fence(store)
@@ -280,7 +268,7 @@ def test_slots_go_round_the_owners(store: JobStore) -> None:
     assert got == ["a", "a", "a", "a"]
 
 
-def test_of_owners_with_as_many_the_one_not_served_for_longest_is_next(store: JobStore) -> None:
+def test_of_owners_with_as_many_the_one_not_served_for_longest_is_next(store: SqliteJobStore) -> None:
     for owner in "aabb":
         submit(store, owner)
     mine, got = fence(store), list[str]()
@@ -292,7 +280,7 @@ def test_of_owners_with_as_many_the_one_not_served_for_longest_is_next(store: Jo
 
 
 def test_a_task_that_waits_frees_its_slot_and_has_the_next_before_any_that_is_pending(
-    store: JobStore, open_store: Open
+    store: SqliteJobStore, open_store: Open
 ) -> None:
     tasks, mine = [submit(store) for _ in range(4)], fence(store)
     first, second = store.claim(Lane.TASK, 2, at=NOW, fence=mine)
@@ -313,7 +301,7 @@ def test_a_task_that_waits_frees_its_slot_and_has_the_next_before_any_that_is_pe
     assert again.holds_slot and store.waiting() == {}
 
 
-def test_a_paused_task_without_a_slot_stays_without_one_when_it_is_resumed(store: JobStore) -> None:
+def test_a_paused_task_without_a_slot_stays_without_one_when_it_is_resumed(store: SqliteJobStore) -> None:
     submit(store), submit(store)
     mine = fence(store)
     (task,) = store.claim(Lane.TASK, 1, at=NOW, fence=mine)
@@ -330,7 +318,7 @@ def test_a_paused_task_without_a_slot_stays_without_one_when_it_is_resumed(store
     assert store.release_slot(task.id, FOR_SLOT, None, version=ended.version, fence=mine) is None
 
 
-def test_slots_that_are_given_again_go_round_the_owners_in_their_order(store: JobStore) -> None:
+def test_slots_that_are_given_again_go_round_the_owners_in_their_order(store: SqliteJobStore) -> None:
     for owner in "aaab":
         submit(store, owner)
     mine = fence(store)
@@ -344,7 +332,7 @@ def test_slots_that_are_given_again_go_round_the_owners_in_their_order(store: Jo
 
 
 def test_an_owner_has_no_more_slots_than_its_limit_and_what_waits_has_a_bound(
-    store: JobStore, monkeypatch: pytest.MonkeyPatch
+    store: SqliteJobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_slots, "MOST_WAITING", 2)
     for owner in "aaaab":
@@ -360,7 +348,7 @@ def test_an_owner_has_no_more_slots_than_its_limit_and_what_waits_has_a_bound(
     assert found == [] and not store.is_claimable(Lane.TASK, 5, 1), "two of its tasks wait without a slot"
 
 
-def test_how_many_of_an_owner_wait_in_front(store: JobStore) -> None:
+def test_how_many_of_an_owner_wait_in_front(store: SqliteJobStore) -> None:
     submit(store, "another")
     tasks = [submit(store) for _ in range(3)]
     submit(store, lane=Lane.SCRAPE)
@@ -372,7 +360,7 @@ def test_how_many_of_an_owner_wait_in_front(store: JobStore) -> None:
 # ── lists, ages, deletion ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_listing_is_newest_first_and_not_shifted_by_what_comes(store: JobStore) -> None:
+def test_a_listing_is_newest_first_and_not_shifted_by_what_comes(store: SqliteJobStore) -> None:
     tasks = [submit(store, "alice") for _ in range(5)]
     submit(store, "bob")
     first = store.listing(owner="alice", limit=2)
@@ -383,14 +371,14 @@ def test_a_listing_is_newest_first_and_not_shifted_by_what_comes(store: JobStore
     assert len(store.listing().tasks) == 7
 
 
-def test_a_listing_by_state(store: JobStore) -> None:
+def test_a_listing_by_state(store: SqliteJobStore) -> None:
     waiting, running = submit(store), run(store)
     assert [task.id for task in store.listing(states={TaskState.RUNNING}).tasks] == [running.id]
     both = store.listing(states=LIVE, limit=1)
     assert [task.id for task in store.listing(states=LIVE, cursor=both.next_cursor).tasks] == [waiting.id]
 
 
-def test_a_listing_goes_back_as_it_went_on(store: JobStore) -> None:
+def test_a_listing_goes_back_as_it_went_on(store: SqliteJobStore) -> None:
     tasks = [submit(store).id for _ in range(7)][::-1]
 
     def ids(cursor: str | None) -> list[str]:
@@ -405,7 +393,7 @@ def test_a_listing_goes_back_as_it_went_on(store: JobStore) -> None:
     assert store.listing(limit=2).previous_cursor is None
 
 
-def test_a_listing_by_host_and_text(store: JobStore) -> None:
+def test_a_listing_by_host_and_text(store: SqliteJobStore) -> None:
     urls = ("http://a.test/One", "http://b.a.test/two", "http://ba.test/a.test")
     one, two, three = (store.submit(structs.replace(order(), url=url), [url]).task.id for url in urls)
 
@@ -419,7 +407,7 @@ def test_a_listing_by_host_and_text(store: JobStore) -> None:
     assert ids(text="two", host="ba.test") == []
 
 
-def test_a_search_that_is_long_is_gone_on_with(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_is_long_is_gone_on_with(store: SqliteJobStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "SCANNED", 3)
     first = submit(store)
     for _ in range(5):
@@ -429,7 +417,7 @@ def test_a_search_that_is_long_is_gone_on_with(store: JobStore, monkeypatch: pyt
     assert [task.id for task in store.listing(text=first.id, cursor=found.next_cursor).tasks] == [first.id]
 
 
-def test_the_counts_of_an_owner(store: JobStore) -> None:
+def test_the_counts_of_an_owner(store: SqliteJobStore) -> None:
     run(store)
     submit(store, "alice")
     submit(store, "alice")
@@ -438,12 +426,12 @@ def test_the_counts_of_an_owner(store: JobStore) -> None:
 
 
 @pytest.mark.parametrize("cursor", ["", "n", "x", "-1", "1.5", "9" * 30, "١"])
-def test_a_bad_cursor_is_refused(store: JobStore, cursor: str) -> None:
+def test_a_bad_cursor_is_refused(store: SqliteJobStore, cursor: str) -> None:
     with pytest.raises(BadInput, match="cursor"):
         store.listing(cursor=cursor)
 
 
-def test_only_what_has_ended_is_deleted_and_all_of_it(store: JobStore) -> None:
+def test_only_what_has_ended_is_deleted_and_all_of_it(store: SqliteJobStore) -> None:
     word, mine = Idempotency("k", "digest"), fence(store)
     task = store.submit(order(), ["http://a.test/"], idempotency=word).task
     assert not store.delete(task.id, fence=mine)
@@ -455,7 +443,7 @@ def test_only_what_has_ended_is_deleted_and_all_of_it(store: JobStore) -> None:
     assert store.submit(order(), ["http://a.test/"], idempotency=word).is_new
 
 
-def test_what_waits_for_too_long_is_found(store: JobStore) -> None:
+def test_what_waits_for_too_long_is_found(store: SqliteJobStore) -> None:
     old, _new, started = submit(store, at=NOW - 10), submit(store, at=NOW), submit(store, at=NOW - 20)
     store.move(started.id, TaskState.RUNNING, expect=LIVE, at=NOW)
     assert [task.id for task in store.pending_since(NOW)] == [old.id]
@@ -464,7 +452,7 @@ def test_what_waits_for_too_long_is_found(store: JobStore) -> None:
 # ── the lease ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_one_holder_at_a_time_and_a_new_epoch_for_each(store: JobStore, open_store: Open) -> None:
+def test_one_holder_at_a_time_and_a_new_epoch_for_each(store: SqliteJobStore, open_store: Open) -> None:
     other, first = open_store(), store.lease("me", 4.0, now=NOW)
     assert first is not None and first.until == NOW + 4
     assert other.lease("you", 4.0, now=NOW + 3.9) is None
@@ -476,7 +464,7 @@ def test_one_holder_at_a_time_and_a_new_epoch_for_each(store: JobStore, open_sto
     assert store.lease("me", 4.0, now=NOW + 7) is None
 
 
-def test_who_has_the_lease_is_told(store: JobStore, open_store: Open) -> None:
+def test_who_has_the_lease_is_told(store: SqliteJobStore, open_store: Open) -> None:
     other = open_store()
     assert other.holder() is None
     assert store.lease("me", 4.0, now=NOW) == other.holder()
@@ -484,7 +472,7 @@ def test_who_has_the_lease_is_told(store: JobStore, open_store: Open) -> None:
     assert other.holder() is None
 
 
-def test_a_lease_that_was_given_back_is_free_at_once(store: JobStore) -> None:
+def test_a_lease_that_was_given_back_is_free_at_once(store: SqliteJobStore) -> None:
     first = store.lease("me", 4.0, now=NOW)
     store.release("you")
     assert store.lease("you", 4.0, now=NOW) is None
@@ -493,12 +481,12 @@ def test_a_lease_that_was_given_back_is_free_at_once(store: JobStore) -> None:
     assert first is not None and second is not None and second.epoch > first.epoch
 
 
-def test_a_clock_that_was_set_back_does_not_keep_the_lease_for_ever(store: JobStore) -> None:
+def test_a_clock_that_was_set_back_does_not_keep_the_lease_for_ever(store: SqliteJobStore) -> None:
     store.lease("me", 4.0, now=NOW + 3600)
     assert store.lease("you", 4.0, now=NOW) is not None
 
 
-def test_a_runner_that_was_replaced_changes_nothing(store: JobStore) -> None:
+def test_a_runner_that_was_replaced_changes_nothing(store: SqliteJobStore) -> None:
     task, old = run(store), fence(store)
     waiting = submit(store)
     store.release("me")
@@ -514,7 +502,7 @@ def test_a_runner_that_was_replaced_changes_nothing(store: JobStore) -> None:
     assert store.get(task.id) == task and store.get(waiting.id) == waiting
 
 
-def test_a_change_by_anybody_moves_the_marker(store: JobStore, open_store: Open) -> None:
+def test_a_change_by_anybody_moves_the_marker(store: SqliteJobStore, open_store: Open) -> None:
     other, before = open_store(), store.marker()
     assert store.marker() == before
     submit(other)
@@ -533,7 +521,7 @@ def attempt(number: int, status: int = 200) -> Attempt:
     return Attempt(number=number, event=HookEvent.PAGE, at=NOW, status=status)
 
 
-def test_a_hook_is_due_from_the_moment_its_task_has_left_the_queue(store: JobStore, open_store: Open) -> None:
+def test_a_hook_is_due_from_the_moment_its_task_has_left_the_queue(store: SqliteJobStore, open_store: Open) -> None:
     plain, task = submit(store), submit(store, webhook=HOOK)
     assert store.hooks.get(plain.id) is None and store.hooks.due(NOW + 1e6, 10) == []
     fenced = fence(store)
@@ -547,7 +535,7 @@ def test_a_hook_is_due_from_the_moment_its_task_has_left_the_queue(store: JobSto
     assert store.hooks.due(NOW + 1e6, 10) == []
 
 
-def test_a_task_is_not_old_while_its_hook_is_open(store: JobStore) -> None:
+def test_a_task_is_not_old_while_its_hook_is_open(store: SqliteJobStore) -> None:
     task, fenced = submit(store, webhook=HOOK), fence(store)
     store.move(task.id, TaskState.FAILED, expect={TaskState.PENDING}, at=NOW, finish=DONE)
     assert store.finished_since(NOW + 1) == []
@@ -559,7 +547,7 @@ def test_a_task_is_not_old_while_its_hook_is_open(store: JobStore) -> None:
     assert store.hooks.get(task.id) is None and store.hooks.deliveries(task.id, -1, 10) == []
 
 
-def test_a_replay_holds_against_what_a_dispatcher_knew_before(store: JobStore) -> None:
+def test_a_replay_holds_against_what_a_dispatcher_knew_before(store: SqliteJobStore) -> None:
     task, fenced = submit(store, webhook=HOOK), fence(store)
     store.hooks.record(Hook(task=task.id, cursor=7, state=HookState.GIVEN_UP), [attempt(7)], fence=fenced)
     back = store.hooks.replay(task.id, 2, (), NOW)
@@ -573,7 +561,7 @@ def test_a_replay_holds_against_what_a_dispatcher_knew_before(store: JobStore) -
     assert store.hooks.replay("no such task", None, (), NOW) is None
 
 
-def test_a_hook_is_not_moved_by_a_runner_that_was_replaced(store: JobStore) -> None:
+def test_a_hook_is_not_moved_by_a_runner_that_was_replaced(store: SqliteJobStore) -> None:
     task, old = submit(store, webhook=HOOK), fence(store)
     store.release("me")
     with pytest.raises(LeaseLost):
@@ -581,12 +569,12 @@ def test_a_hook_is_not_moved_by_a_runner_that_was_replaced(store: JobStore) -> N
     assert store.hooks.get(task.id) == Hook(task=task.id) and store.hooks.deliveries(task.id, -1, 10) == []
 
 
-def test_the_secret_is_made_once(store: JobStore, open_store: Open) -> None:
+def test_the_secret_is_made_once(store: SqliteJobStore, open_store: Open) -> None:
     secret = store.hooks.secret()
     assert len(secret) == 32 and open_store().hooks.secret() == secret == store.hooks.secret()
 
 
-def test_progress_keys_are_a_jobs_own_and_end_with_their_time(store: JobStore, open_store: Open) -> None:
+def test_progress_keys_are_a_jobs_own_and_end_with_their_time(store: SqliteJobStore, open_store: Open) -> None:
     progress = store.progress
     progress.put("proxy_refresh", "a", {"status": "PROCESSING", "total_chunks": 3}, now=NOW, ttl_s=10)
     progress.put("proxy_refresh", "ab", {"status": "FAILED", "completed_at": None}, now=NOW, ttl_s=10)

@@ -17,8 +17,9 @@ from weft.jobs.crawls import engine_settings
 from weft.jobs.embedded import EmbeddedJobService
 from weft.jobs.errors import EngineAway
 from weft.jobs.layout import ENGINE
-from weft.jobs.model import Task, TaskSpec, TaskState
+from weft.jobs.model import Task, TaskSpec
 from weft.jobs.service import Failure, Result, Status, Submission
+from weft.scraping import TaskState
 from weft.testing.web import SyntheticWeb
 
 

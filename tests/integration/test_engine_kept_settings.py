@@ -16,7 +16,7 @@ from proxying import EchoSite
 
 import weft
 from weft.engine.model import EndReason, State
-from weft.jobs.model import TaskState
+from weft.scraping import TaskState
 
 
 class HeardSite(EchoSite):

@@ -23,9 +23,10 @@ from weft.jobs.documents import Documents
 from weft.jobs.embedded import EmbeddedJobService
 from weft.jobs.errors import KeyReused, QueueFull, TaskFinished, TaskUnknown
 from weft.jobs.layout import ENGINE
-from weft.jobs.model import FinishReason, Task, TaskSpec, TaskState
+from weft.jobs.model import Task, TaskSpec
 from weft.jobs.service import JobEvent, Status, Submission
 from weft.jobs.store.contract import Idempotency
+from weft.scraping import FinishReason, TaskState
 from weft.testing.arrivals import Arrival
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -362,7 +363,7 @@ def test_a_site_that_fails_is_blocked_for_all_tasks_and_tried_again_once(tmp_pat
             await until(service, task, lambda status: status.progress.failed == 3)
             before, health = time.time(), await service.health()
             (blocked,) = health.blocked_domains
-            assert blocked.domain == site.url.split("/")[2], "its host and port"
+            assert blocked.site == site.url.split("/")[2], "its host and port"
             assert before < blocked.until <= before + blocked_s
             assert health.is_healthy and health.errors_by_class == {"http_5xx": 3}
             other = await submit(service, f"{site.url}other", is_batch=True)

@@ -22,7 +22,7 @@ from proxying import EchoSite, Proxies, hijacks
 from served_http import service_in
 
 from weft.errors import BadInput
-from weft.jobs.model import TaskState
+from weft.scraping import TaskState
 from weft.telemetry import read_snapshot
 
 pytestmark = pytest.mark.usefixtures("proxies_here")

@@ -27,7 +27,7 @@ from warcio.archiveiterator import ArchiveIterator
 
 from weft.client import Weft
 from weft.client.errors import Refused
-from weft.client.model import Status
+from weft.scraping import TaskStatus
 
 CHAOS = os.environ.get("WEFT_TEST_CHAOS") == "1"
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -78,7 +78,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield service
 
 
-def check_sum(status: Status) -> Status:
+def check_sum(status: TaskStatus) -> TaskStatus:
     p = status.progress
     assert p.discovered == p.completed + p.gone + p.failed + p.refused + p.queued + p.in_flight, status
     return status
@@ -146,7 +146,7 @@ def test_a_redirect_to_a_metadata_address_is_not_followed(service: Service, site
 
 
 def test_the_client_scrapes_and_shows_how_far_it_is(service: Service, site: str) -> None:
-    seen: list[Status] = []
+    seen: list[TaskStatus] = []
     order = {"name": "title", "body": {"css": "p", "required": True}}
     pages = service.client.scrape(
         f"{site}/quick/", max_depth=1, formats=["markdown"], extract=order, progress=seen.append

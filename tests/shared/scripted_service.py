@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from weft.errors import BadInput
 from weft.jobs.errors import KeyReused, NoWebhook, QueueFull, TaskFinished, TaskUnknown
-from weft.jobs.model import STARTED, ErrorClass, FinishReason, Progress, Task, TaskState, new_task_id, waiting_of
+from weft.jobs.model import STARTED, Progress, Task, new_task_id, waiting_of
 from weft.jobs.service import (
     Failure,
     Health,
@@ -32,7 +32,8 @@ from weft.jobs.service import (
 )
 from weft.jobs.store.contract import Idempotency, Listing, Submitted
 from weft.jobs.webhooks.model import Delivery, Hook, order_of
-from weft.jobs.webhooks.service import Deliveries, HookStatus
+from weft.jobs.webhooks.service import Deliveries, HookStatus, Webhooks
+from weft.scraping import ErrorClass, FinishReason, TaskState
 from weft.urls import host_of
 
 
@@ -161,11 +162,14 @@ class ScriptedService:
                 event = log[place]
                 place += 1
                 if event.number is None or event.number > after:
-                    data = {name: value for name, value in event.data.items() if name != "document"}
-                    yield replace(event, data=data)
+                    yield _event(event)
             if task.is_terminal:
                 return
             await news.wait()
+
+    async def stored(self, task_id: str, owner: str | None = None, *, after: int = 0) -> Sequence[JobEvent]:
+        self._task(task_id, owner)
+        return [_event(event) for event in self.log[task_id] if (event.number or 0) > after]
 
     async def cancel(self, task_id: str, owner: str | None = None) -> Task:
         task = self._task(task_id, owner)
@@ -273,8 +277,8 @@ class ScriptedService:
         return max((event.number or 0 for event in self.log[task_id]), default=0)
 
 
-class ScriptedWebhooks:
-    """See `WebhookService`: a log that a test fills, and what was asked to be sent again."""
+class ScriptedWebhooks(Webhooks):
+    """A log that a test fills, and what was asked to be sent again."""
 
     def __init__(self, service: ScriptedService) -> None:
         self._service = service
@@ -303,6 +307,10 @@ class ScriptedWebhooks:
 
     async def secret(self, owner: str = "") -> str:
         return f"whsec_{owner}"
+
+
+def _event(event: JobEvent) -> JobEvent:
+    return replace(event, data={name: value for name, value in event.data.items() if name != "document"})
 
 
 def _result(event: JobEvent) -> Result:

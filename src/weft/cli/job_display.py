@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 from weft.cli.live import Part, Picture, ProgressLine, RegularLines, Size, TextLine
-from weft.client.model import Event, Status
+from weft.client.model import Event
 from weft.client.telling import said
+from weft.scraping import TaskStatus
 
 LINE_EVERY_S = 2.0
 
@@ -24,7 +25,7 @@ class TaskPicture:
             state = event.data.get("status") or event.data.get("error_class", "")
             self._recent.append(f"{state} {event.data.get('url', '')}")
 
-    def __call__(self, status: Status, _: Size) -> Picture:
+    def __call__(self, status: TaskStatus, _: Size) -> Picture:
         """What is shown of a status."""
         errors = "  ".join(f"{kind} {count:,}" for kind, count in status.errors_by_class.items()) or "none"
         parts: list[Part] = [
@@ -37,6 +38,6 @@ class TaskPicture:
         return Picture([f"weft jobs · {status.status}"], parts, self._task_id)
 
 
-def task_lines() -> RegularLines[Status]:
+def task_lines() -> RegularLines[TaskStatus]:
     """A line when its state changes, and now and then; the last one, with how it has ended, is the caller's."""
     return RegularLines(said, LINE_EVERY_S, key=lambda status: status.status)

@@ -17,7 +17,7 @@ from weft.errors import BadInput
 
 if TYPE_CHECKING:
     from weft.client import Weft
-    from weft.client.model import Status
+    from weft.scraping import TaskStatus
 
 EXIT_CODES = {"COMPLETED": 0, "PARTIAL": 3}  # FAILED and CANCELLED: 1
 
@@ -211,7 +211,7 @@ def _watch(weft: Weft, task_id: str, as_json: bool, quiet: bool) -> int:
     return EXIT_CODES.get(status.status, 1)
 
 
-def _statuses(weft: Weft, task_id: str, happened: Callable[[Any], None]) -> Iterator[Status]:
+def _statuses(weft: Weft, task_id: str, happened: Callable[[Any], None]) -> Iterator[TaskStatus]:
     """The status now, after everything that happens, and at the end."""
     status = weft.status(task_id)
     yield status

@@ -1,60 +1,57 @@
-"""The requests of the service's routes and what their answers mean, without any I/O: both clients share them."""
+"""What both clients do, written once and without any I/O.
+
+Each operation is a generator of steps: a request to send (`Ask`), the next bytes of its answer (`Read`), a time to wait
+(a float), or a result (`Found`). A client carries them out, blocking or with `await`, and sends back what came of them.
+`Operations` declares the operations for both; `Weft` and `AsyncWeft` are that, with a transport.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
+from contextlib import aclosing, closing
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 from msgspec import Struct
 
-from weft import __version__
+from weft import __version__, scraping
 from weft.client.errors import ClientError, NotWeft, Refused
-from weft.client.model import (
-    Changed,
-    Deliveries,
-    Event,
-    Listing,
-    Page,
-    PageError,
-    Results,
-    Status,
-    Submitted,
-    Webhook,
-)
+from weft.client.model import Event, Page, Results, Scrape
+from weft.client.sse import EventParser
+from weft.client.telling import Progress, shower
 from weft.errors import BadInput
+from weft.scraping import (
+    Call,
+    PageError,
+    Problem,
+    ScrapeOptions,
+    TaskChanged,
+    TaskState,
+    TaskStatus,
+    TaskSubmitted,
+    TaskSummary,
+    Webhook,
+    WebhookDelivery,
+)
 
-T = TypeVar("T")
 SILENT_S = 60.0  # a stream that says nothing for so long is dead: the service speaks every 15 s
 LOOK_EVERY_S = 1.0  # while there is no stream
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 5.0
-
-
-class Answer(Struct, frozen=True):
-    """An HTTP answer; header names are in lower case."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-class Call(Struct, Generic[T], frozen=True):
-    """One request, and how its answer is read."""
-
-    method: str
-    path: str
-    read: Callable[[Answer], T]
-    body: bytes | None = None
-    headers: dict[str, str] = {}
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Service(Struct, frozen=True):
-    """Where the service is, and with which key."""
+    """Where the service is, with which key, and how patient its callers are."""
 
     url: str
-    key: str | None = None
+    key: str | None
+    timeout_s: float
+    patience_s: float
 
     @property
     def is_tls(self) -> bool:
@@ -71,23 +68,39 @@ class Service(Struct, frozen=True):
         """To connect to."""
         return urlsplit(self.url).port or (443 if self.is_tls else 80)
 
-    def headers(self, call: Call[Any]) -> dict[str, str]:
-        """All that are sent, but for the length."""
-        own = {"Host": urlsplit(self.url).netloc, "User-Agent": f"weft-client/{__version__}", "Connection": "close"}
-        if self.key is not None:
-            own["Authorization"] = f"Bearer {self.key}"
-        if call.body is not None:
-            own |= {"Content-Type": "application/json", "Content-Length": str(len(call.body))}
-        elif call.method != "GET":
-            own["Content-Length"] = "0"
-        return own | call.headers
 
-    def target(self, call: Call[Any]) -> str:
-        """The path that is asked for."""
-        return urlsplit(self.url).path.rstrip("/") + call.path
+class Ask(Struct, frozen=True):
+    """A request to send; the reply is the `Head` of its answer."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+    timeout_s: float  # for its answer, and between two pieces of it
 
 
-def service_at(url: str, key: str | None) -> Service:
+class Read:
+    """The next piece of the answer; the reply is bytes, empty at its end."""
+
+
+class Head(Struct, frozen=True):
+    """What an answer begins with; names of headers are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+
+
+class Found(Struct, Generic[T], frozen=True):
+    """A result of an operation."""
+
+    value: T
+
+
+Steps = Generator[Ask | Read | float, Any, T]  # of an operation that returns its result
+Many = Generator[Ask | Read | float | Found[T], Any, None]
+
+
+def service_at(url: str, key: str | None, timeout_s: float, patience_s: float) -> Service:
     """The service at a URL; BadInput where that is none."""
     try:
         parts = urlsplit(url if "//" in url else f"http://{url}")
@@ -105,176 +118,383 @@ def service_at(url: str, key: str | None) -> Service:
         raise BadInput(f"{url!r} is no address of a service: write it like http://localhost:8000")
     if key is not None and not (key.isascii() and key.isprintable() and key.strip() == key and key):
         raise BadInput("the API key has characters that none has: copy it whole, and nothing else")
-    return Service(parts.geturl(), key)
+    return Service(parts.geturl(), key, timeout_s, patience_s)
 
 
-def submit(url: str, options: Mapping[str, Any], idempotency_key: str | None) -> Call[Submitted]:
-    """Starts a task; the key makes it safe to send again."""
-    key = idempotency_key or secrets.token_hex(16)
-    body = msgspec.json.encode({"url": url, **options})
-    return Call("POST", "/scraping/async-scrape", typed(Submitted), body, {"Idempotency-Key": key})
+# ── one request ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def status(task_id: str) -> Call[Status]:
-    """How a task stands."""
-    return Call("GET", f"{_task(task_id)}/status", typed(Status))
+def _ask(
+    service: Service, call: Call[Any], task_id: str, query: dict[str, Any], body: Any, headers: dict[str, str],
+    timeout_s: float,
+) -> Ask:  # fmt: skip
+    sent = b"" if body is None else msgspec.json.encode(body)
+    own = {
+        "Host": urlsplit(service.url).netloc, "User-Agent": f"weft-client/{__version__}", "Connection": "close",
+        **({"Authorization": f"Bearer {service.key}"} if service.key is not None else {}),
+        **({"Content-Type": "application/json"} if sent else {}),
+        **({"Content-Length": str(len(sent))} if call.method != "GET" else {}),
+    }  # fmt: skip
+    values = {name: value if isinstance(value, str) else msgspec.json.encode(value).decode() for name, value in
+              query.items() if value is not None}  # fmt: skip
+    path = call.path.replace("{task_id}", quote(task_id, safe="") or "-")
+    target = urlsplit(service.url).path.rstrip("/") + path + (f"?{urlencode(values)}" if values else "")
+    return Ask(call.method, target, own | headers, sent, timeout_s)
 
 
-def results(task_id: str, include_errors: bool, limit: int, cursor: str | None) -> Call[Results]:
-    """A stretch of results."""
-    query: dict[str, Any] = {"format": "json", "limit": limit, "include_errors": str(include_errors).lower()}
-    if cursor is not None:
-        query["cursor"] = cursor
-    return Call("GET", f"{_task(task_id)}/results?{urlencode(query)}", _results)
-
-
-def export(
-    task_id: str, kind: str, limit: int, include_errors: bool, cursor: str | None
-) -> Call[tuple[bytes, str | None]]:
-    """A stretch of results in a format, and the cursor of the next."""
-    query = {"format": kind, "limit": limit, "include_errors": str(include_errors).lower()}
-    if cursor is not None:
-        query["cursor"] = cursor
-
-    def read(answer: Answer) -> tuple[bytes, str | None]:
-        return answer.body, answer.headers.get("next-cursor")
-
-    return Call("GET", f"{_task(task_id)}/results?{urlencode(query)}", read)
-
-
-def cancel(task_id: str) -> Call[Changed]:
-    """Ends a task."""
-    return Call("DELETE", _task(task_id), typed(Changed))
-
-
-def pause(task_id: str) -> Call[Changed]:
-    """Halts a task."""
-    return Call("POST", f"{_task(task_id)}/pause", typed(Changed))
-
-
-def resume(task_id: str) -> Call[Changed]:
-    """Goes on with a task."""
-    return Call("POST", f"{_task(task_id)}/resume", typed(Changed))
-
-
-def tasks(state: str | None, limit: int, cursor: str | None) -> Call[Listing]:
-    """A list of tasks."""
-    query = {name: value for name, value in (("status", state), ("limit", limit), ("cursor", cursor)) if value}
-    return Call("GET", f"/scraping/tasks?{urlencode(query)}", typed(Listing))
-
-
-def health() -> Call[dict[str, Any]]:
-    """How the service is."""
-    return Call("GET", "/scraping/status", typed(dict[str, Any]))
-
-
-def webhook(task_id: str) -> Call[Webhook]:
-    """How far a task's webhook is."""
-    return Call("GET", f"{_task(task_id)}/webhook", typed(Webhook))
-
-
-def deliveries(task_id: str, limit: int, cursor: str | None) -> Call[Deliveries]:
-    """A stretch of a webhook's delivery log."""
-    query = {"limit": limit} | ({"cursor": cursor} if cursor is not None else {})
-    return Call("GET", f"{_task(task_id)}/webhook/deliveries?{urlencode(query)}", typed(Deliveries))
-
-
-def replay(task_id: str, after: int | None, numbers: Sequence[int]) -> Call[Webhook]:
-    """Sends a webhook's events again."""
-    body = msgspec.json.encode({"after": after, "numbers": list(numbers)})
-    return Call("POST", f"{_task(task_id)}/webhook/replay", typed(Webhook), body)
-
-
-def webhook_secret() -> Call[dict[str, str]]:
-    """What the caller's deliveries are signed with."""
-    return Call("GET", "/scraping/webhook-secret", typed(dict[str, str]))
-
-
-def events(task_id: str, after: int) -> Call[None]:
-    """A stream of events; its body is read piece by piece."""
-    headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
-    return Call("GET", f"{_task(task_id)}/events", lambda _: None, headers=headers)
-
-
-def checked(service: Service, answer: Answer) -> Answer:
-    """The answer, if it is a good one; else Refused, or NotWeft where it is none of the service's."""
-    if 200 <= answer.status < 300:
-        return answer
+def _checked(service: Service, head: Head, body: bytes) -> None:
+    """Refused for an answer that is an error; NotWeft where it is none of the service's."""
+    if 200 <= head.status < 300:
+        return
     try:
-        problem = msgspec.json.decode(answer.body, type=_Problem)
+        problem = msgspec.json.decode(body, type=Problem)
     except (msgspec.DecodeError, ValueError):
-        raise NotWeft(service.url, f"it answered {answer.status}") from None
-    wait = answer.headers.get("retry-after", "")
+        raise NotWeft(service.url, f"it answered {head.status}") from None
+    wait = head.headers.get("retry-after", "")
     fields = {one.field: one.detail for one in problem.errors or ()}
-    raise Refused(answer.status, problem.detail, fields, float(wait) if wait.isdigit() else None)
+    raise Refused(head.status, problem.detail, fields, float(wait) if wait.isdigit() else None)
 
 
-def typed(kind: Any) -> Callable[[Answer], Any]:
-    """Reads a JSON body."""
+def _pauses(service: Service) -> Callable[[ClientError], float]:
+    """How long to wait after each error, while there is patience; raises one that time does not cure."""
 
-    def read(answer: Answer) -> Any:
-        return msgspec.json.decode(answer.body, type=kind)
+    def waits() -> Iterator[float]:
+        wait, waited = FIRST_WAIT_S, 0.0
+        while waited < service.patience_s:
+            yield wait
+            waited += wait
+            wait = min(LONGEST_WAIT_S, wait * 2)
 
-    return read
+    tries = waits()
+
+    def pause(error: ClientError) -> float:
+        wait = next(tries, None)
+        if wait is None or (isinstance(error, Refused) and not error.may_pass):
+            raise error
+        asked_for = error.retry_after_s if isinstance(error, Refused) else None
+        return max(wait, asked_for or 0.0)
+
+    return pause
 
 
-def read_answer(service: Service, call: Call[T], answer: Answer) -> T:
-    """What an answer says."""
-    good = checked(service, answer)
+def _answer(
+    service: Service, call: Call[T], task_id: str = "", *, query: dict[str, Any] | None = None, body: Any = None,
+    headers: dict[str, str] | None = None,
+) -> Steps[tuple[Head, bytes]]:  # fmt: skip
+    """The answer to a request, which is sent again while the service is away: all of them can be repeated."""
+    ask = _ask(service, call, task_id, query or {}, body, headers or {}, service.timeout_s)
+    pause = _pauses(service)
+    while True:
+        try:
+            head, pieces = (yield ask), list[bytes]()
+            while piece := (yield Read()):
+                pieces.append(piece)
+            _checked(service, head, b"".join(pieces))
+            return head, b"".join(pieces)
+        except ClientError as error:
+            yield pause(error)
+
+
+def _call(service: Service, call: Call[T], task_id: str = "", **more: Any) -> Steps[T]:
+    """The same, decoded as the call's answer."""
+    _, body = yield from _answer(service, call, task_id, **more)
+    return _decoded(service, body, call.answer)
+
+
+def _decoded(service: Service, body: bytes, kind: type[T]) -> T:
     try:
-        return call.read(good)
+        return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, ValueError) as error:
         raise NotWeft(service.url, f"its answer cannot be read: {error}") from None
 
 
-def waits(patience_s: float) -> Iterator[float]:
-    """How long to wait before each further try, as long as there is patience."""
-    wait, waited = FIRST_WAIT_S, 0.0
-    while waited < patience_s:
-        yield wait
-        waited += wait
-        wait = min(LONGEST_WAIT_S, wait * 2)
+# ── operations ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def wait_after(error: ClientError, wait: float) -> float:
-    """The seconds that the service asks for, or else our own; raises an error that time does not cure."""
-    if not isinstance(error, Refused):
-        return wait
-    if not error.may_pass:
-        raise error
-    return max(wait, error.retry_after_s or 0.0)
+def submit(
+    service: Service, url: str, *, idempotency_key: str | None = None, **options: Unpack[ScrapeOptions]
+) -> Steps[TaskSubmitted]:
+    """Starts a task; it is on the service's disk when this returns, and one task however often it was sent."""
+    headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}
+    return (yield from _call(service, scraping.SUBMIT, body={"url": url, **options}, headers=headers))
 
 
-def event_of(kind: str, number: str, data: str) -> Event:
-    """An event as it was read from a stream."""
-    found = msgspec.json.decode(data, type=dict[str, Any])
-    return Event(kind, int(number) if number else None, found)
+def status(service: Service, task_id: str) -> Steps[TaskStatus]:
+    """How a task stands."""
+    return (yield from _call(service, scraping.STATUS, task_id))
 
 
-class _FieldProblem(Struct):
-    field: str
-    detail: str
-
-
-class _Problem(Struct):
-    title: str
-    detail: str = ""
-    errors: list[_FieldProblem] | None = None
-
-
-class _RawResults(Struct):
-    status: str
-    results: list[dict[str, Any]]
-    next_cursor: str | None
-    cursor: str
-    errors: list[PageError] | None = None
-
-
-def _results(answer: Answer) -> Results:
-    found = msgspec.json.decode(answer.body, type=_RawResults)
+def results(
+    service: Service, task_id: str, *, include_errors: bool = False, limit: int = 100, cursor: str | None = None
+) -> Steps[Results]:
+    """A stretch of what there is now; go on with its `next_cursor`, or later with its `cursor`."""
+    query = {"format": "json", "include_errors": include_errors, "limit": limit, "cursor": cursor}
+    found = yield from _call(service, scraping.RESULTS, task_id, query=query)
     pages = tuple(Page(document) for document in found.results)
-    return Results(found.status, pages, tuple(found.errors or ()), found.next_cursor, found.cursor)  # type: ignore[arg-type]
+    return Results(found.status, pages, tuple(found.errors or ()), found.next_cursor, found.cursor)
 
 
-def _task(task_id: str) -> str:
-    return f"/scraping/tasks/{quote(task_id, safe='') or '-'}"
+def export(
+    service: Service, task_id: str, kind: str, *, include_errors: bool = False, cursor: str | None = None,
+    limit: int = 100,
+) -> Steps[tuple[bytes, str | None]]:  # fmt: skip
+    """A stretch of what there is now as jsonl, csv, ...; and the cursor of the next, None where there is none."""
+    query = {"format": kind, "include_errors": include_errors, "limit": limit, "cursor": cursor}
+    head, body = yield from _answer(service, scraping.RESULTS, task_id, query=query)
+    return body, head.headers.get("next-cursor")
+
+
+def cancel(service: Service, task_id: str) -> Steps[TaskChanged]:
+    """Ends a task; what was scraped is kept."""
+    return (yield from _call(service, scraping.CANCEL, task_id))
+
+
+def pause(service: Service, task_id: str) -> Steps[TaskChanged]:
+    """Nothing more is asked for until `resume`; the deadline runs on."""
+    return (yield from _call(service, scraping.PAUSE, task_id))
+
+
+def resume(service: Service, task_id: str) -> Steps[TaskChanged]:
+    """Goes on with a task that is paused."""
+    return (yield from _call(service, scraping.RESUME, task_id))
+
+
+def health(service: Service) -> Steps[dict[str, Any]]:
+    """How the service as a whole is."""
+    _, body = yield from _answer(service, scraping.SERVICE_STATUS)
+    return _decoded(service, body, dict[str, Any])
+
+
+def webhook(service: Service, task_id: str) -> Steps[Webhook]:
+    """How far a task's webhook is."""
+    return (yield from _call(service, scraping.WEBHOOK, task_id))
+
+
+def replay(service: Service, task_id: str, *, after: int | None = None, numbers: Sequence[int] = ()) -> Steps[Webhook]:
+    """Has a webhook's events sent again: everything behind a number (-1: all), or some; else it goes on where it has
+    stopped."""
+    return (yield from _call(service, scraping.REPLAY, task_id, body={"after": after, "numbers": list(numbers)}))
+
+
+def webhook_secret(service: Service) -> Steps[str]:
+    """What this key's deliveries are signed with."""
+    return (yield from _call(service, scraping.WEBHOOK_SECRET)).secret
+
+
+def wait(
+    service: Service, task_id: str, *, progress: Progress | bool | None = None, timeout: float | None = None
+) -> Steps[TaskStatus]:
+    """Returns when a task has ended; TimeoutError where it has not in so many seconds."""
+    until = None if timeout is None else time.monotonic() + timeout
+    with shower(progress) as show:
+        while True:
+            found = yield from status(service, task_id)
+            show(found)
+            if found.has_ended:
+                return found
+            left = LOOK_EVERY_S if until is None else until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"the task {task_id} has not ended in {timeout:g} s")
+            yield min(LOOK_EVERY_S, left)
+
+
+def scrape(
+    service: Service, url: str, *, progress: Progress | bool | None = None, **options: Unpack[ScrapeOptions]
+) -> Steps[Scrape]:
+    """Scrapes, waits for the end, and returns the pages; `.status` and `.errors` tell the rest.
+
+    `progress`: called with a `TaskStatus` now and then; left out, a line is shown where stderr is a terminal. What is
+    interrupted goes on in the service: `submit` and the other calls have an id to come back with.
+    """
+    task_id = (yield from submit(service, url, **options)).task_id
+    ended = yield from wait(service, task_id, progress=progress)
+    found, cursor = Scrape([], ended, []), None
+    while True:
+        some = yield from results(service, task_id, include_errors=True, cursor=cursor)
+        found += some.pages
+        found.errors += some.errors
+        if (cursor := some.next_cursor) is None:
+            return found
+
+
+# ── operations with many results ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _paged(ask: Callable[[str | None], Steps[Any]], some: Callable[[Any], Iterable[T]]) -> Many[T]:
+    cursor: str | None = None
+    while True:
+        found = yield from ask(cursor)
+        yield from map(Found, some(found))
+        if (cursor := found.next_cursor) is None:
+            return
+
+
+def pages(service: Service, task_id: str) -> Many[Page]:
+    """Every page that there is now, in the order in which they were stored."""
+    return _paged(lambda cursor: results(service, task_id, cursor=cursor), lambda found: found.pages)
+
+
+def errors(service: Service, task_id: str) -> Many[PageError]:
+    """Every URL that has given no page so far."""
+    return _paged(
+        lambda cursor: results(service, task_id, include_errors=True, cursor=cursor), lambda found: found.errors
+    )
+
+
+def tasks(service: Service, status: TaskState | str | None = None) -> Many[TaskSummary]:
+    """Every task, newest first."""
+
+    def ask(cursor: str | None) -> Steps[scraping.TaskList]:
+        return _call(service, scraping.LIST, query={"status": status, "limit": 100, "cursor": cursor})
+
+    return _paged(ask, lambda found: found.tasks)
+
+
+def deliveries(service: Service, task_id: str) -> Many[WebhookDelivery]:
+    """What became of each event of a task's webhook, in the order of the events."""
+
+    def ask(cursor: str | None) -> Steps[scraping.WebhookDeliveries]:
+        return _call(service, scraping.DELIVERIES, task_id, query={"limit": 1000, "cursor": cursor})
+
+    return _paged(ask, lambda found: found.deliveries)
+
+
+def events(service: Service, task_id: str, *, after: int = 0) -> Many[Event]:
+    """What happens to a task, until it ends: each numbered event once and in order, whatever breaks in between."""
+    pause = _pauses(service)
+    while True:
+        try:
+            headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
+            head = yield _ask(service, scraping.EVENTS, task_id, {}, None, headers, SILENT_S)
+            parser, refused = EventParser(), b""
+            while piece := (yield Read()):
+                if head.status != 200:
+                    refused += piece
+                    continue
+                for event in parser.feed(piece):
+                    after = event.number or after
+                    pause = _pauses(service)
+                    yield Found(event)
+            _checked(service, head, refused)
+            found = yield from status(service, task_id)
+            if found.has_ended and found.last_event <= after:
+                return
+        except ClientError as error:
+            yield pause(error)
+
+
+# ── for both clients ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Client:
+    """A scrape service. Where it is away for a while, calls wait for it: `patience` seconds at most."""
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        key: str | None = None,
+        timeout: float = 30.0,
+        patience: float = 30.0,
+    ) -> None:
+        """`key`: an API key, where the service needs one. `timeout`: seconds for one answer."""
+        self.service = service_at(url, key, timeout, patience)
+
+
+class Blocking(Client):
+    """A client that returns results."""
+
+    def run(self, steps: Many[T]) -> Iterator[T]:
+        """Carries the steps of an operation out, and gives its results."""
+        raise NotImplementedError
+
+    def first(self, steps: Steps[T]) -> T:
+        """The result of an operation that has one."""
+        with closing(self.run(_single(steps))) as found:  # type: ignore[type-var]
+            return next(found)
+
+
+class Awaiting(Client):
+    """A client that returns awaitables of results."""
+
+    def run(self, steps: Many[T]) -> AsyncIterator[T]:
+        """Carries the steps of an operation out, and gives its results."""
+        raise NotImplementedError
+
+    async def first(self, steps: Steps[T]) -> T:
+        """The result of an operation that has one."""
+        async with aclosing(self.run(_single(steps))) as found:  # type: ignore[type-var]
+            return await anext(found)
+
+
+def _single(steps: Steps[T]) -> Many[T]:
+    yield Found((yield from steps))
+
+
+class One(Generic[P, T]):
+    """An operation with one result, as a method of both clients."""
+
+    def __init__(self, operation: Callable[Concatenate[Service, P], Steps[T]]) -> None:
+        self._operation: Callable[..., Any] = operation
+        self.__doc__ = operation.__doc__
+
+    @overload
+    def __get__(self, client: Blocking, owner: object = None) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: Awaiting, owner: object = None) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    @overload
+    def __get__(self, client: None, owner: object = None) -> One[P, T]: ...
+
+    def __get__(self, client: Any, owner: object = None) -> Any:
+        """The operation on this client's service."""
+        return self if client is None else _method(self._operation, client.service, client.first)
+
+
+class Each(Generic[P, T]):
+    """An operation with many results, as a method of both clients."""
+
+    def __init__(self, operation: Callable[Concatenate[Service, P], Many[T]]) -> None:
+        self._operation: Callable[..., Any] = operation
+        self.__doc__ = operation.__doc__
+
+    @overload
+    def __get__(self, client: Blocking, owner: object = None) -> Callable[P, Iterator[T]]: ...
+    @overload
+    def __get__(self, client: Awaiting, owner: object = None) -> Callable[P, AsyncIterator[T]]: ...
+    @overload
+    def __get__(self, client: None, owner: object = None) -> Each[P, T]: ...
+
+    def __get__(self, client: Any, owner: object = None) -> Any:
+        """The operation on this client's service."""
+        return self if client is None else _method(self._operation, client.service, client.run)
+
+
+def _method(operation: Callable[..., Any], service: Service, carry_out: Callable[[Any], Any]) -> Callable[..., Any]:
+    @wraps(operation)
+    def call(*given: Any, **named: Any) -> Any:
+        return carry_out(operation(service, *given, **named))
+
+    return call
+
+
+class Operations:
+    """What a client can do: the same calls, with the same arguments, on both."""
+
+    scrape = One(scrape)
+    submit = One(submit)
+    status = One(status)
+    results = One(results)
+    pages = Each(pages)
+    errors = Each(errors)
+    export = One(export)
+    events = Each(events)
+    wait = One(wait)
+    cancel = One(cancel)
+    pause = One(pause)
+    resume = One(resume)
+    tasks = Each(tasks)
+    health = One(health)
+    webhook = One(webhook)
+    deliveries = Each(deliveries)
+    replay = One(replay)
+    webhook_secret = One(webhook_secret)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from weft.client.calls import event_of
+import msgspec
+
 from weft.client.model import Event
 
 LONGEST_LINE = 4 * 1024 * 1024
@@ -46,4 +48,5 @@ def _event(lines: list[bytes]) -> Event | None:
             number = value
         elif name == "data":
             data.append(value)
-    return event_of(kind, number, "\n".join(data)) if data else None
+    found = msgspec.json.decode("\n".join(data), type=dict[str, Any]) if data else None
+    return None if found is None else Event(kind, int(number) if number else None, found)

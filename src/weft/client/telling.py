@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from weft.client.model import Status
+from weft.scraping import TaskStatus
 
-Progress = Callable[[Status], None]
+Progress = Callable[[TaskStatus], None]
 
 
 @contextmanager
@@ -33,7 +33,7 @@ class Line:
     def __init__(self, out: TextIO) -> None:
         self._out = out
 
-    def __call__(self, status: Status) -> None:
+    def __call__(self, status: TaskStatus) -> None:
         """Shows it."""
         self._out.write("\r\x1b[2K" + said(status)[:110])
         self._out.flush()
@@ -43,7 +43,7 @@ class Line:
         self._out.write("\n")
 
 
-def said(status: Status) -> str:
+def said(status: TaskStatus) -> str:
     """`RUNNING 40 % · 10 pages, 2 failed, 13 queued · 0:12, 29:48 left`."""
     progress = status.progress
     parts = [f"{status.status} {progress.percent:.0f} %", f"{progress.completed:,} pages"]

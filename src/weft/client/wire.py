@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from collections.abc import Awaitable
+from typing import TypeVar
 
-from weft.client.calls import Answer, Call, Service
+from weft.client.calls import Ask, Head, Service
 from weft.client.errors import NoAnswer
 
 T = TypeVar("T")
@@ -16,63 +15,55 @@ LIMIT = 256 * 1024  # bytes of one line
 
 
 class Exchange:
-    """`async with Exchange(service, call, timeout_s) as exchange:` its status and headers are there, then its body."""
+    """`begin` sends the request, and gives the head of its answer; `read` its body, piece by piece."""
 
-    def __init__(self, service: Service, call: Call[Any], timeout_s: float) -> None:
+    def __init__(self, service: Service, timeout_s: float) -> None:
         self._service = service
-        self._call = call
         self._timeout_s = timeout_s
         self._writer: asyncio.StreamWriter | None = None
-        self.status = 0
-        self.headers: dict[str, str] = {}
+        self._left: int | None = None  # bytes of the body; None: until the connection ends
+        self._is_chunked = False
 
-    async def __aenter__(self) -> Self:
-        try:
-            await self._guarded(self._begin())
-        except BaseException:
-            self._close()
-            raise
-        return self
+    async def begin(self, ask: Ask) -> Head:
+        """Sends the request, and reads the head of its answer."""
+        return await self._guarded(self._begin(ask))
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close()
-
-    async def whole(self) -> Answer:
-        """The answer with its body."""
-        return Answer(self.status, self.headers, b"".join([piece async for piece in self.pieces()]))
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it comes in."""
-        if self.status in (204, 304):
-            return
-        length = self.headers.get("content-length", "")
-        left = int(length) if length.isdigit() else None
-        is_chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
-        while left != 0 or is_chunked:
-            piece = await self._guarded(self._chunk() if is_chunked else self._reader.read(min(left or 65536, 65536)))
+    async def read(self) -> bytes:
+        """The next piece; empty at the end."""
+        if self._left == 0:
+            return b""
+        size = min(self._left or 65536, 65536)
+        piece = await self._guarded(self._chunk() if self._is_chunked else self._reader.read(size))
+        if self._left is not None:
             if not piece:
-                if left and not is_chunked:
-                    raise NoAnswer(self._service.url, "it broke off")
-                return
-            left = left if left is None else left - len(piece)
-            yield piece
+                raise NoAnswer(self._service.url, "it broke off")
+            self._left -= len(piece)
+        return piece
 
-    async def _begin(self) -> None:
+    def close(self) -> None:
+        """Ends the connection."""
+        if self._writer is not None:
+            self._writer.close()
+
+    async def _begin(self, ask: Ask) -> Head:
         tls = ssl.create_default_context() if self._service.is_tls else None
         self._reader, self._writer = await asyncio.open_connection(
             self._service.host, self._service.port, ssl=tls, limit=LIMIT
         )
-        head = [f"{self._call.method} {self._service.target(self._call)} HTTP/1.1"]
-        head += [f"{name}: {value}" for name, value in self._service.headers(self._call).items()]
-        self._writer.write("\r\n".join([*head, "", ""]).encode("latin-1") + (self._call.body or b""))
+        lines = [f"{ask.method} {ask.target} HTTP/1.1", *(f"{name}: {value}" for name, value in ask.headers.items())]
+        self._writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + ask.body)
         await self._writer.drain()
-        first = (await self._line()).split(" ", 2)
-        self.status = int(first[1])
+        status, headers = int((await self._line()).split(" ", 2)[1]), dict[str, str]()
         while line := await self._line():
             name, _, value = line.partition(":")
-            self.headers[name.strip().lower()] = value.strip()
+            headers[name.strip().lower()] = value.strip()
+        length = headers.get("content-length", "")
+        self._is_chunked = headers.get("transfer-encoding", "").lower() == "chunked"
+        if status in (204, 304):
+            self._left = 0
+        elif length.isdigit() and not self._is_chunked:
+            self._left = int(length)
+        return Head(status, headers)
 
     async def _line(self) -> str:
         found = await self._reader.readuntil(b"\r\n")
@@ -93,7 +84,3 @@ class Exchange:
         except (OSError, EOFError, asyncio.LimitOverrunError, ValueError, IndexError) as error:
             said = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise NoAnswer(self._service.url, said) from error
-
-    def _close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()

@@ -16,23 +16,11 @@ from weft.engine.tenant import MOST_TRAPPED
 from weft.errors import BadInput
 from weft.fetch.proxies import live
 from weft.fetch.proxies.pool import live_of, sources_of
-from weft.jobs.model import (
-    NO_PROXIES,
-    ErrorClass,
-    FinishReason,
-    Outcome,
-    Progress,
-    Task,
-    TaskSpec,
-    TaskState,
-    ending,
-    error_class,
-    outcome,
-    waiting_of,
-)
+from weft.jobs.model import NO_PROXIES, Outcome, Progress, Task, TaskSpec, ending, error_class, outcome, waiting_of
 from weft.jobs.service import Status
 from weft.jobs.store.contract import Finish
 from weft.records import Reason
+from weft.scraping import ErrorClass, FinishReason, TaskState
 
 _REASONS: Mapping[EndReason, FinishReason] = {
     EndReason.DONE: FinishReason.DONE,

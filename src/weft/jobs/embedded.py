@@ -11,8 +11,7 @@ import asyncio
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -37,24 +36,25 @@ from weft.jobs.crawls import (
     status_of,
 )
 from weft.jobs.documents import check_order
-from weft.jobs.errors import EngineAway, TaskFinished, TaskUnknown
-from weft.jobs.feed import Feeds
+from weft.jobs.errors import EngineAway, TaskFinished
+from weft.jobs.events import TaskEvents
 from weft.jobs.health import Monitor
 from weft.jobs.layout import ENGINE, STORE, has_room
-from weft.jobs.model import STARTED, FinishReason, Task, TaskState, new_task_id
+from weft.jobs.model import STARTED, Task, new_task_id
 from weft.jobs.overview import Overview
 from weft.jobs.results import StoredResults
 from weft.jobs.runner import ENGINE_S, Runner
-from weft.jobs.service import Health, JobEvent, Latest, Records, Results, Status, Submission, Timeline
+from weft.jobs.service import Status, Submission
 from weft.jobs.sites.model import SiteFile
 from weft.jobs.sites.registry import SiteRegistry
 from weft.jobs.sites.scheduler import SiteScheduler
 from weft.jobs.sites.service import Sites
-from weft.jobs.store.contract import Finish, Idempotency, JobStore, Listing, Submitted
+from weft.jobs.store.contract import Finish, Idempotency, Submitted
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.targets import why_not_public
 from weft.jobs.webhooks.dispatcher import Dispatcher
 from weft.jobs.webhooks.service import Webhooks
+from weft.scraping import FinishReason, TaskState
 
 FRESH_S = 0.05  # so old may a standing be that is shown
 LOST_S = 5.0  # so old may the number of a task's lost pages be
@@ -69,10 +69,13 @@ class EmbeddedJobService:
         self._config = config
         self._clock = clock
         self._engine_dir = data_dir / ENGINE
-        self.store: JobStore = SqliteJobStore(data_dir / STORE)
+        self.store = SqliteJobStore(data_dir / STORE)
         self.engine = EngineLink(self._engine_dir)
-        self._stored = StoredResults(self._engine_dir)
-        self._feeds = Feeds(self.store, self.engine, self._engine_dir)
+        self._stored = StoredResults(self._engine_dir, self.store)
+        self.results, self.records = self._stored.results, self._stored.records
+        self.cursor_behind = self._stored.cursor_behind
+        self._events = TaskEvents(self.store, self.engine, self._engine_dir)
+        self.events, self.stored = self._events.events, self._events.stored
         holder = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
         # A link of its own: while the runner waits for an engine it cannot look at the deadlines of other tasks.
         self._runners_engine = EngineLink(self._engine_dir, patience_s=ENGINE_S)
@@ -83,8 +86,10 @@ class EmbeddedJobService:
             self.store, self._runners_engine, config.jobs, holder, committed=self._committed, sites=sites.turn,
             proxies=proxies_of(config), clock=clock,
         )  # fmt: skip
-        self._monitor = Monitor(self.store, self.engine, config.jobs, self._engine_dir, clock)
-        self._overview = Overview(self.store, self.engine, self._engine_dir, clock)
+        self.health = Monitor(self.store, self.engine, config.jobs, self._engine_dir, clock).health
+        self._overview = overview = Overview(self.store, self.engine, self._engine_dir, clock)
+        self.list, self.started, self.counts = overview.list, overview.started, overview.counts
+        self.latest, self.timeline = overview.latest, overview.timeline
         self.webhooks = Webhooks(self.store, clock)
         registry = SiteRegistry(data_dir, clock=clock, store=self.store)
         self.sites = Sites(registry, self._check_site, self.runner.wake, clock)
@@ -103,11 +108,11 @@ class EmbeddedJobService:
             asyncio.create_task(self._dispatcher.run(), name="webhooks"),
             asyncio.create_task(self.runner.run(), name="runner"),
         ]
-        self._feeds.start()
+        self._events.start()
 
     async def close(self) -> None:
         """Ends it."""
-        await self._feeds.close()
+        await self._events.close()
         for running in self._running:  # webhooks first: they need the lease to write down how far they are
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -150,7 +155,7 @@ class EmbeddedJobService:
         idempotency: Idempotency | None = None,
     ) -> Task:
         """Adds URLs to a batch."""
-        task = self._task(task_id, owner)
+        task = self.store.task(task_id, owner)
         if not task.spec.is_batch:
             raise BadInput("only a batch can be appended to")
         self._check_room()
@@ -169,7 +174,7 @@ class EmbeddedJobService:
         if task.state is TaskState.PENDING:
             if (longer := await asyncio.to_thread(self.store.append, task_id, found)) is not None:
                 return longer
-            task = self._task(task_id, None)
+            task = self.store.task(task_id, None)
         if task.is_terminal:
             raise TaskFinished(task_id, task.state, "appended to")
         try:
@@ -182,7 +187,7 @@ class EmbeddedJobService:
             raise
         except Gone as gone:
             raise EngineAway(str(gone)) from None
-        return self._task(task_id, None)
+        return self.store.task(task_id, None)
 
     def _check_room(self) -> None:
         """DiskFull before a task is accepted that could store no page: SQLite may still have room in its own file."""
@@ -226,11 +231,11 @@ class EmbeddedJobService:
 
     async def status(self, task_id: str, owner: str | None = None) -> Status:
         """How it stands."""
-        task = self._task(task_id, owner)
+        task = self.store.task(task_id, owner)
         standing = None
         if task.state in STARTED:
             standing = await self._standing(task_id)
-            task = self._task(task_id, owner)  # it may have ended since: its own counts are final then
+            task = self.store.task(task_id, owner)  # it may have ended since: its own counts are final then
         waiting = self.store.waiting_before(task) if task.state is TaskState.PENDING else None
         lost = await self._lost_pages(task) if task.is_terminal and task.progress.completed else 0
         return status_of(task, standing, self._clock(), waiting, lost)
@@ -248,92 +253,15 @@ class EmbeddedJobService:
             self._lost[task.id] = now, lost
         return lost
 
-    async def results(
-        self,
-        task_id: str,
-        owner: str | None = None,
-        *,
-        cursor: int = 0,
-        limit: int = 100,
-        include_errors: bool = False,
-    ) -> Results:
-        """What it has."""
-        return await self._stored.results(self._task(task_id, owner), cursor, limit, include_errors)
-
-    async def cursor_behind(self, task_id: str, owner: str | None = None, *, pages: int) -> int:
-        """The cursor behind its first pages."""
-        return await self._stored.cursor_behind(self._task(task_id, owner), pages)
-
-    async def records(
-        self,
-        task_id: str,
-        owner: str | None = None,
-        *,
-        cursor: int = 0,
-        limit: int = 100,
-        include_errors: bool = False,
-    ) -> Records:
-        """The same as it came over the wire."""
-        return await self._stored.records(self._task(task_id, owner), cursor, limit, include_errors)
-
-    async def events(self, task_id: str, owner: str | None = None, *, after: int = 0) -> AsyncIterator[JobEvent]:
-        """Its events, as they happen."""
-        task = self._task(task_id, owner)
-        async with aclosing(self._feeds.events(task, after)) as found:
-            async for event in found:
-                yield event
-
-    async def list(
-        self,
-        owner: str | None = None,
-        *,
-        states: Collection[TaskState] = (),
-        cursor: str | None = None,
-        limit: int = 50,
-        text: str = "",
-        host: str = "",
-    ) -> Listing:
-        """Tasks, newest first."""
-        return await self._overview.list(owner, states, cursor, limit, text, host)
-
-    async def started(self) -> tuple[Status, ...]:
-        """What runs, at one moment."""
-        return await self._overview.started()
-
-    async def counts(self, owner: str | None = None) -> dict[str, int]:
-        """Tasks by state."""
-        return await self._overview.counts(owner)
-
-    async def latest(
-        self,
-        task_id: str,
-        owner: str | None = None,
-        *,
-        before: int | None = None,
-        limit: int = 50,
-        kinds: Collection[str] = (),
-        error_class: str = "",
-    ) -> Latest:
-        """What happened to it last."""
-        return await self._overview.latest(self._task(task_id, owner), before, limit, kinds, error_class)
-
-    async def timeline(self, task_id: str, owner: str | None = None, *, after: int = 0) -> Timeline:
-        """What it did over time."""
-        return await self._overview.timeline(self._task(task_id, owner), after)
-
-    async def health(self) -> Health:
-        """How the service is."""
-        return await self._monitor.health()
-
     # ── steering ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def cancel(self, task_id: str, owner: str | None = None) -> Task:
         """Ends it."""
-        task = self._task(task_id, owner)
+        task = self.store.task(task_id, owner)
         if task.state is TaskState.PENDING:
             state, finish = finish_without(task, FinishReason.CANCELLED)
             ended = await self._move(task, state, {TaskState.PENDING}, finish)
-            task = ended or self._task(task_id, owner)
+            task = ended or self.store.task(task_id, owner)
         if task.is_terminal:
             return task
         try:
@@ -346,7 +274,7 @@ class EmbeddedJobService:
             state, finish = finish_without(task, FinishReason.CANCELLED)
         else:
             state, finish = finish_of(task, standing)
-        return await self._move(task, state, STARTED, finish) or self._task(task_id, owner)
+        return await self._move(task, state, STARTED, finish) or self.store.task(task_id, owner)
 
     async def pause(self, task_id: str, owner: str | None = None) -> Task:
         """RUNNING → PAUSED."""
@@ -359,11 +287,11 @@ class EmbeddedJobService:
     async def _switch(
         self, task_id: str, owner: str | None, before: TaskState, after: TaskState, what: str, verb: str
     ) -> Task:
-        task = self._task(task_id, owner)
+        task = self.store.task(task_id, owner)
         if task.state is not after:
             moved = await self._move(task, after, {before})
             if moved is None:
-                now = self._task(task_id, owner)
+                now = self.store.task(task_id, owner)
                 raise TaskFinished(task_id, now.state, what)
             task = moved
         if after is TaskState.RUNNING and not task.holds_slot:
@@ -380,12 +308,6 @@ class EmbeddedJobService:
         return await asyncio.to_thread(self.store.move, task.id, to, expect=expect, at=self._clock(), finish=finish)
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _task(self, task_id: str, owner: str | None) -> Task:
-        task = self.store.get(task_id, owner)
-        if task is None:
-            raise TaskUnknown(task_id)
-        return task
 
     async def _find(self, task_id: str) -> Standing | None:
         try:
@@ -416,13 +338,11 @@ class EmbeddedJobService:
 
     def _committed(self, task: Task) -> Finish | None:
         """What a task has on the disk, while no engine can tell."""
-        reader = self._stored.reader()
-        crawl = reader.crawl_named(task.id)
-        if crawl is None:
+        if (found := self._stored.committed(task)) is None:
             return None
-        progress, classes = counted(reader.ends(crawl), 0, 0)
+        ends, number = found
+        progress, classes = counted(ends, 0, 0)
         if (seen := self._seen.get(task.id)) is not None:
             left = progress_of(seen)[0].discovered - progress.ended
             progress = msgspec.structs.replace(progress, queued=max(0, left))
-        number = reader.last_number(crawl)
         return Finish(reason=FinishReason.DEADLINE, progress=progress, errors_by_class=classes, last_number=number + 1)

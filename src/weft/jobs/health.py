@@ -19,9 +19,10 @@ from weft.engine.link import EngineLink
 from weft.engine.model import Blocked, Standing
 from weft.jobs.crawls import progress_of
 from weft.jobs.layout import LEAST_ROOM_BYTES, has_room
-from weft.jobs.model import TERMINAL, Lane, Progress, Task, TaskState
-from weft.jobs.service import BlockedDomain, Health, LaneHealth
-from weft.jobs.store.contract import JobStore
+from weft.jobs.model import Lane, Progress, Task
+from weft.jobs.service import Health, LaneHealth
+from weft.jobs.store.sqlite import SqliteJobStore
+from weft.scraping import TERMINAL, TaskState
 from weft.telemetry import read_snapshot
 
 FRESH_S = 1.0  # so old may an answer be: many may ask
@@ -38,7 +39,7 @@ class Monitor:
 
     def __init__(
         self,
-        store: JobStore,
+        store: SqliteJobStore,
         engine: EngineLink,
         jobs: JobsSection,
         engine_dir: Path,
@@ -87,7 +88,7 @@ class Monitor:
             refusing=refusing,
             lanes=lanes,
             active=tuple(task.id for task in self._store.started() if task.state is TaskState.RUNNING),
-            blocked_domains=tuple(BlockedDomain(one.site, one.until) for one in blocked),
+            blocked_domains=tuple(blocked),
             errors_by_class=dict(classes),
             tasks_by_state=dict(by_state),
             success_rate=progress.success_rate,
@@ -97,7 +98,6 @@ class Monitor:
             task_seconds_p50=quantile(times, 0.5),
             task_seconds_p95=quantile(times, 0.95),
             totals=self._store.totals(),
-            runner="" if lease is None else lease.holder,
         )
 
     async def _engines(self, problems: list[str]) -> tuple[list[Standing], list[Blocked]]:

@@ -14,17 +14,15 @@ import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
 from weft.engine.model import CAUSED
 from weft.patterns import has_control, is_url_pattern
 from weft.records import Reason
+from weft.scraping import TERMINAL, ErrorClass, FinishReason, Scope, TaskState
 
-Scope = Literal["any", "domain", "host", "prefix"]
-MAX_PATTERNS = 100  # of `include`, and of `exclude`
-MAX_PATTERN_CHARS = 1000
 MAX_PATTERNS_CHARS = 10_000  # of one of these lists: the engine compiles it between two requests
 NO_PROXIES = "this service has none; leave the field out, or start it with `--proxies FILE`"
 
@@ -40,24 +38,6 @@ def problem_of_globs(patterns: Sequence[str]) -> str:
     return ""
 
 
-class TaskState(StrEnum):
-    """Where a task is in its life."""
-
-    PENDING = "PENDING"  # waits for a slot; its deadline does not run yet
-    RUNNING = "RUNNING"
-    PAUSED = "PAUSED"  # asks for nothing; its deadline runs on
-    COMPLETED = "COMPLETED"
-    PARTIAL = "PARTIAL"  # ended with some of it
-    FAILED = "FAILED"
-    CANCELLED = "CANCELLED"
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether nothing more will happen to it."""
-        return self in TERMINAL
-
-
-TERMINAL = frozenset({TaskState.COMPLETED, TaskState.PARTIAL, TaskState.FAILED, TaskState.CANCELLED})
 LIVE = frozenset(TaskState) - TERMINAL
 STARTED = frozenset({TaskState.RUNNING, TaskState.PAUSED})
 FOR_SLOT = "slot"  # what a task waits for that could run
@@ -68,36 +48,6 @@ NEXT: Mapping[TaskState, frozenset[TaskState]] = {
     TaskState.RUNNING: TERMINAL | {TaskState.PAUSED},
     TaskState.PAUSED: TERMINAL | {TaskState.RUNNING},
 } | dict.fromkeys(TERMINAL, frozenset())
-
-
-class FinishReason(StrEnum):
-    """Why a task has ended."""
-
-    DONE = "done"  # nothing was left to do
-    DEADLINE = "deadline"
-    MAX_PAGES = "max_pages"
-    MAX_MEMORY = "max_memory"  # its URLs left no room for a page
-    CANCELLED = "cancelled"
-    TOO_MANY_ERRORS = "too_many_errors"  # it ended by itself, and no page was scraped
-    REFUSED = "refused"  # nothing of it may be asked for: addresses, scope, patterns
-    EXPIRED = "expired"  # it was PENDING for too long
-    ERROR = "error"  # the engine could not run it; the task's `message` says why
-
-
-class ErrorClass(StrEnum):
-    """Why a URL gave no page."""
-
-    TIMEOUT = "timeout"
-    CONNECTION = "connection"  # connect, reset, truncated, protocol
-    DNS = "dns"
-    TLS = "tls"
-    HTTP_4XX = "http_4xx"
-    HTTP_5XX = "http_5xx"
-    ROBOTS = "robots"
-    BLOCKED = "blocked"  # not asked for: a refused address, a trap, a limit, or a breaker whose cause is not known
-    TOO_LARGE = "too_large"
-    PARSE = "parse"
-    OTHER = "other"
 
 
 class Lane(StrEnum):
@@ -205,6 +155,11 @@ class Progress(Struct, frozen=True, kw_only=True):
         """URLs for which nothing more will be done."""
         return self.completed + self.gone + self.failed + self.refused
 
+    def counts(self, max_pages: int | None) -> dict[str, int | float]:
+        """All of it as answers have it, with the sum, and how far that is."""
+        own = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {"discovered": self.discovered, **own, "percent": self.percent(max_pages)}
+
     def within(self, max_pages: int | None) -> int:
         """How many URLs are to be done: those that are known, but no more pages than a task may scrape."""
         if max_pages is None:
@@ -224,7 +179,7 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a caller has ordered, checked by the front door. The URLs are kept beside it (`JobStore.urls`)."""
+    """What a caller has ordered, checked by the front door. The URLs are kept beside it (`SqliteJobStore.urls`)."""
 
     max_depth: int = 2  # links from a URL of the order; 0: these alone
     timeout_s: float = 1800.0

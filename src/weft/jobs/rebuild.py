@@ -33,10 +33,11 @@ from weft.jobs.api.settings import KEYS_FILE
 from weft.jobs.crawls import counted, finish_of, finish_without
 from weft.jobs.errors import StoreDamaged
 from weft.jobs.layout import ENGINE, STORE, crawls_in
-from weft.jobs.model import FinishReason, Task, TaskSpec, TaskState
+from weft.jobs.model import Task, TaskSpec
 from weft.jobs.store.contract import Finish
 from weft.jobs.store.sqlite import check_tasks, opened
 from weft.records import Row
+from weft.scraping import FinishReason, TaskState
 from weft.store import schema
 from weft.store.rebuild import Rebuilt
 

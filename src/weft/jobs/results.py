@@ -5,14 +5,12 @@ A stretch of either has the same rows: so many pages and errors, and so many byt
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock, local
-from typing import Protocol, TypeVar
+from typing import Any
 
 from msgspec import Struct
 
@@ -21,10 +19,12 @@ from weft.engine.reader import Reader
 from weft.engine.stored_page import CrawledPage
 from weft.errors import BadInput
 from weft.jobs.documents import Documents
-from weft.jobs.feed import open_reader
-from weft.jobs.model import ErrorClass, Task, error_class, error_text
+from weft.jobs.index import Index
+from weft.jobs.model import Task, error_class, error_text
 from weft.jobs.service import Failure, Records, Result, Results
+from weft.jobs.store.sqlite import SqliteJobStore
 from weft.records import Row
+from weft.scraping import ErrorClass
 from weft.store.warc import RecordMaker
 
 ANSWER_BYTES = 8 << 20  # of bodies or records that go into one answer; one page is always in it
@@ -32,7 +32,6 @@ ROWS_AT_ONCE = 200
 STRIDE = 2000  # events whose pages are counted together
 COUNTED_CRAWLS = 256
 KEPT_BYTES = 24 << 20  # of documents that were made, for who asks for them again
-_T = TypeVar("_T")
 # Is given a row that is wanted, with its number and the class of its error; returns how many bytes it adds.
 Take = Callable[[int, Row, ErrorClass | None], int]
 
@@ -40,63 +39,67 @@ Take = Callable[[int, Row, ErrorClass | None], int]
 class StoredResults:
     """Reads what the engine has committed; each thread has a reader and a parser child of its own."""
 
-    def __init__(self, engine_dir: Path) -> None:
-        self._engine_dir = engine_dir
-        self._threads, self._local = ThreadPoolExecutor(2, "results"), local()
+    def __init__(self, engine_dir: Path, store: SqliteJobStore) -> None:
+        self._store = store
+        self._index, self._local = Index(engine_dir, "results", 2), local()
         self._documents: list[Documents] = []
         self._made = _Made()
         self._page_counts = PageCounts()
 
     def close(self) -> None:
         """Ends the threads and their parser children."""
-        self._threads.shutdown(wait=True)
+        self._index.close()
         for documents in self._documents:
             documents.close()
 
-    async def results(self, task: Task, cursor: int, limit: int, include_errors: bool) -> Results:
+    async def results(
+        self, task_id: str, owner: str | None = None, *, cursor: int = 0, limit: int = 100,
+        include_errors: bool = False,
+    ) -> Results:  # fmt: skip
         """Pages as their task has ordered them."""
-        return await self._work(self._results, task, cursor, limit, include_errors)
+        task = self._checked(task_id, owner, cursor, limit)
+        return await self._index.run(lambda: self._results(task, cursor, limit, include_errors))
 
-    async def records(self, task: Task, cursor: int, limit: int, include_errors: bool) -> Records:
+    async def records(
+        self, task_id: str, owner: str | None = None, *, cursor: int = 0, limit: int = 100,
+        include_errors: bool = False,
+    ) -> Records:  # fmt: skip
         """WARC records; the first stretch begins with what a WARC file begins with."""
-        return await self._work(self._records, task, cursor, limit, include_errors)
+        task = self._checked(task_id, owner, cursor, limit)
+        return await self._index.run(lambda: self._records(task, cursor, limit, include_errors))
 
     async def lost_pages(self, task: Task) -> int:
         """How many of a task's pages have lost their bytes, as far as the engine found it at its start."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._lost_pages, task)
 
-    def _lost_pages(self, task: Task) -> int:
-        reader = self.reader()
-        crawl = reader.crawl_named(task.id)
-        return 0 if crawl is None else reader.lost_pages(crawl)
+        def look() -> int:
+            crawl = self._index.reader.crawl_named(task.id)
+            return 0 if crawl is None else self._index.reader.lost_pages(crawl)
 
-    async def cursor_behind(self, task: Task, pages: int) -> int:
+        return await self._index.run(look)
+
+    async def cursor_behind(self, task_id: str, owner: str | None = None, *, pages: int) -> int:
         """The cursor behind a task's first pages."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._cursor_behind, task, pages)
+        self._store.task(task_id, owner)
 
-    def _cursor_behind(self, task: Task, pages: int) -> int:
-        reader = self.reader()
+        def look() -> int:
+            crawl = self._index.reader.crawl_named(task_id)
+            return 0 if crawl is None else self._page_counts.cursor_behind(self._index.reader, crawl, pages)
+
+        return await self._index.run(look)
+
+    def committed(self, task: Task) -> tuple[Mapping[str, int], int] | None:
+        """How a task's URLs have ended, as far as it is on the disk, and the number of its last event."""
+        reader = self._index.reader
         crawl = reader.crawl_named(task.id)
-        return 0 if crawl is None else self._page_counts.cursor_behind(reader, crawl, pages)
+        return None if crawl is None else (reader.ends(crawl), reader.last_number(crawl))
 
-    def reader(self) -> Reader:
-        """This thread's."""
-        if not hasattr(self._local, "reader"):
-            self._local.reader = open_reader(self._engine_dir)
-        reader: Reader = self._local.reader
-        return reader
-
-    async def _work(
-        self, work: Callable[[Task, int, int, bool], _T], task: Task, cursor: int, limit: int, include_errors: bool
-    ) -> _T:
+    def _checked(self, task_id: str, owner: str | None, cursor: int, limit: int) -> Task:
         if cursor < 0 or limit < 1:
             raise BadInput("cursor: use the next_cursor of an earlier answer, or 0; limit: from 1")
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, work, task, cursor, limit, include_errors)
+        return self._store.task(task_id, owner)
 
     def _results(self, task: Task, cursor: int, limit: int, include_errors: bool) -> Results:
-        reader = self.reader()
+        reader = self._index.reader
         pages, errors = list[CrawledPage | _Kept](), list[Failure]()
 
         def take(number: int, row: Row, kind: ErrorClass | None) -> int:
@@ -119,7 +122,7 @@ class StoredResults:
         )  # fmt: skip
 
     def _records(self, task: Task, cursor: int, limit: int, include_errors: bool) -> Records:
-        reader, rows = self.reader(), list[Row]()
+        reader, rows = self._index.reader, list[Row]()
 
         def take(_number: int, row: Row, _kind: ErrorClass | None) -> int:
             rows.append(row)
@@ -136,24 +139,10 @@ class StoredResults:
             self._local.documents = Documents()
             self._documents.append(self._local.documents)
         for page, document in zip(pages, self._local.documents(pages, task.spec), strict=True):
-            row = page.row
-            found = Result(
-                number=page.number, url=row.url, status=row.status, title=row.title, depth=row.depth,
-                fetched_at=row.fetched_at, document=document, asked_url=page.asked_url,
-            )  # fmt: skip
+            found = result_of(page, document)
             if "unparsed" not in document:  # it may be, another time
                 self._made.keep(task.id, found, len(page.body))
             yield found
-
-
-class PageNumbers(Protocol):
-    """Where the numbers of a crawl's events come from."""
-
-    def page_numbers(self, crawl: int, after: int, upto: int) -> list[int]:
-        """Those of its pages between two numbers, in order."""
-
-    def last_number(self, crawl: int) -> int:
-        """That of its last event."""
 
 
 class PageCounts:
@@ -164,7 +153,7 @@ class PageCounts:
         self._lock = Lock()
         self._counts: OrderedDict[int, list[int]] = OrderedDict()  # crawl → pages up to 0, STRIDE, 2 * STRIDE, ...
 
-    def cursor_behind(self, numbers: PageNumbers, crawl: int, pages: int) -> int:
+    def cursor_behind(self, numbers: Reader, crawl: int, pages: int) -> int:
         """0 for no pages; behind the last event where there are not as many."""
         if pages <= 0:
             return 0
@@ -215,6 +204,15 @@ class _Made:
             while self._bytes > KEPT_BYTES:
                 _, gone = self._kept.popitem(last=False)
                 self._bytes -= gone.size
+
+
+def result_of(page: CrawledPage, document: dict[str, Any]) -> Result:
+    """A stored page, with what its task has ordered of it."""
+    row = page.row
+    return Result(
+        number=page.number, url=row.url, status=row.status, title=row.title, depth=row.depth,
+        fetched_at=row.fetched_at, document=document, asked_url=page.asked_url,
+    )  # fmt: skip
 
 
 def _length(value: object) -> int:

@@ -23,18 +23,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
 
 from weft.config import JobsSection
 from weft.engine.channel import Gone
+from weft.engine.link import EngineLink
 from weft.engine.model import WAITING_FOR_SEEDS, Standing, State
 from weft.errors import BadInput, WeftError
 from weft.jobs.crawls import crawl_settings, finish_of, finish_without
 from weft.jobs.errors import LeaseLost
-from weft.jobs.model import FOR_RESUME, FOR_SLOT, STARTED, FinishReason, Lane, Task, TaskState
-from weft.jobs.store.contract import Finish, JobStore
+from weft.jobs.model import FOR_RESUME, FOR_SLOT, STARTED, Lane, Task
+from weft.jobs.store.contract import Finish
+from weft.jobs.store.sqlite import SqliteJobStore
 from weft.records import PastVisit
+from weft.scraping import FinishReason, TaskState
 from weft.telemetry import Log
 
 LEASE_S = 3.0
@@ -53,51 +55,13 @@ CLEANUP_SHARE = 0.1  # of the retention: tasks are kept so much longer at most
 log = Log("weft.jobs.runner")
 
 
-class Crawling(Protocol):
-    """What the runner needs of an engine: see engine/link.py. No call takes longer than ENGINE_S."""
-
-    async def open(
-        self,
-        name: str,
-        seeds: Sequence[str],
-        settings: dict[str, object],
-        *,
-        deadline: float | None,
-        in_flight: int | None,
-        memory_bytes: int | None,
-        visits: Mapping[str, PastVisit],
-    ) -> Standing:
-        """Opens a crawl, or finds it open. `visits`: what was found at some of its URLs before."""
-
-    async def standings(self, names: Sequence[str]) -> dict[str, Standing]:
-        """How some crawls stand; those that are not there are left out."""
-
-    async def live(self) -> list[Standing]:
-        """How the crawls stand that have not ended."""
-
-    async def pause(self, name: str) -> Standing:
-        """Nothing of it is asked for until `resume`."""
-
-    async def hold(self, name: str) -> Standing:
-        """The same without a change of its state."""
-
-    async def resume(self, name: str) -> Standing:
-        """Goes on with a crawl that is paused or held."""
-
-    async def cancel(self, name: str) -> Standing:
-        """Ends a crawl now."""
-
-    async def forget(self, names: Sequence[str]) -> None:
-        """Deletes everything of some crawls."""
-
-
 class Runner:
     """One worker's runner; it does nothing while another has the lease."""
 
     def __init__(
         self,
-        store: JobStore,
-        engine: Crawling,
+        store: SqliteJobStore,
+        engine: EngineLink,
         jobs: JobsSection,
         holder: str,
         *,

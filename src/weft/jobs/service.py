@@ -15,12 +15,15 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from weft.jobs.model import ErrorClass, Progress, Task, TaskSpec, TaskState, waiting_text
+from weft.engine.model import Blocked
+from weft.jobs.model import Progress, Task, TaskSpec, waiting_text
 from weft.jobs.store.contract import Idempotency, Listing, Submitted, Totals
-from weft.jobs.webhooks.service import WebhookService
+from weft.scraping import ErrorClass, TaskState
+from weft.store.export.facts import iso
 
 if TYPE_CHECKING:  # it looks at tasks as this room's callers do
-    from weft.jobs.sites.service import SiteService
+    from weft.jobs.sites.service import Sites
+    from weft.jobs.webhooks.service import Webhooks
 
 
 class Submission(Struct, frozen=True, kw_only=True):
@@ -72,6 +75,12 @@ class Result(Struct, frozen=True, kw_only=True):
     fetched_at: float
     document: dict[str, Any]  # url, metadata, the formats and fields that the task has ordered: see documents.py
     asked_url: str = ""  # what was asked for before redirects led to `url`; empty: that itself
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        """As documents of ours have it: what its row says wins over what its document says."""
+        own = {name: getattr(self, name) for name in ("number", "url", "status", "title", "depth")}
+        return {**self.document, **own, "fetched_at": iso(self.fetched_at)}
 
 
 class Failure(Struct, frozen=True, kw_only=True):
@@ -143,13 +152,6 @@ class Timeline(Struct, frozen=True):
     is_whole: bool  # whether that was all that there is now
 
 
-class BlockedDomain(Struct, frozen=True):
-    """A host, with its port, whose breaker is open: nothing is asked of it until then."""
-
-    domain: str
-    until: float  # wall clock
-
-
 class LaneHealth(Struct, frozen=True):
     """The slots of one lane."""
 
@@ -170,7 +172,7 @@ class Health(Struct, frozen=True, kw_only=True):
     refusing: tuple[str, ...] = ()  # why no task is accepted now; of the problems
     lanes: dict[str, LaneHealth]
     active: tuple[str, ...]  # ids of RUNNING tasks
-    blocked_domains: tuple[BlockedDomain, ...]
+    blocked_domains: tuple[Blocked, ...]  # hosts, with their ports, whose breakers are open
     errors_by_class: dict[str, int]  # of the tasks that are kept
     tasks_by_state: dict[str, int]
     success_rate: float | None
@@ -180,19 +182,17 @@ class Health(Struct, frozen=True, kw_only=True):
     task_seconds_p50: float | None
     task_seconds_p95: float | None
     totals: Totals = Totals()
-    engine_pid: int | None = None
-    runner: str = ""  # the holder of the lease
 
 
 class JobService(Protocol):
     """What a front door calls."""
 
     @property
-    def sites(self) -> SiteService:
+    def sites(self) -> Sites:
         """Saved scrapes that run by their schedules."""
 
     @property
-    def webhooks(self) -> WebhookService:
+    def webhooks(self) -> Webhooks:
         """The webhooks of tasks, and their delivery logs."""
 
     async def submit(self, submission: Submission) -> Submitted:
@@ -244,6 +244,10 @@ class JobService(Protocol):
         for next is read from the disk.
         """
 
+    async def stored(self, task_id: str, owner: str | None = None, *, after: int = 0) -> Sequence[JobEvent]:
+        """Some of its numbered events behind a number that are stored now, in order; also those of the kind `hidden`,
+        which say nothing. Empty: there are no more now."""
+
     async def cancel(self, task_id: str, owner: str | None = None) -> Task:
         """Ends it within 2 s; what was scraped is kept. A task that has ended is returned as it is."""
 
@@ -279,7 +283,7 @@ class JobService(Protocol):
     ) -> Listing:
         """Tasks, newest first; their `progress` is that of the store: final, or empty for those that have not ended.
 
-        `text` and `host`: see `JobStore.listing`.
+        `text` and `host`: see `SqliteJobStore.listing`.
         """
 
     async def started(self) -> tuple[Status, ...]:

@@ -16,8 +16,8 @@ from served import Server, served
 from weft.cli.main import run
 from weft.config import load_service
 from weft.jobs.api.keys import Keyring
-from weft.jobs.model import FinishReason, TaskState
-from weft.jobs.webhooks.model import Delivery, HookEvent
+from weft.jobs.webhooks.model import Delivery
+from weft.scraping import FinishReason, HookEvent, TaskState
 
 SITE = "https://example.com/"
 

@@ -21,7 +21,7 @@ from weft.client.sse import EventParser
 from weft.client.telling import said
 from weft.errors import BadInput
 from weft.jobs.api.keys import Keyring
-from weft.jobs.model import FinishReason, TaskState
+from weft.scraping import FinishReason, TaskState
 
 SITE = "https://example.com/"
 

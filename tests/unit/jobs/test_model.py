@@ -8,21 +8,9 @@ import pytest
 
 from weft.engine.model import end_name
 from weft.jobs.crawls import counted
-from weft.jobs.model import (
-    NEXT,
-    TERMINAL,
-    ErrorClass,
-    FinishReason,
-    Outcome,
-    Progress,
-    TaskState,
-    ending,
-    error_class,
-    error_text,
-    new_task_id,
-    outcome,
-)
+from weft.jobs.model import NEXT, Outcome, Progress, ending, error_class, error_text, new_task_id, outcome
 from weft.records import Reason
+from weft.scraping import TERMINAL, ErrorClass, FinishReason, TaskState
 
 P, F = TaskState.PARTIAL, TaskState.FAILED
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import Any
 
 from weft.jobs.results import STRIDE, PageCounts
 
@@ -31,17 +32,20 @@ class Numbers:
 
 
 def test_the_cursor_lies_behind_the_wanted_page() -> None:
-    numbers, counts = Numbers(3 * STRIDE + 500), PageCounts()
+    numbers: Any = Numbers(3 * STRIDE + 500)
+    counts = PageCounts()
     pages = numbers.pages
     for skip in (1, 2, STRIDE, len(pages) - 1, 5, len(pages), 2 * STRIDE // 3, 2 * STRIDE // 3 + 1):
         assert counts.cursor_behind(numbers, 7, skip) == pages[skip - 1]
     assert counts.cursor_behind(numbers, 7, 0) == 0
     assert counts.cursor_behind(numbers, 7, len(pages) + 1) == numbers.last == counts.cursor_behind(numbers, 7, 1 << 40)
-    assert counts.cursor_behind(Numbers(0), 7, 5) == 0
+    empty: Any = Numbers(0)
+    assert counts.cursor_behind(empty, 7, 5) == 0
 
 
 def test_what_was_counted_is_not_read_again_and_what_is_new_is_counted() -> None:
-    numbers, counts = Numbers(20 * STRIDE), PageCounts()
+    numbers: Any = Numbers(20 * STRIDE)
+    counts = PageCounts()
     far = len(numbers.pages) - 10
     assert counts.cursor_behind(numbers, 7, far) == numbers.pages[far - 1]
     for skip in (far, far - 5000, 3, far):

@@ -18,11 +18,12 @@ from weft.engine.model import WAITING_FOR_SEEDS, EndReason, Standing, State
 from weft.errors import BadInput
 from weft.jobs import runner as runner_module
 from weft.jobs.crawls import finish_without
-from weft.jobs.model import FinishReason, Lane, Progress, Task, TaskSpec, TaskState, new_task_id
+from weft.jobs.model import Lane, Progress, Task, TaskSpec, new_task_id
 from weft.jobs.runner import LEASE_S, LONG_WAIT_S, OVERDUE_S, Runner
 from weft.jobs.store.contract import Finish
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.records import PastVisit
+from weft.scraping import FinishReason, TaskState
 
 START = 1_800_000_000.0
 
@@ -125,7 +126,7 @@ class Stage:
     def __init__(self, path: Path, **flags: Any) -> None:
         self.clock = Clock()
         self.store = SqliteJobStore(path / "jobs.db")
-        self.engine = ModelEngine(self.clock)
+        self.engine: Any = ModelEngine(self.clock)  # which is no EngineLink, and does what one does
         self.jobs = load_service(flags=flags, environment={}).jobs
         self.committed: Finish | None = None
         self._runners: dict[str, Runner] = {}

@@ -13,7 +13,7 @@ import pytest
 from weft.engine.model import Standing, State
 from weft.errors import BadInput
 from weft.jobs.errors import LeaseLost, SiteConflict
-from weft.jobs.model import STARTED, FinishReason, Lane, Progress, Task, TaskSpec, TaskState
+from weft.jobs.model import STARTED, Lane, Progress, Task, TaskSpec
 from weft.jobs.sites import model
 from weft.jobs.sites.changes import ChangeReport, Comparison, Learnt
 from weft.jobs.sites.files import site_of
@@ -23,6 +23,7 @@ from weft.jobs.sites.scheduler import SiteScheduler
 from weft.jobs.store.contract import Finish
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.records import PastVisit, Row
+from weft.scraping import FinishReason, TaskState
 
 START = 1_800_000_000.0  # 2027-01-15 08:00 UTC
 DAY = 86_400.0
@@ -40,8 +41,9 @@ class World:
         self.store = SqliteJobStore(folder / "jobs.db")
         self.sites = SiteRegistry(folder, clock=lambda: self.now, store=self.store)
         self.proxies = True
+        engine: Any = self
         self._scheduler = SiteScheduler(
-            self.store, self, folder / "engine", has_proxies=lambda: self.proxies, clock=lambda: self.now
+            self.store, engine, folder / "engine", has_proxies=lambda: self.proxies, clock=lambda: self.now
         )
         lease = self.store.lease("me", 3.0, now=START)
         assert lease is not None

@@ -8,7 +8,7 @@ import hmac
 import msgspec
 import pytest
 
-from weft.jobs.model import Progress, Task, TaskSpec, TaskState
+from weft.jobs.model import Progress, Task, TaskSpec
 from weft.jobs.service import Result
 from weft.jobs.webhooks.forms import LARGEST_BODY, body_of, headers_of
 from weft.jobs.webhooks.model import (
@@ -17,7 +17,6 @@ from weft.jobs.webhooks.model import (
     TRIED_S,
     Attempt,
     Hook,
-    HookEvent,
     HookOrder,
     HookState,
     failed,
@@ -26,6 +25,7 @@ from weft.jobs.webhooks.model import (
 )
 from weft.jobs.webhooks.signing import body_signature, secret_of, signature
 from weft.jobs.webhooks.telling import Telling
+from weft.scraping import HookEvent, TaskState
 
 HOUR_S = 3600.0
 

@@ -8,8 +8,8 @@ import msgspec
 from starlette.responses import Response
 
 from weft.jobs.api import cursors
-from weft.jobs.model import Progress, Task, waiting_of, waiting_text
-from weft.jobs.service import Failure, Health, Result, Results, Status
+from weft.jobs.model import Task, waiting_of, waiting_text
+from weft.jobs.service import Failure, Health, Results, Status
 from weft.jobs.store.contract import Listing
 from weft.store.export.facts import iso
 
@@ -41,31 +41,30 @@ def changed(task: Task) -> dict[str, Any]:
     return {"task_id": task.id, "status": task.state, "finish_reason": task.finish_reason}
 
 
-def progress_of(progress: Progress, max_pages: int | None) -> dict[str, Any]:
-    """The counts, with their sum, and how far that is."""
-    counts = {name: getattr(progress, name) for name in progress.__struct_fields__}
-    return {"discovered": progress.discovered, **counts, "percent": progress.percent(max_pages)}
-
-
-def status_of(status: Status) -> dict[str, Any]:
-    """How a task stands."""
-    task = status.task
+def _facts(task: Task, message: str, waiting_for: str, waiting_until: float | None) -> dict[str, Any]:
     return {
         "task_id": task.id,
         "url": task.url,
         "status": task.state,
         "finish_reason": task.finish_reason,
-        "message": status.message,
-        "waiting_for": status.waiting_for or None,
-        "waiting_until": moment(status.waiting_until),
-        "progress": progress_of(status.progress, task.spec.max_pages),
+        "message": message,
+        "waiting_for": waiting_for or None,
+        "waiting_until": moment(waiting_until),
+        "created_at": moment(task.created_at),
+        "started_at": moment(task.started_at),
+        "finished_at": moment(task.finished_at),
+    }
+
+
+def status_of(status: Status) -> dict[str, Any]:
+    """How a task stands."""
+    task = status.task
+    return _facts(task, status.message, status.waiting_for, status.waiting_until) | {
+        "progress": status.progress.counts(task.spec.max_pages),
         "success_rate": status.progress.success_rate,
         "duration_seconds": round(status.duration_s, 3),
         "remaining_seconds": None if status.remaining_s is None else round(status.remaining_s, 3),
-        "created_at": moment(task.created_at),
-        "started_at": moment(task.started_at),
         "deadline_at": moment(task.deadline_at),
-        "finished_at": moment(task.finished_at),
         "errors_by_class": status.errors_by_class,
         "waiting_before": status.waiting_before,
         "last_event": status.number,
@@ -77,19 +76,13 @@ def results_of(task: Task, found: Results, include_errors: bool) -> dict[str, An
     answer: dict[str, Any] = {
         "task_id": task.id,
         "status": task.state,
-        "results": [page_of(page) for page in found.results],
+        "results": [page.whole for page in found.results],
         "next_cursor": None if found.next_cursor is None else cursors.encode(task.id, found.next_cursor),
         "cursor": cursors.encode(task.id, found.cursor),
     }
     if include_errors:
         answer["errors"] = [error_of(error) for error in found.errors]
     return answer
-
-
-def page_of(page: Result) -> dict[str, Any]:
-    """One page: what its row says wins over what its document says."""
-    own = {name: getattr(page, name) for name in ("number", "url", "status", "title", "depth")}
-    return {**page.document, **own, "fetched_at": iso(page.fetched_at)}
 
 
 def error_of(error: Failure) -> dict[str, Any]:
@@ -104,52 +97,29 @@ def listed(found: Listing) -> dict[str, Any]:
 
 def summary_of(task: Task) -> dict[str, Any]:
     """A task in a list, by its own row."""
-    waiting_for, waiting_until = waiting_of(task)
-    return {
-        "task_id": task.id,
-        "url": task.url,
-        "status": task.state,
-        "finish_reason": task.finish_reason,
-        "message": task.message or waiting_text(task, waiting_for, waiting_until),
-        "waiting_for": waiting_for or None,
-        "waiting_until": moment(waiting_until),
-        "created_at": moment(task.created_at),
-        "started_at": moment(task.started_at),
-        "finished_at": moment(task.finished_at),
-        "links": links(task.id),
-    }
+    waiting = waiting_of(task)
+    return _facts(task, task.message or waiting_text(task, *waiting), *waiting) | {"links": links(task.id)}
 
 
 def service_of(health: Health, streams: int) -> dict[str, Any]:
     """How the service as a whole is."""
     lanes = {
-        name: {
-            "slots": lane.slots,
-            "available_slots": lane.available,
-            "running": lane.running,
-            "waiting": lane.waiting,
-            "paused": lane.paused,
-            "pending": lane.pending,
-        }
+        name: {"available_slots": lane.available}
+        | {one: getattr(lane, one) for one in ("slots", "running", "waiting", "paused", "pending")}
         for name, lane in health.lanes.items()
     }
     tasks = lanes.get("task", {"slots": 0, "available_slots": 0, "pending": 0})
-    return {
+    same = ("problems", "errors_by_class", "success_rate")
+    times = [f"{what}_seconds_{share}" for what in ("page", "task") for share in ("p50", "p95")]
+    return {name: getattr(health, name) for name in (*same, *times)} | {
         "status": "healthy" if health.is_healthy else "unhealthy",
-        "problems": health.problems,
         "slots": tasks["slots"],
         "available_slots": tasks["available_slots"],
         "queued": tasks["pending"],
         "active_tasks": health.active,
         "lanes": lanes,
         "tasks_by_status": health.tasks_by_state,
-        "blocked_domains": [{"domain": one.domain, "until": iso(one.until)} for one in health.blocked_domains],
-        "errors_by_class": health.errors_by_class,
-        "success_rate": health.success_rate,
+        "blocked_domains": [{"domain": one.site, "until": iso(one.until)} for one in health.blocked_domains],
         "pages_per_second": health.pages_per_s,
-        "page_seconds_p50": health.page_seconds_p50,
-        "page_seconds_p95": health.page_seconds_p95,
-        "task_seconds_p50": health.task_seconds_p50,
-        "task_seconds_p95": health.task_seconds_p95,
         "event_streams": streams,
     }

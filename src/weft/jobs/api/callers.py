@@ -29,9 +29,9 @@ def needs(request: HTTPConnection, scope: KeyScope) -> Caller:
     return caller
 
 
-def task_owner(request: HTTPConnection, task_id: str, scope: KeyScope) -> str:
-    """The owner whose task it must be; TaskUnknown for what is no id."""
-    caller = needs(request, scope)
+def asked_task(request: HTTPConnection, scope: KeyScope) -> tuple[str, str]:
+    """The id of the task in the path, and the owner whose task it must be; TaskUnknown for what is no id."""
+    caller, task_id = needs(request, scope), str(request.path_params["task_id"])
     if not _TASK_ID.fullmatch(task_id):
         raise TaskUnknown(task_id)
-    return caller.owner
+    return task_id, caller.owner

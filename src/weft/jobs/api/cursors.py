@@ -9,6 +9,8 @@ import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2b
 
+from weft.jobs.api.problems import Refusal
+
 _SUM_BYTES = 6
 _MOST = 1 << 62
 
@@ -34,6 +36,14 @@ def decode(task_id: str, cursor: str) -> int:
     if len(packed) > 8 or found != _sum(task_id, packed) or number > _MOST or encode(task_id, number) != cursor:
         raise BadCursor(cursor)
     return number
+
+
+def position(task_id: str, cursor: str | None, beginning: int) -> int:
+    """The number that a caller goes on behind; a Refusal for what is no cursor of this task."""
+    try:
+        return beginning if cursor is None else decode(task_id, cursor)
+    except BadCursor:
+        raise Refusal.of_field("cursor", "is none that an answer about this task has given") from None
 
 
 def _sum(task_id: str, packed: bytes) -> bytes:

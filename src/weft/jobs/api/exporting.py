@@ -37,7 +37,7 @@ _OF_ERRORS = ("error", "error_class", "at")
 
 async def export(task: Task, found: Results, wanted: str, *, include_errors: bool, is_first: bool) -> Response:
     """The answer; where there is more, the cursor is in its header `Next-Cursor`."""
-    rows: list[dict[str, Any]] = [answers.page_of(page) for page in found.results]
+    rows: list[dict[str, Any]] = [page.whole for page in found.results]
     if include_errors:
         rows += [answers.error_of(error) for error in found.errors]
         rows.sort(key=lambda row: row["number"])

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from weft.errors import WeftError
+from weft.jobs.api.figures import WorkerFigures
 from weft.jobs.api.keys import Keyring, KeyScope
-from weft.jobs.api.problems import Refusal
+from weft.jobs.api.problems import Refusal, problem_of
 from weft.jobs.api.settings import ApiSettings, is_loopback
 from weft.jobs.compat.envelope import enveloped, is_firecrawls
 from weft.telemetry import Log
@@ -48,25 +51,10 @@ class Caller(Struct, frozen=True):
     scopes: frozenset[KeyScope] = frozenset(KeyScope)
 
 
-class Watcher(Protocol):
-    """Is told about every answer."""
-
-    def answered(self, route: str, method: str, status: int, seconds: float) -> None:
-        """One request has been answered."""
-
-
 class Gate:
     """The application, behind its door."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        settings: ApiSettings,
-        keyring: Keyring,
-        watcher: Watcher,
-        end_streams: Callable[[], None],
-    ) -> None:
-        self.end_streams = end_streams  # for the server, before it waits for what is under way
+    def __init__(self, app: ASGIApp, settings: ApiSettings, keyring: Keyring, watcher: WorkerFigures) -> None:
         self._app = app
         self._settings = settings
         self._keyring = keyring
@@ -81,12 +69,10 @@ class Gate:
             await self._socket(scope, receive, send)
             return
         answer = Answer(send, (*SAFE_HEADERS, _NO_REFERRER))
-        began = perf_counter()
-        try:
-            await self._checked(scope, receive, answer)
-        finally:
-            route = getattr(scope.get("route"), "path", "none")
-            self._watcher.answered(route, scope["method"], answer.status, perf_counter() - began)
+        await guarded(
+            self._checked(scope, receive, answer), scope, answer, self._watcher,
+            lambda refusal: _told(refusal, scope)(scope, receive, answer), "route",
+        )  # fmt: skip
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A WebSocket: its key may come as a sub-protocol, which is all that a browser's can send."""
@@ -109,23 +95,11 @@ class Gate:
             raise
 
     async def _checked(self, scope: Scope, receive: Receive, answer: Answer) -> None:
-        try:
-            headers = headers_of(scope)
-            scope["caller"] = self._caller(scope, headers)
-            if scope["method"] not in _NO_BODY:
-                receive = replay(await body_of(headers, receive, self._settings))
-            await self._app(scope, receive, answer)
-        except Refusal as refusal:
-            await _told(refusal, scope)(scope, receive, answer)
-        except Exception:
-            # The edge of the process: logged here once, and told without its details.
-            log.error("request failed", exc_info=True, method=scope["method"], path=scope["path"])
-            if answer.is_whole:
-                return
-            if answer.status:
-                raise
-            mistake = Refusal(500, "the service made a mistake, which is in its log")
-            await _told(mistake, scope)(scope, receive, answer)
+        headers = headers_of(scope)
+        scope["caller"] = self._caller(scope, headers)
+        if scope["method"] not in _NO_BODY:
+            receive = replay(await body_of(headers, receive, self._settings))
+        await self._app(scope, receive, answer)
 
     def _caller(self, scope: Scope, headers: dict[str, str]) -> Caller:
         if self._keyring.is_empty:
@@ -160,6 +134,44 @@ class Answer:
         elif not message.get("more_body", False):
             self.is_whole = True
         await self._send(message)
+
+
+async def guarded(
+    work: Awaitable[None], scope: Scope, answer: Answer, figures: WorkerFigures,
+    refuse: Callable[[Refusal], Awaitable[None]], what: str,
+) -> None:  # fmt: skip
+    """Answers a request, with `refuse` where that is an error, and counts it. The edge of the process: whatever is
+    raised becomes an answer here. `what`: a path that is not there is none of these."""
+    began = perf_counter()
+    scope["app"] = guarded  # so that a router raises what it would answer with a plain text
+    try:
+        await work
+    except Exception as error:
+        refusal = _refusal_of(error, scope, what)
+        if answer.is_whole:
+            return
+        if answer.status:
+            raise
+        await refuse(refusal)
+    finally:
+        route = getattr(scope.get("route"), "path", "none")
+        figures.answered(route, scope["method"], answer.status, perf_counter() - began)
+
+
+def _refusal_of(error: Exception, scope: Scope, what: str) -> Refusal:
+    """What a caller is told; a mistake is logged, and told without its details."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, HTTPException):
+        said = {404: f"there is no such {what}", 405: f"this {what} does not have that method"}
+        return Refusal(error.status_code, said.get(error.status_code, error.detail), headers=error.headers)
+    if isinstance(error, WeftError):
+        refusal = problem_of(error)
+        if refusal.status >= 500:
+            log.warning("request refused", path=scope["path"], status=refusal.status, error=str(error))
+        return refusal
+    log.error("request failed", exc_info=True, method=scope["method"], path=scope["path"])
+    return Refusal(500, "the service made a mistake, which is in its log")
 
 
 def _told(refusal: Refusal, scope: Scope) -> Response:

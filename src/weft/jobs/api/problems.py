@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -100,36 +99,3 @@ def problem_of(error: WeftError) -> Refusal:
         case BadInput():
             return Refusal(422, said)
     return Refusal(500, "the service made a mistake, which is in its log")
-
-
-def invalid_fields(found: Sequence[Mapping[str, Any]], accepts: Mapping[str, str], known: Sequence[str]) -> Refusal:
-    """The answer for fields that do not fit: pydantic's list of errors, in the words of all other messages.
-
-    `accepts` says what a field takes; `known` are the fields there are.
-    """
-    from weft.names import nearest
-
-    errors: dict[str, str] = {}
-    for one in found[:MOST_FIELDS]:  # to look for the name that was meant takes a while
-        # Of a field that takes a text or an object pydantic says which was meant: no part of its name.
-        field = ".".join(str(part) for part in one["loc"] if part not in ("text", "object"))[:200] or "body"
-        if one["type"] == "extra_forbidden":
-            near = nearest(field, known)
-            said = f"there is no such field; did you mean {near!r}?" if near else "there is no such field"
-        elif one["type"] == "missing":
-            said = "is missing"
-        elif one["type"] == "value_error":
-            said = str(one["ctx"]["error"])
-        elif field in accepts:
-            said = f"{_shown(one['input'])} is not accepted; use {accepts[field]}"
-        else:
-            said = one["msg"][:1].lower() + one["msg"][1:]
-        errors.setdefault(field, said)
-    detail = "; ".join(f"{field}: {said}" for field, said in list(errors.items())[:5])
-    more = len(errors) + max(0, len(found) - MOST_FIELDS) - 5
-    return Refusal(422, detail + (f"; and {more} more" if more > 0 else ""), errors=list(errors.items()))
-
-
-def _shown(value: object) -> str:
-    text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
-    return text if len(text) <= 60 else text[:50] + "…"

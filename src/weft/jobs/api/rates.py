@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
+from weft.jobs.api.problems import Refusal
+
 MOST_BUCKETS = 10_000
 
 
@@ -16,6 +18,11 @@ class Rate:
         self._burst = burst
         self._clock = clock
         self._buckets: dict[str, tuple[float, float]] = {}  # owner -> tokens, at a time
+
+    def check(self, owner: str) -> None:
+        """Takes a token; a Refusal where there is none."""
+        if (waits := self.take(owner)) > 0:
+            raise Refusal(429, "too many submissions: try again later", retry_after_s=waits)
 
     def take(self, owner: str) -> float:
         """0.0 if a token was there, which is taken; else the seconds until there is one."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from weft.jobs.compat.wire import document, warning_of
-from weft.jobs.webhooks.model import HookEvent
 from weft.jobs.webhooks.telling import Telling
+from weft.scraping import HookEvent
 
 _KINDS = {"firecrawl batch": "batch_scrape"}
 

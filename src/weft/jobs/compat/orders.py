@@ -7,16 +7,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct
-from pydantic import ValidationError
 
 from weft.errors import BadUrl
-from weft.jobs.api import schemas
 from weft.jobs.api.hook_orders import webhook_of
+from weft.jobs.checking import misfits
 from weft.jobs.compat.fields import Denied, Fields, bad
 from weft.jobs.compat.options import PageOptions, page_options
-from weft.jobs.model import MAX_PATTERNS, MAX_PATTERNS_CHARS, Lane, Scope, TaskSpec
+from weft.jobs.model import MAX_PATTERNS_CHARS, Lane, TaskSpec
 from weft.jobs.targets import check_target
 from weft.patterns import MAX_URL_INSTRUCTIONS, ON_PATH, ON_URL, BadPattern, compile_url_pattern
+from weft.scraping import MAX_PATTERNS, Scope, WebhookOrder
 
 CRAWL, BATCH, SCRAPE, MAP = "firecrawl crawl", "firecrawl batch", "firecrawl scrape", "firecrawl map"
 HOURS_S = 7200.0  # a crawl's and a batch's time
@@ -198,13 +198,10 @@ def _hook(fields: Fields, allow_private: bool) -> dict[str, Any] | None:
     if wrong := [one for one in events if one not in _FIRECRAWL_EVENTS]:
         raise bad("webhook.events", f"{wrong[0][:60]!r} is none of {', '.join(_FIRECRAWL_EVENTS)}")
     wanted = [*events, "cancelled"] if "completed" in events else events
-    try:
-        given = {"url": url, "headers": headers, "metadata": metadata, "events": wanted}
-        order = schemas.WebhookOrder.model_validate(given)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise bad(".".join(map(str, ("webhook", *first["loc"]))), first["msg"]) from None
-    return webhook_of(order, allow_private, "firecrawl")
+    given = {"url": url, "headers": headers, "metadata": metadata, "events": wanted}
+    for problem in misfits({"webhook": given}, {"webhook": WebhookOrder}, {}, str):
+        raise bad(*problem)
+    return webhook_of(given, allow_private, "firecrawl")
 
 
 class MapOrder(Struct, frozen=True):

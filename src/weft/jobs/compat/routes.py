@@ -9,22 +9,21 @@ never comes without the last of them.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from hashlib import sha256
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from weft.jobs.api import answers, cursors
-from weft.jobs.api.callers import needs, task_owner
+from weft.jobs.api.callers import asked_task, needs
 from weft.jobs.api.keys import KeyScope
 from weft.jobs.api.rates import Rate
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import Places
+from weft.jobs.api.tasks import IDEMPOTENCY_KEY
 from weft.jobs.compat.envelope import base_of, body_of
 from weft.jobs.compat.fields import BAD_REQUEST, Denied
 from weft.jobs.compat.mapping import MapRoute
@@ -33,13 +32,14 @@ from weft.jobs.compat.scraping import ScrapeRoute
 from weft.jobs.compat.socket import Watching
 from weft.jobs.compat.wire import document, error_line, job_status, state_of
 from weft.jobs.errors import TaskFinished
-from weft.jobs.model import LIVE, ErrorClass, TaskState
+from weft.jobs.hub import Hub
+from weft.jobs.model import LIVE
 from weft.jobs.service import Failure, JobService, Submission
 from weft.jobs.store.contract import Idempotency
+from weft.scraping import ErrorClass, TaskState
 
 TOGETHER_S = 5.0  # equal starts within this time are one job: clients send them again when an answer is lost
 MOST_DOCUMENTS = 1000
-_KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _REASONS = {
     "it needs a language model, which Weft does not have": (
         "extract", "llmstxt", "deep-research", "agent", "crawl/params-preview", "support",
@@ -61,30 +61,27 @@ _PLENTY = 1_000_000_000  # nothing is metered, and clients stop at 0
 class CompatRoutes:
     """Holds what the routes need; one object for an application."""
 
-    def __init__(self, service: JobService, settings: ApiSettings, rate: Rate, places: Places) -> None:
+    def __init__(self, service: JobService, settings: ApiSettings, rate: Rate, places: Places, hub: Hub) -> None:
         self._service = service
         self._settings = settings
         self._rate = rate
-        self._scrape = ScrapeRoute(service, settings)
+        self._scrape = ScrapeRoute(service, settings, hub)
         self._map = MapRoute(service, settings)
-        self._watching = Watching(service, settings, places)
+        self._watching = Watching(service, settings, places, hub)
 
-    def router(self) -> APIRouter:
+    def routes(self) -> list[BaseRoute]:
         """All of them, for both versions. They are Firecrawl's, not Weft's: its document does not list them."""
-        router = APIRouter(redirect_slashes=False)
-        for version in (1, 2):
-            self._add(router, version)
-        return router
+        return [route for version in (1, 2) for route in self._of_version(version)]
 
-    def _add(self, router: APIRouter, version: int) -> None:
-        base = f"/v{version}"
+    def _of_version(self, version: int) -> list[BaseRoute]:
+        base, routes = f"/v{version}", list[BaseRoute]()
 
         def add(path: str, methods: str, doing: Any, *more: Any) -> None:
             async def endpoint(request: Request) -> Response:
                 found: Response = await doing(request, version, *more)
                 return found
 
-            router.add_route(base + path, endpoint, methods=methods.split(), include_in_schema=False)
+            routes.append(Route(base + path, endpoint, methods=methods.split()))
 
         add("/scrape", "POST", self._limited(self._scrape.scrape))
         add("/scrape/{task_id}", "GET", self._scrape.again)
@@ -100,10 +97,11 @@ class CompatRoutes:
             add(path + "/{task_id}", "DELETE", self._cancel)
             # The JavaScript client of version 1 asks for them with DELETE.
             add(path + "/{task_id}/errors", "GET DELETE" if version == 1 else "GET", self._errors)
-            router.routes.append(WebSocketRoute(base + path + "/{task_id}", self._watching.route(version)))
+            routes.append(WebSocketRoute(base + path + "/{task_id}", self._watching.route(version)))
         add("/concurrency-check", "GET", self._concurrency)
         add("/team/queue-status", "GET", self._queue)
         add("/team/credit-usage", "GET", self._credits)
+        return routes
 
     def _limited(self, doing: Any) -> Any:
         async def limited(request: Request, *more: Any) -> Response:
@@ -149,8 +147,7 @@ class CompatRoutes:
     # ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _status(self, request: Request, version: int) -> Response:
-        task_id = request.path_params["task_id"]
-        owner = task_owner(request, task_id, KeyScope.READ)
+        task_id, owner = asked_task(request, KeyScope.READ)
         limit, skip = _count(request, "limit", 100, 1), _count(request, "skip", 0, 0)
         cursor = _cursor(request, task_id)
         status = await self._service.status(task_id, owner)  # before the documents: see above
@@ -168,8 +165,7 @@ class CompatRoutes:
         return answers.json_answer(job_status(status, version, documents, more, self._settings.retention_s))
 
     async def _errors(self, request: Request, version: int) -> Response:
-        task_id = request.path_params["task_id"]
-        owner = task_owner(request, task_id, KeyScope.READ)
+        task_id, owner = asked_task(request, KeyScope.READ)
         task = (await self._service.status(task_id, owner)).task
         errors: list[dict[str, Any]] = []
         blocked: list[str] = []
@@ -206,8 +202,7 @@ class CompatRoutes:
                 return answers.json_answer({"success": True, "crawls": crawls})
 
     async def _cancel(self, request: Request, version: int) -> Response:  # noqa: ARG002
-        task_id = request.path_params["task_id"]
-        owner = task_owner(request, task_id, KeyScope.CONTROL)
+        task_id, owner = asked_task(request, KeyScope.CONTROL)
         before = (await self._service.status(task_id, owner)).task
         task = before if before.is_terminal else await self._service.cancel(task_id, owner)
         if task.state is not TaskState.CANCELLED:
@@ -248,7 +243,7 @@ def _idempotency(request: Request, raw: bytes) -> Idempotency:
     key = request.headers.get("x-idempotency-key") or request.headers.get("idempotency-key")
     if key is None:
         return Idempotency(f"firecrawl {digest}", digest, time.time() + TOGETHER_S)
-    if not _KEY.fullmatch(key):
+    if not IDEMPOTENCY_KEY.fullmatch(key):
         raise Denied(400, "x-idempotency-key: use 1 to 200 visible ASCII characters", BAD_REQUEST)
     return Idempotency(key, digest)
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from weft.jobs.api import answers
-from weft.jobs.api.callers import needs, task_owner
+from weft.jobs.api.callers import asked_task, needs
 from weft.jobs.api.keys import KeyScope
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.compat.envelope import body_of
 from weft.jobs.compat.fields import Denied
 from weft.jobs.compat.orders import scrape_order
 from weft.jobs.compat.wire import answered_badly, document, error_code, warning_of
-from weft.jobs.model import ErrorClass, Task
+from weft.jobs.hub import Hub
+from weft.jobs.model import Task
 from weft.jobs.service import Failure, JobService, Submission
+from weft.scraping import ErrorClass
 
 GRACE_S = 5.0  # the task ends at its deadline; this is for one that the engine does not keep
 TIMEOUT = "SCRAPE_TIMEOUT"
@@ -29,8 +30,9 @@ _REFUSED = (ErrorClass.ROBOTS, ErrorClass.BLOCKED)
 class ScrapeRoute:
     """Holds what the routes need."""
 
-    def __init__(self, service: JobService, settings: ApiSettings) -> None:
+    def __init__(self, service: JobService, settings: ApiSettings, hub: Hub) -> None:
         self._service = service
+        self._hub = hub
         self._settings = settings
 
     async def scrape(self, request: Request, version: int) -> Response:
@@ -40,14 +42,23 @@ class ScrapeRoute:
         order = await asyncio.to_thread(lambda: scrape_order(body_of(raw), version, is_private_allowed))
         submission = Submission(urls=order.urls, spec=order.spec, owner=owner)
         task = (await self._service.submit(submission)).task
-        if not await waited(self._service, task, task.spec.timeout_s + GRACE_S):
+        if not await self._waited(task, task.spec.timeout_s + GRACE_S):
             raise Denied(408, "the page was not there in time", TIMEOUT)
         return await self._answer(task.id, owner)
 
     async def again(self, request: Request, version: int) -> Response:  # noqa: ARG002 (as all routes)
         """The page of an earlier scrape, while it is kept."""
-        task_id = request.path_params["task_id"]
-        return await self._answer(task_id, task_owner(request, task_id, KeyScope.READ))
+        return await self._answer(*asked_task(request, KeyScope.READ))
+
+    async def _waited(self, task: Task, at_most_s: float) -> bool:
+        """Whether a task has ended in time; one that has not is cancelled, and so is one whose caller has gone."""
+        try:
+            if not (is_in_time := await self._hub.ended(task.id, at_most_s)):
+                await self._service.cancel(task.id)
+            return is_in_time
+        except asyncio.CancelledError:
+            await asyncio.shield(self._service.cancel(task.id))
+            raise
 
     async def _answer(self, task_id: str, owner: str) -> Response:
         task = (await self._service.status(task_id, owner)).task
@@ -58,22 +69,6 @@ class ScrapeRoute:
         if failure is not None and failure.error_class in _ANSWERED and failure.status:
             return _good(answered_badly(failure, task), task)
         raise _denied(task, failure)
-
-
-async def waited(service: JobService, task: Task, at_most_s: float) -> bool:
-    """Whether a task has ended in time; one that has not is cancelled, and so is one whose caller has gone."""
-    try:
-        async with asyncio.timeout(at_most_s):
-            async with aclosing(service.events(task.id)) as events:  # type: ignore[type-var]
-                async for _ in events:
-                    pass
-        return True
-    except TimeoutError:
-        await service.cancel(task.id)
-        return False
-    except asyncio.CancelledError:
-        await asyncio.shield(service.cancel(task.id))
-        raise
 
 
 def _good(made: dict[str, Any], task: Task) -> Response:

@@ -13,21 +13,22 @@ taken nothing for `stall_s`. A worker that ends closes its sockets with 1012; cl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from weft.jobs.api.callers import task_owner
+from weft.jobs.api.callers import asked_task
 from weft.jobs.api.keys import KeyScope
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import TRANSPORT, Places
 from weft.jobs.compat.wire import document, job_status, state_of, warning_of
 from weft.jobs.errors import EngineAway, TaskUnknown
-from weft.jobs.service import JobEvent, JobService, Status
+from weft.jobs.hub import Hub
+from weft.jobs.service import JobService, Status
 from weft.telemetry import Log
 
 HEARTBEAT_S = 1.0
@@ -41,8 +42,9 @@ log = Log("weft.jobs.compat")
 class Watching:
     """Holds what the route needs."""
 
-    def __init__(self, service: JobService, settings: ApiSettings, places: Places) -> None:
+    def __init__(self, service: JobService, settings: ApiSettings, places: Places, hub: Hub) -> None:
         self._service = service
+        self._hub = hub
         self._settings = settings
         self._places = places
 
@@ -57,9 +59,8 @@ class Watching:
     async def _accepted(self, socket: WebSocket, version: int) -> None:
         offered = socket.scope.get("subprotocols") or [None]
         await socket.accept(subprotocol=offered[0])  # JavaScript clients send their key there, and want it echoed
-        task_id = socket.path_params["task_id"]
         try:
-            owner = task_owner(socket, task_id, KeyScope.READ)
+            task_id, owner = asked_task(socket, KeyScope.READ)
             await self._service.status(task_id, owner)
             self._places.take(owner)
         except TaskUnknown:
@@ -72,7 +73,9 @@ class Watching:
             await socket.close(RESTART, "the engine is being started again")
             return
         try:
-            await self._watched(socket, _Watcher(self._service, self._settings, socket, task_id, owner, version))
+            await self._watched(
+                socket, _Watcher(self._service, self._hub, self._settings, socket, task_id, owner, version)
+            )
         finally:
             self._places.give_back(owner)
 
@@ -100,9 +103,11 @@ class _Watcher:
     """One client of one job."""
 
     def __init__(
-        self, service: JobService, settings: ApiSettings, socket: WebSocket, task_id: str, owner: str, version: int
-    ) -> None:
+        self, service: JobService, hub: Hub, settings: ApiSettings, socket: WebSocket, task_id: str, owner: str,
+        version: int,
+    ) -> None:  # fmt: skip
         self._service = service
+        self._hub = hub
         self._settings = settings
         self._socket = socket
         self.task_id = task_id
@@ -119,11 +124,11 @@ class _Watcher:
         await self._send({"type": "catchup", "data": snapshot | {"status": "scraping"}})
         self._cursor = found.cursor
         await self._documents()
-        async with aclosing(self._events()) as events:
-            async for event in events:
-                if event is None:
+        async with aclosing(self._hub.numbers(self.task_id, self._cursor, HEARTBEAT_S)) as numbers:
+            async for number in numbers:
+                if number is None:
                     await self._send({"type": "heartbeat"})
-                elif event.kind == "page" and (event.number or 0) > self._cursor:
+                elif number > self._cursor:
                     await self._documents()
         status = await self._status()
         if not status.task.is_terminal:  # this worker ends
@@ -150,27 +155,6 @@ class _Watcher:
             self._cursor = found.cursor
             if found.next_cursor is None:
                 return
-
-    async def _events(self) -> AsyncGenerator[JobEvent | None, None]:
-        """The job's events, and None where there was none for a second."""
-        events = aiter(self._service.events(self.task_id, self._owner, after=self._cursor))
-        step: asyncio.Future[JobEvent] | None = None
-        try:
-            while True:
-                step = step or asyncio.ensure_future(anext(events))
-                await asyncio.wait({step}, timeout=HEARTBEAT_S)
-                if not step.done():
-                    yield None
-                    continue
-                try:
-                    event, step = step.result(), None
-                except StopAsyncIteration:
-                    return
-                yield event
-        finally:
-            if step is not None:
-                step.cancel()
-                await asyncio.gather(step, return_exceptions=True)
 
     async def _end(self, status: Status) -> None:
         state = state_of(status.task)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.extract.kind import Kind, kind_of
-from weft.jobs.model import ErrorClass, FinishReason, Task, TaskState
+from weft.jobs.model import Task
 from weft.jobs.service import Failure, Result, Status
+from weft.scraping import ErrorClass, FinishReason, TaskState
 from weft.store.export.facts import iso
 
 _STATES = {

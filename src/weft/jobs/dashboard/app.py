@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from weft.errors import WeftError
-from weft.jobs.api.callers import needs, task_owner
-from weft.jobs.api.gate import Watcher
+from weft.jobs.api.callers import asked_task, needs
+from weft.jobs.api.figures import WorkerFigures
 from weft.jobs.api.keys import Keyring, KeyScope
-from weft.jobs.api.problems import Refusal, problem_of
 from weft.jobs.api.rates import Rate
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import EventStream, Places
 from weft.jobs.dashboard.board import Board
-from weft.jobs.dashboard.channels import Channels
 from weft.jobs.dashboard.deliveries import WebhookPages
-from weft.jobs.dashboard.door import ROUTE, Door
+from weft.jobs.dashboard.door import Door
 from weft.jobs.dashboard.one_task import OneTask
 from weft.jobs.dashboard.ordering import Ordering
 from weft.jobs.dashboard.pages import Pages, squeezed
@@ -32,6 +28,7 @@ from weft.jobs.dashboard.sessions import Sessions
 from weft.jobs.dashboard.signing import Signing
 from weft.jobs.dashboard.site_list import SiteList
 from weft.jobs.dashboard.task_lists import TaskLists
+from weft.jobs.hub import Hub, View
 from weft.jobs.service import JobService
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -45,44 +42,32 @@ class Dashboard:
         service: JobService,
         settings: ApiSettings,
         keyring: Keyring,
-        watcher: Watcher,
+        watcher: WorkerFigures,
         places: Places,
         rate: Rate,
+        hub: Hub,
+        pages: Pages,
         panels: Sequence[Panel] = (),
     ) -> None:
         self._settings = settings
         self._places = places
         self._service = service
         self._board = Board(service, keyring)
-        self._channels = Channels(settings.heartbeat_s)
-        pages, sessions = Pages(lambda: not keyring.is_empty), Sessions(settings.data_dir, keyring)
+        self._hub = hub
+        sessions = Sessions(settings.data_dir, keyring)
         self._hooks = WebhookPages(service, self._board, pages)
         self._task = OneTask(service, self._board, pages, settings, self._hooks)
         self._sites = SiteList(service, self._board, pages, rate)
         routes = self._routes(
-            pages, TaskLists(service, self._board, pages), Ordering(service, pages, settings, rate),
+            pages, TaskLists(service, self._board, pages), Ordering(service, pages, settings, rate, hub),
             ServicePage(service, self._board, pages, settings, places, panels), Signing(keyring, sessions, pages),
         )  # fmt: skip
-        self._router = Router(routes, redirect_slashes=False)
-        self._door = Door(self._routed, pages, settings, keyring, sessions, watcher)
+        self._door = Door(Router(routes, redirect_slashes=False), pages, settings, keyring, sessions, watcher)
         self.owns = self._door.owns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
         await self._door(scope, receive, send)
-
-    async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = self  # so that the router raises what it would answer with a plain text
-        try:
-            await self._router(scope, receive, send)
-        except HTTPException as error:
-            said = {404: "there is no such page", 405: "this page does not have that method"}
-            headers = dict(error.headers or {})
-            raise Refusal(error.status_code, said.get(error.status_code, error.detail), headers=headers) from None
-
-    def close(self) -> None:
-        """The worker ends: so do its streams."""
-        self._channels.close()
 
     def _routes(
         self, pages: Pages, lists: TaskLists, ordering: Ordering, service: ServicePage, signing: Signing
@@ -104,7 +89,7 @@ class Dashboard:
             site + "/stop": self._sites.stop,
         }  # fmt: skip
         return [
-            Route(path, partial(_answered, path, endpoints), methods=list(endpoints))
+            Route(path, partial(_answered, endpoints), methods=list(endpoints))
             for path in dict.fromkeys((*get, *post))
             if (endpoints := {name: of[path] for name, of in (("GET", get), ("POST", post)) if path in of})
         ]
@@ -112,23 +97,18 @@ class Dashboard:
     async def _live(self, request: Request) -> Response:
         """How the tasks that run stand, once a second."""
         owner = needs(request, KeyScope.READ).owner
-        watch = self._channels.watch(("tasks", owner), "tasks", lambda: self._board.tasks(owner))
-        return EventStream(lambda _: watch, self._places, owner, self._settings)
+        return self._view(("tasks", owner), "tasks", lambda: self._board.tasks(owner), owner)
 
     async def _live_task(self, request: Request) -> Response:
         """How one task stands, once a second."""
-        task_id = str(request.path_params["task_id"])
-        owner = task_owner(request, task_id, KeyScope.READ)
+        task_id, owner = asked_task(request, KeyScope.READ)
         await self._board.status(task_id, owner)  # refuses what is not there, or another's
-        watch = self._channels.watch(("task", task_id), "task", lambda: self._task.live(task_id, owner))
-        return EventStream(lambda _: watch, self._places, owner, self._settings)
+        return self._view(("task", task_id), "task", lambda: self._task.live(task_id, owner), owner)
+
+    def _view(self, key: tuple[str, str], event: str, make: View, owner: str) -> Response:
+        return EventStream(partial(self._hub.view, key, event, make), self._places, owner, self._settings)
 
 
-async def _answered(path: str, endpoints: dict[str, Endpoint], request: Request) -> Response:
-    """Every error that can occur becomes a Refusal, for which the door has a page."""
-    request.scope[ROUTE] = path
-    try:
-        response = await endpoints["GET" if request.method == "HEAD" else request.method](request)
-    except WeftError as error:
-        raise problem_of(error) from None
+async def _answered(endpoints: dict[str, Endpoint], request: Request) -> Response:
+    response = await endpoints["GET" if request.method == "HEAD" else request.method](request)
     return squeezed(response, request) if type(response) is Response else response

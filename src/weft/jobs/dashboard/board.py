@@ -18,8 +18,9 @@ from weft.jobs.dashboard import display, text
 from weft.jobs.dashboard.charts import charts_of
 from weft.jobs.dashboard.history import History
 from weft.jobs.errors import JobError
-from weft.jobs.model import STARTED, TaskState
+from weft.jobs.model import STARTED
 from weft.jobs.service import JobEvent, JobService, Status
+from weft.scraping import TaskState
 
 FRESH_S = 0.5
 HEALTH_S = 5.0  # what is shown on every page of how the service is may be so old

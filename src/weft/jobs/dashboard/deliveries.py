@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from weft.jobs.api.callers import caller_of, task_owner
+from weft.jobs.api.callers import asked_task, caller_of
 from weft.jobs.api.keys import KeyScope
 from weft.jobs.api.problems import Refusal
 from weft.jobs.dashboard import display, text
@@ -38,8 +38,7 @@ class WebhookPages:
 
     async def show(self, request: Request) -> Response:
         """The webhook and its delivery log."""
-        task_id = str(request.path_params["task_id"])
-        owner = task_owner(request, task_id, KeyScope.READ)
+        task_id, owner = asked_task(request, KeyScope.READ)
         after = _number(request.query_params.get("after", ""), NOTHING)
         status = await self._board.status(task_id, owner)
         hook, found = (
@@ -55,8 +54,7 @@ class WebhookPages:
 
     async def replay(self, request: Request) -> Response:
         """Sends again: one event, everything, or what is left of a webhook that has stopped."""
-        task_id = str(request.path_params["task_id"])
-        owner = task_owner(request, task_id, KeyScope.CONTROL)
+        task_id, owner = asked_task(request, KeyScope.CONTROL)
         form = parse_qs((await request.body()).decode("utf-8", "replace"), max_num_fields=10)
         if "number" in form:
             await self._hooks.replay(task_id, owner, numbers=(_number(form["number"][-1], NOTHING),))

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from weft.jobs.dashboard import text
-from weft.jobs.model import FinishReason, Progress, Task, TaskState
+from weft.jobs.model import Progress, Task
 from weft.jobs.service import JobEvent, Result, Status
+from weft.scraping import FinishReason, TaskState
 
 LABELS: Mapping[str, str] = {
     TaskState.PENDING: "Waiting",

@@ -11,23 +11,24 @@ of scraped pages cannot become code, whatever is in it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import perf_counter
-from typing import Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from weft.jobs.api.gate import SAFE_HEADERS, Answer, Caller, Watcher, body_of, check_origin, headers_of, replay
+from weft.jobs.api.figures import WorkerFigures
+from weft.jobs.api.gate import SAFE_HEADERS, Answer, Caller, body_of, check_origin, guarded, headers_of, replay
 from weft.jobs.api.keys import Keyring
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.dashboard.sessions import Sessions
-from weft.telemetry import Log
+
+if TYPE_CHECKING:  # it shows visitors
+    from weft.jobs.dashboard.pages import Pages
 
 FORM = "application/x-www-form-urlencoded"
 SIGN_IN = "/sign-in"
-ROUTE = "weft.route"  # where the routes put the pattern of the one that answers, for the figures
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types weft"
@@ -41,7 +42,6 @@ _HEADERS = (
 )
 _ROOMS = frozenset({"", "tasks", "new", "sites", "service", "live", "sign-in", "sign-out", "static"})
 _OPEN = frozenset({"sign-in", "static"})
-log = Log("weft.jobs.dashboard")
 
 
 class Visitor(Caller, frozen=True):
@@ -50,24 +50,17 @@ class Visitor(Caller, frozen=True):
     name: str = ""
 
 
-class ErrorPage(Protocol):
-    """How an error is shown."""
-
-    def error(self, refusal: Refusal, visitor: Visitor | None) -> Response:
-        """The page that says it."""
-
-
 class Door:
     """The dashboard's routes, behind their door."""
 
     def __init__(
         self,
         app: ASGIApp,
-        errors: ErrorPage,
+        errors: Pages,
         settings: ApiSettings,
         keyring: Keyring,
         sessions: Sessions,
-        watcher: Watcher,
+        watcher: WorkerFigures,
     ) -> None:
         self._app = app
         self._errors = errors
@@ -83,36 +76,23 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
-        answer, began = Answer(send, _HEADERS), perf_counter()
-        try:
-            await self._checked(scope, receive, answer)
-        finally:
-            self._watcher.answered(scope.get(ROUTE, "none"), scope["method"], answer.status, perf_counter() - began)
+        answer = Answer(send, _HEADERS)
+        await guarded(
+            self._checked(scope, receive, answer), scope, answer, self._watcher,
+            lambda refusal: self._errors.error(refusal, scope.get("caller"))(scope, receive, answer), "page",
+        )  # fmt: skip
 
     async def _checked(self, scope: Scope, receive: Receive, answer: Answer) -> None:
-        visitor = None
-        try:
-            headers = headers_of(scope)
-            visitor = self._visitor(scope, headers)
-            if visitor is None:
-                await self._to_sign_in(scope, headers)(scope, receive, answer)
-                return
-            scope["caller"] = visitor
-            if scope["method"] not in ("GET", "HEAD"):
-                check_own_page(headers)
-                receive = replay(await body_of(headers, receive, self._settings, FORM))
-            await self._app(scope, receive, answer)
-        except Refusal as refusal:
-            await self._errors.error(refusal, visitor)(scope, receive, answer)
-        except Exception:
-            # The edge of the process: logged here once, and told without its details.
-            log.error("page failed", exc_info=True, method=scope["method"], path=scope["path"])
-            if answer.is_whole:
-                return
-            if answer.status:
-                raise
-            said = Refusal(500, "the service made a mistake, which is in its log")
-            await self._errors.error(said, visitor)(scope, receive, answer)
+        headers = headers_of(scope)
+        visitor = self._visitor(scope, headers)
+        if visitor is None:
+            await self._to_sign_in(scope, headers)(scope, receive, answer)
+            return
+        scope["caller"] = visitor
+        if scope["method"] not in ("GET", "HEAD"):
+            check_own_page(headers)
+            receive = replay(await body_of(headers, receive, self._settings, FORM))
+        await self._app(scope, receive, answer)
 
     def _visitor(self, scope: Scope, headers: Mapping[str, str]) -> Visitor | None:
         """Who asks; None for somebody who must sign in first."""

@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from weft.jobs.api.callers import caller_of, task_owner
+from weft.jobs.api.callers import asked_task, caller_of
 from weft.jobs.api.exporting import MEDIA_TYPES, export
 from weft.jobs.api.keys import KeyScope
 from weft.jobs.api.problems import Refusal
@@ -23,8 +23,9 @@ from weft.jobs.dashboard.door import Visitor
 from weft.jobs.dashboard.logs import lines_about
 from weft.jobs.dashboard.pages import Pages
 from weft.jobs.errors import TaskFinished, TaskUnknown
-from weft.jobs.model import ErrorClass, Task
+from weft.jobs.model import Task
 from weft.jobs.service import JobService
+from weft.scraping import ErrorClass
 
 AT_ONCE = 50
 FORMATS = {"jsonl": "JSON lines", "csv": "CSV", "markdown": "Markdown"}  # whose stretches can be put together
@@ -150,8 +151,7 @@ class OneTask:
 
 
 def _asked(request: Request, scope: KeyScope) -> tuple[Visitor, str]:
-    task_id = str(request.path_params["task_id"])
-    task_owner(request, task_id, scope)
+    task_id, _ = asked_task(request, scope)
     visitor = caller_of(request)
     assert isinstance(visitor, Visitor)
     return visitor, task_id

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import time
 from typing import Any, get_args
 from urllib.parse import parse_qs
 
@@ -20,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from weft.errors import WeftError
-from weft.jobs.api import schemas
+from weft.jobs.api.bodies import SCRAPE
 from weft.jobs.api.callers import needs
 from weft.jobs.api.keys import KeyScope
 from weft.jobs.api.problems import Refusal, problem_of
@@ -30,28 +29,32 @@ from weft.jobs.api.tasks import digest_of, read_order
 from weft.jobs.dashboard import text
 from weft.jobs.dashboard.door import Visitor
 from weft.jobs.dashboard.pages import Pages
-from weft.jobs.model import Lane, Scope, TaskSpec
+from weft.jobs.hub import Hub
+from weft.jobs.model import Lane, TaskSpec
 from weft.jobs.service import JobService, Submission
 from weft.jobs.store.contract import Idempotency
-from weft.jobs.webhooks.model import HookEvent
+from weft.scraping import ExportFormat, Format, HookEvent, Scope
 
 TRY_S = 20.0  # a page that takes longer is looked at on its own page
-LOOK_S = 0.1
 MOST_FIELDS = 300
 EXCERPT = 3000
-_NUMBERS = ("max_depth", "timeout_minutes", "max_concurrent_articles", "retry_attempts", "max_pages")
-_LINES = ("include", "exclude", "include_tags", "exclude_tags")
-_CHOICES = ("scope", "export_format")
-# as they are at first
-_SWITCHES = {"partial_results_ok": "on", "trap_rules": "on", "only_main_content": "on", "proxies": ""}
+# The fields of an order by how the form shows them; `formats` has boxes of its own, what has one value is left out.
+_FIELDS = {name: schema for name, schema in SCRAPE.fields.items() if "const" not in schema and name != "formats"}
+_NUMBERS = [name for name, schema in _FIELDS.items() if "integer" in str(schema)]
+_LINES = [name for name, schema in _FIELDS.items() if schema.get("type") == "array"]
+_CHOICES = [name for name, schema in _FIELDS.items() if len(schema.get("enum", ())) > 1]
+_SWITCHES = {  # as they are at first
+    name: "on" if schema["default"] else "" for name, schema in _FIELDS.items() if schema.get("type") == "boolean"
+}
 Form = dict[str, list[str]]
 
 
 class Ordering:
     """Holds what the form needs."""
 
-    def __init__(self, service: JobService, pages: Pages, settings: ApiSettings, rate: Rate) -> None:
+    def __init__(self, service: JobService, pages: Pages, settings: ApiSettings, rate: Rate, hub: Hub) -> None:
         self._service = service
+        self._hub = hub
         self._pages = pages
         self._settings = settings
         self._rate = rate
@@ -69,8 +72,7 @@ class Ordering:
         )
         try:
             url, spec = await asyncio.to_thread(self._read, form)
-            if (waits := self._rate.take(visitor.owner)) > 0:
-                raise Refusal(429, "too many submissions: try again later", retry_after_s=waits)
+            self._rate.check(visitor.owner)
             if "try" in form:
                 return self._page(visitor, form, {}, tried=await self._try(visitor, url, spec))
             # A form that is sent twice, by a reload or a second click, is one task.
@@ -94,14 +96,11 @@ class Ordering:
             spec, webhook=None, max_depth=0, max_pages=1, timeout_s=60.0, lane=Lane.SCRAPE, kind="try", retry_attempts=0
         )
         task = (await self._service.submit(Submission(urls=(url,), spec=one, owner=visitor.owner))).task
-        until = time.monotonic() + TRY_S
-        while not (status := await self._service.status(task.id)).task.is_terminal:
-            if time.monotonic() > until:
-                return {"task": task.id, "problem": f"The page did not come within {TRY_S:g} s."}
-            await asyncio.sleep(LOOK_S)
+        if not await self._hub.ended(task.id, TRY_S):
+            return {"task": task.id, "problem": f"The page did not come within {TRY_S:g} s."}
         found = await self._service.results(task.id, limit=5, include_errors=True)
         if not found.results:
-            said = found.errors[0].error if found.errors else status.task.message
+            said = found.errors[0].error if found.errors else (await self._service.status(task.id)).task.message
             return {"task": task.id, "problem": f"No page was scraped: {text.shown(said or 'nothing was found', 300)}"}
         return {"task": task.id, "problem": ""} | _shown(found.results[-1].document, spec)
 
@@ -114,14 +113,13 @@ class Ordering:
         status: int = 200, is_new: bool = False,
     ) -> Response:  # fmt: skip
         assert isinstance(visitor, Visitor)
-        fields = schemas.AsyncScrapeRequest.model_fields
         return self._pages.page("new.html", visitor, {
             "nav": "new", "form": _filled(form, is_new), "errors": _by_field(errors), "tried": tried,
-            "token": _token(form), "hints": {name: field.description or "" for name, field in fields.items()},
-            "formats": get_args(schemas.Format), "scopes_there": get_args(Scope),
-            "chosen": fields["formats"].default if is_new else form.get("formats", []),
+            "token": _token(form), "hints": {name: schema["description"] for name, schema in SCRAPE.fields.items()},
+            "formats": get_args(Format), "scopes_there": get_args(Scope),
+            "chosen": SCRAPE.fields["formats"]["default"] if is_new else form.get("formats", []),
             "hook_events": list(HookEvent), "chosen_events": list(HookEvent) if is_new else form.get("hook_events", []),
-            "exports": get_args(schemas.ExportFormat), "articles": self._settings.max_articles,
+            "exports": get_args(ExportFormat), "articles": self._settings.max_articles,
             "has_proxies": self._settings.has_proxies,
         }, status)  # fmt: skip
 
@@ -201,7 +199,7 @@ def _by_field(errors: dict[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for where, said in errors.items():
         field = where.partition(".")[0].partition("[")[0]
-        field = field if field in schemas.AsyncScrapeRequest.model_fields else ""
+        field = field if field in SCRAPE.fields else ""
         path = f"{where}: " if where != field and where else ""
         found[field] = f"{found[field]}; {path}{said}" if field in found else path + said
     return found

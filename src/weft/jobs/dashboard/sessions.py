@@ -8,19 +8,18 @@ holds a tag of the secret: cookies know no ports, and another service of this ma
 from __future__ import annotations
 
 import hmac
-import os
 import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from weft.errors import writing
+from weft.files import locked, replace_file
 from weft.jobs.api.keys import ApiKey, Keyring
 
 SECRET_FILE = "dashboard.secret"  # noqa: S105 (its name)
+SECRET_BYTES = 32
 LASTS_S = 12 * 3600
 MOST_COOKIES = 200  # of one name, in one request
 _VALUE = re.compile(r"([0-9a-f]{12})\.([0-9]{1,12})\.([0-9a-f]{64})")
@@ -79,17 +78,19 @@ class Sessions:
 
 
 def _read_or_make(path: Path) -> bytes:
-    """The secret; workers that make it at the same time all have the same one."""
-    with suppress(FileNotFoundError):
-        if len(found := path.read_bytes()) == 32:
-            return found
-        path.unlink()  # cut off by a full disk, say
-    temporary = path.with_suffix(f".{os.getpid()}")
-    with writing(path):
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(secrets.token_bytes(32))
-        with suppress(FileExistsError):
-            os.link(temporary, path)
-        temporary.unlink()
-    return path.read_bytes()
+    """The secret; workers that make it at the same time all have the same one. One that was cut off, by a full disk
+    say, is made again, under a lock: another worker may have done so since it was read."""
+    if (found := _read(path)) is None:
+        with locked(path.with_suffix(".lock")):
+            if (found := _read(path)) is None:
+                found = secrets.token_bytes(SECRET_BYTES)
+                replace_file(path, found)
+    return found
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        found = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    return found if len(found) == SECRET_BYTES else None

@@ -9,7 +9,6 @@ from starlette.responses import RedirectResponse, Response
 
 from weft.jobs.api.callers import caller_of, needs
 from weft.jobs.api.keys import KeyScope
-from weft.jobs.api.problems import Refusal
 from weft.jobs.api.rates import Rate
 from weft.jobs.dashboard import text
 from weft.jobs.dashboard.board import Board
@@ -50,8 +49,7 @@ class SiteList:
     async def run(self, request: Request) -> Response:
         """Runs it now, after those that it depends on; one that runs already is left as it is."""
         owner = needs(request, KeyScope.SUBMIT).owner
-        if (waits := self._rate.take(owner)) > 0:
-            raise Refusal(429, "too many submissions: try again later", retry_after_s=waits)
+        self._rate.check(owner)
         await self._service.sites.run(str(request.path_params["name"]), owner)
         return self._back()
 

@@ -24,9 +24,10 @@ from weft.jobs.dashboard import display
 from weft.jobs.dashboard.board import Board, Moment
 from weft.jobs.dashboard.door import Visitor
 from weft.jobs.dashboard.pages import Pages
-from weft.jobs.model import LIVE, STARTED, TERMINAL, Task, TaskState
+from weft.jobs.model import LIVE, STARTED, Task
 from weft.jobs.service import JobService
 from weft.jobs.store.contract import Listing
+from weft.scraping import TERMINAL, TaskState
 
 AT_ONCE = 50
 KEPT_S = 1.0

@@ -12,10 +12,12 @@ by a run that has followed all links.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from weft.jobs.model import Outcome, Task, error_class, outcome
+from weft.jobs.sites.documents import Time
 from weft.records import TOO_MANY_REDIRECTS, PastVisit, Row
 
 MOST_NAMED = 1000  # URLs of each kind in a report; the counts are of all
@@ -34,13 +36,15 @@ class ChangeReport(Struct, frozen=True, kw_only=True):
 
     site: str
     task: str
-    at: float
+    at: Time
     is_first: bool = False
-    why_full: str = ""  # why every page was read; empty: those that have not changed were not
+    why_full: Annotated[
+        str, Meta(description="why every page was read; empty: those that had changed, and no others")
+    ] = ""
     new: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
-    moved: tuple[tuple[str, str], ...] = ()  # from, to
+    moved: Annotated[tuple[tuple[str, str], ...], Meta(description="from, to")] = ()
     counts: dict[str, int] = {}  # of new, changed, gone, moved, unchanged, failed, refused
 
     @property

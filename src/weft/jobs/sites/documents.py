@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from weft.jobs.sites.model import SiteFile
 from weft.store.export.facts import iso
 
+# A moment of the wall clock, which a document has as a text.
+Time = Annotated[float, Meta(extra_json_schema={"type": "string", "format": "date-time"})]
 _TIMES = frozenset({"at", "paused_until"})
 
 

@@ -4,7 +4,7 @@ field's name."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -12,30 +12,32 @@ from typing import Any, get_type_hints
 import msgspec
 
 from weft import urls as url_rules
-from weft.config.keys import accepted
 from weft.config.values import bounded, rules_file
 from weft.errors import BadConfig, BadInput
+from weft.jobs.checking import misfits, schemas_of, unknown, words_of
 from weft.jobs.documents import check_order
 from weft.jobs.errors import BadSite
 from weft.jobs.model import problem_of_globs
-from weft.jobs.sites.model import SiteFile, nearest
-from weft.jobs.webhooks.model import HookOrder, unsendable
+from weft.jobs.sites.model import SiteFile
+from weft.jobs.webhooks.model import HookOrder, problem_of_order
+from weft.scraping import Hooked, WebhookOrder
 from weft.supervise.schedule import check_zone, schedule_of
 
 LONGEST_FILE = 1 << 20  # bytes
 MOST_UNKNOWN = 20  # fields that are named: to look for what was meant takes a while
 _FIELDS = SiteFile.__struct_fields__
-_TYPES = get_type_hints(SiteFile, include_extras=True)
-_SCHEMAS: dict[str, Any] = msgspec.json.schema_components([SiteFile])[1]["SiteFile"]["properties"]
-_NONE = "there is no such field"
-_WORDS = {  # what a field takes, where its type says too little
+_TYPES = get_type_hints(SiteFile, include_extras=True) | {"webhook": Hooked | None}
+_SCHEMAS, _COMPONENTS = schemas_of(SiteFile)
+_WORDS = {name: words_of(schema, _COMPONENTS).removesuffix(" or nothing") for name, schema in _SCHEMAS.items()} | {
+    # what a field takes, where its type says too little
     "name": "small letters, digits, - and _, at most 63 of them",
     "start_urls": "a list of 1 to 1,000 URLs",
     "include": "a list of at most 100 globs",
     "exclude": "a list of at most 100 globs",
     "depends_on": "a list of names of sites",
     "extract": "rules by field",
-    "webhook": "a URL, or a mapping with `url`",
+    "formats": "a list of texts",
+    "webhook": "",  # its parts are told apart
 }
 
 
@@ -89,7 +91,7 @@ def _yaml(path: Path) -> tuple[Any, dict[str, str], list[str]]:
     problems: list[str] = []
     found: dict[str, Any] = {}
     places: dict[str, str] = {}
-    for name, value, place, _ in yaml_file.entries(path, _unknown, None, problems):
+    for name, value, place, _ in yaml_file.entries(path, _strange, None, problems):
         found[name], places[name] = value, place
     return found, places, problems
 
@@ -99,9 +101,9 @@ def site_of(given: Any, now: float, folder: Path | None = None) -> SiteFile:
     if not isinstance(given, dict):
         raise BadInput("holds no site: `name` and `start_urls` are expected")
     given, problems = dict(given), list[tuple[str, str]]()
-    unknown = (str(name) for name in given if name not in _FIELDS)
-    problems += ((name[:100], _NONE + nearest(name[:100], _FIELDS)) for name in islice(unknown, MOST_UNKNOWN))
-    problems += _missing(given)
+    strange = (str(name) for name in given if name not in _FIELDS)
+    problems += ((name[:100], unknown(name, _FIELDS)) for name in islice(strange, MOST_UNKNOWN))
+    problems += ((name, "is missing") for name in ("name", "start_urls") if name not in given)
     if folder is not None and isinstance(given.get("extract"), str):
         try:
             given["extract"] = rules_file(str(folder / given["extract"]))
@@ -110,9 +112,9 @@ def site_of(given: Any, now: float, folder: Path | None = None) -> SiteFile:
             del given["extract"]
     if isinstance(given.get("webhook"), str):
         given["webhook"] = {"url": given["webhook"]}
-    problems += _unfit(given)
+    problems += misfits(given, _TYPES, _WORDS, _quoted)
     if problems:
-        raise BadSite([*problems, *_also_wrong(given, {name for name, _ in problems}, now)])
+        raise BadSite([*problems, *_also_wrong(given, {name.partition(".")[0] for name, _ in problems}, now)])
     return _checked(msgspec.convert(given, SiteFile), now)
 
 
@@ -126,26 +128,14 @@ def _also_wrong(given: dict[str, Any], named: set[str], now: float) -> Sequence[
     return []
 
 
-def _unknown(name: str) -> str | None:
+def _strange(name: str) -> str | None:
     """What is wrong with a field's name; None if it is one."""
-    return None if name in _FIELDS else f"{name[:100]}: {_NONE}{nearest(name, _FIELDS)}"
+    return None if name in _FIELDS else f"{name[:100]}: {unknown(name, _FIELDS)}"
 
 
-def _missing(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    yield from ((name, "is missing") for name in ("name", "start_urls") if name not in given)
-
-
-def _unfit(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Values that their fields do not take."""
-    for name, value in given.items():
-        if name in _FIELDS:
-            try:
-                msgspec.convert(value, _TYPES[name])
-            except msgspec.ValidationError:
-                use = _WORDS.get(name) or accepted(_SCHEMAS[name]).removesuffix(" or nothing")
-                shown = json.dumps(value, ensure_ascii=False, default=str)
-                shown = shown if len(shown) <= 60 else shown[:50] + "…"
-                yield name, f"{shown} is not accepted; use {use}"
+def _quoted(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:50] + "…"
 
 
 def _checked(file: SiteFile, now: float) -> SiteFile:
@@ -177,23 +167,8 @@ def _checked(file: SiteFile, now: float) -> SiteFile:
 
 
 def _webhook(given: dict[str, Any]) -> dict[str, Any]:
-    known = ("url", "events", "headers", "metadata")
-    for name in given:
-        if name not in known:
-            raise BadInput(f"webhook.{str(name)[:100]}: {_NONE}{nearest(str(name), known)}")
-    try:
-        order = msgspec.convert(given, HookOrder)
-    except msgspec.ValidationError as error:
-        raise BadInput(f"webhook.{_said(error)}") from None
-    if wrong := unsendable(order.headers):
-        raise BadInput(f"webhook.headers: {wrong}")
-    found: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(order, url=url_rules.seed(order.url)))
+    order = msgspec.convert(given, WebhookOrder)
+    if problem := problem_of_order(order):
+        raise BadInput(": ".join(problem))
+    found: dict[str, Any] = msgspec.to_builtins(HookOrder.of(order, url_rules.seed(order.url)))
     return found
-
-
-def _said(error: msgspec.ValidationError) -> str:
-    """`Expected int, got str - at `$.max_pages`` as `max_pages: expected int, got str`."""
-    what, _, place = str(error).partition(" - at `$.")
-    if not place:
-        return what[:1].lower() + what[1:]
-    return f"{place.rstrip('`')}: {what[:1].lower()}{what[1:]}"

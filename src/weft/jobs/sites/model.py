@@ -15,12 +15,14 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from weft import names as known_names
 from weft.engine.memory import LEAST_BYTES
 from weft.errors import BadInput
-from weft.jobs.model import FinishReason, Lane, Scope, Task, TaskSpec, TaskState
+from weft.jobs.model import Lane, Task, TaskSpec
 from weft.records import PastVisit
+from weft.scraping import MAX_PATTERNS, Articles, Depth, FinishReason, PageLimit, Pattern, Retries, Scope, TaskState
 from weft.supervise.schedule import Schedule
 
 NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
@@ -32,7 +34,7 @@ FULL_EVERY = 30  # runs: so often all pages are read, whatever their servers say
 RETRIES = 5  # by itself; then at the next time of its schedule, or when somebody asks for it
 
 _encode = msgspec.json.Encoder().encode
-Texts = tuple[Annotated[str, Meta(min_length=1, max_length=1000)], ...]
+Texts = tuple[Pattern, ...]
 State = Literal["idle", "waiting", "running", "stopping", "paused"]
 
 
@@ -42,16 +44,16 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     name: Annotated[str, Meta(pattern=NAME)]
     start_urls: Annotated[Texts, Meta(min_length=1, max_length=1000)]
     scope: Scope = "domain"
-    include: Annotated[Texts, Meta(max_length=100)] = ()
-    exclude: Annotated[Texts, Meta(max_length=100)] = ()
+    include: Annotated[Texts, Meta(max_length=MAX_PATTERNS)] = ()
+    exclude: Annotated[Texts, Meta(max_length=MAX_PATTERNS)] = ()
     trap_rules: bool = True
-    max_depth: Annotated[int, Meta(ge=0, le=ANY_DEPTH)] = ANY_DEPTH
-    max_pages: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    max_depth: Depth = ANY_DEPTH
+    max_pages: PageLimit | None = None
     timeout_minutes: Annotated[float, Meta(gt=0, le=10_080)] = 120.0
     delay_seconds: Annotated[float, Meta(ge=0, le=3600)] | None = None
-    max_concurrent_articles: Annotated[int, Meta(ge=1, le=100)] = 4
+    max_concurrent_articles: Articles = 4
     max_memory_bytes: Annotated[int, Meta(ge=LEAST_BYTES, le=1 << 40)] = 256 << 20
-    retry_attempts: Annotated[int, Meta(ge=0, le=10)] = 3
+    retry_attempts: Retries = 3
     proxies: bool = False
     formats: Texts = ("markdown", "metadata")
     extract: dict[str, Any] = {}
@@ -77,12 +79,9 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     @property
     def spec(self) -> TaskSpec:
         """What each of its runs is ordered with."""
+        same = {name: value for name, value in asdict(self).items() if name in TaskSpec.__struct_fields__}
         return TaskSpec(
-            max_depth=self.max_depth, timeout_s=self.timeout_minutes * 60, retry_attempts=self.retry_attempts,
-            max_concurrent_articles=self.max_concurrent_articles, max_pages=self.max_pages, include=self.include,
-            max_memory_bytes=self.max_memory_bytes, trap_rules=self.trap_rules,
-            exclude=self.exclude, scope=self.scope, delay_s=self.delay_seconds, extract=self.extract,
-            proxies=self.proxies, formats=self.formats, webhook=self.webhook, lane=Lane.SITE, kind=KIND,
+            **same, timeout_s=self.timeout_minutes * 60, delay_s=self.delay_seconds, lane=Lane.SITE, kind=KIND,
             extra={"site": self.name},
         )  # fmt: skip
 

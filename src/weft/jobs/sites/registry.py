@@ -29,8 +29,8 @@ from weft.jobs.sites import model, runs
 from weft.jobs.sites.changes import ChangeReport
 from weft.jobs.sites.model import Site, SiteFile
 from weft.jobs.sites.status import SiteHealth, SiteStatus, SiteView, site_status
-from weft.jobs.store.contract import JobStore, SiteLedger
 from weft.jobs.store.sqlite import SqliteJobStore
+from weft.jobs.store.sqlite_sites import SqliteLedger
 
 ENGINE_S = 1.0  # an engine that takes longer is not waited for
 LOOK_S = 0.05
@@ -41,7 +41,7 @@ class SiteRegistry:
     """See the module. Opens the store when it is first used; `close` ends that."""
 
     def __init__(
-        self, data_dir: Path, *, clock: Callable[[], float] = time.time, store: JobStore | None = None
+        self, data_dir: Path, *, clock: Callable[[], float] = time.time, store: SqliteJobStore | None = None
     ) -> None:
         """`store`: one that is open already, and somebody else's to close."""
         self._data_dir = data_dir
@@ -63,7 +63,7 @@ class SiteRegistry:
                 self._store = None
 
     @property
-    def _jobs(self) -> JobStore:
+    def _jobs(self) -> SqliteJobStore:
         with self._opening:
             if self._store is None:
                 self._store = SqliteJobStore(self._data_dir / STORE)
@@ -76,7 +76,7 @@ class SiteRegistry:
         now = self._clock()
         self._check_proxies(files)
 
-        def step(ledger: SiteLedger) -> list[Site]:
+        def step(ledger: SqliteLedger) -> list[Site]:
             needs = {site.name: site.file.depends_on for site in _chosen(ledger.sites, None, owner)}
             model.check_dependencies(needs | {file.name: file.depends_on for file in files})
             if len({*ledger.sites, *(file.name for file in files)}) > MOST_SITES:
@@ -101,7 +101,7 @@ class SiteRegistry:
     def remove(self, name: str, owner: str | None = None) -> None:
         """Deletes a site; SiteConflict while it runs, or others depend on it."""
 
-        def step(ledger: SiteLedger) -> None:
+        def step(ledger: SqliteLedger) -> None:
             (site,) = _chosen(ledger.sites, [name], owner)
             if site.task:
                 raise SiteConflict(f"{name}: runs; stop it first")
@@ -117,7 +117,7 @@ class SiteRegistry:
         now = self._clock()
         self._check_proxies([self._named(name, owner).file for name in names or ()])
 
-        def step(ledger: SiteLedger) -> dict[str, str]:
+        def step(ledger: SqliteLedger) -> dict[str, str]:
             wanted = [site.name for site in _chosen(ledger.sites, names, owner)]
             runs.want(ledger, wanted, now, by_hand=True)
             runs.begin(ledger, now)
@@ -128,7 +128,7 @@ class SiteRegistry:
     def stop(self, names: Sequence[str] | None = None, owner: str | None = None) -> list[str]:
         """Ends runs, of all sites where none are named; what they have is kept. The names of those that ran."""
 
-        def step(ledger: SiteLedger) -> list[str]:
+        def step(ledger: SqliteLedger) -> list[str]:
             found = [site.name for site in _chosen(ledger.sites, names, owner)]
             runs.stop(ledger, found)
             return [name for name in found if ledger.sites[name].task]

@@ -10,10 +10,10 @@ from weft.jobs.model import Task, TaskSpec, new_task_id
 from weft.jobs.sites import model
 from weft.jobs.sites.changes import Comparison
 from weft.jobs.sites.model import ANY_DEPTH, Site
-from weft.jobs.store.contract import SiteLedger
+from weft.jobs.store.sqlite_sites import SqliteLedger
 
 
-def come_due(ledger: SiteLedger, now: float) -> list[str]:
+def come_due(ledger: SqliteLedger, now: float) -> list[str]:
     """Wants a run of each site whose time has come: one, however many times have passed; none of one that runs."""
     due = [site for site in ledger.sites.values() if model.is_due(site, now)]
     for site in due:
@@ -23,13 +23,13 @@ def come_due(ledger: SiteLedger, now: float) -> list[str]:
     return names
 
 
-def want(ledger: SiteLedger, names: list[str], now: float, *, by_hand: bool = False) -> None:
+def want(ledger: SqliteLedger, names: list[str], now: float, *, by_hand: bool = False) -> None:
     """Wants runs, and those that these need."""
     for site in model.wanted(ledger.sites, names, now, by_hand=by_hand).values():
         ledger.put(site)
 
 
-def begin(ledger: SiteLedger, now: float, *, has_proxies: bool = False) -> dict[str, str]:
+def begin(ledger: SqliteLedger, now: float, *, has_proxies: bool = False) -> dict[str, str]:
     """Begins every run that may: their tasks by the sites' names. Those through proxies are begun by who has looked
     whether there are enough."""
     begun: dict[str, str] = {}
@@ -43,7 +43,7 @@ def begin(ledger: SiteLedger, now: float, *, has_proxies: bool = False) -> dict[
     return begun
 
 
-def _order(ledger: SiteLedger, site: Site) -> tuple[TaskSpec, list[str]]:
+def _order(ledger: SqliteLedger, site: Site) -> tuple[TaskSpec, list[str]]:
     """What a run is ordered with, and where it starts: also at every known page, unless that would lead deeper than the
     site's limit; and at what was no page before, unless all links are followed anyway."""
     file, known = site.file, ledger.pages(site.name)
@@ -54,7 +54,7 @@ def _order(ledger: SiteLedger, site: Site) -> tuple[TaskSpec, list[str]]:
     return spec, list(dict.fromkeys([*file.start_urls, *(again if file.max_depth >= ANY_DEPTH else [])]))
 
 
-def stop(ledger: SiteLedger, names: list[str]) -> None:
+def stop(ledger: SqliteLedger, names: list[str]) -> None:
     """Wants no run of these any more; those under way are to end."""
     for name in names:
         site = ledger.sites[name]
@@ -63,7 +63,7 @@ def stop(ledger: SiteLedger, names: list[str]) -> None:
             ledger.put(changed)
 
 
-def settle(ledger: SiteLedger, name: str, task: Task, found: Comparison, now: float) -> bool:
+def settle(ledger: SqliteLedger, name: str, task: Task, found: Comparison, now: float) -> bool:
     """Keeps how a run has ended and what it has found; False where that was done already."""
     site = ledger.sites.get(name)
     if site is None or site.task != task.id:

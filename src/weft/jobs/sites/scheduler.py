@@ -10,30 +10,23 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from weft.engine.channel import Gone
-from weft.engine.model import Standing
+from weft.engine.link import EngineLink
 from weft.errors import BadInput, WeftError
 from weft.jobs.crawls import finish_without
 from weft.jobs.errors import LeaseLost
-from weft.jobs.feed import open_reader
-from weft.jobs.model import FinishReason, Task, TaskState
+from weft.jobs.index import open_reader
+from weft.jobs.model import Task
 from weft.jobs.sites import model, runs
 from weft.jobs.sites.changes import Comparison
 from weft.jobs.sites.model import Site
-from weft.jobs.store.contract import JobStore
+from weft.jobs.store.sqlite import SqliteJobStore
+from weft.scraping import FinishReason, TaskState
 from weft.telemetry import Log
 
 ROWS_AT_ONCE = 2000
 log = Log("weft.jobs.sites")
-
-
-class Cancelling(Protocol):
-    """What is needed of an engine here."""
-
-    async def cancel(self, name: str) -> Standing:
-        """Ends a crawl now."""
 
 
 class SiteScheduler:
@@ -41,8 +34,8 @@ class SiteScheduler:
 
     def __init__(
         self,
-        store: JobStore,
-        engine: Cancelling,
+        store: SqliteJobStore,
+        engine: EngineLink,
         engine_dir: Path,
         *,
         has_proxies: Callable[[], bool] = lambda: True,

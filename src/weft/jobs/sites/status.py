@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from weft.jobs.model import FOR_RESUME, FOR_SLOT
 from weft.jobs.service import Status
 from weft.jobs.sites import model
 from weft.jobs.sites.changes import ChangeReport
+from weft.jobs.sites.documents import Time
 from weft.jobs.sites.model import Site, SiteFile
 
 PROXIES = "proxies"  # what a site waits for that uses them, while there are too few
@@ -20,13 +23,13 @@ class SiteHealth(Struct, frozen=True, kw_only=True):
     site: str
     state: model.State
     is_healthy: bool
-    breaker: str
+    breaker: Annotated[str, Meta(description="closed, open (paused) or half-open (being tried)")]
     pages: int
     success_rate: float | None
     errors_by_class: dict[str, int]
-    failures: int  # runs in a row that did not end well
-    last_success_at: float | None
-    paused_until: float | None
+    failures: Annotated[int, Meta(description="runs in a row that did not end well")]
+    last_success_at: Time | None
+    paused_until: Time | None
     message: str
 
 
@@ -34,24 +37,24 @@ class SiteStatus(Struct, frozen=True, kw_only=True):
     """A site at one moment."""
 
     name: str
-    state: model.State
+    state: Annotated[model.State, Meta(description="idle, waiting, running, stopping or paused")]
     health: SiteHealth
     schedule: str | None
-    next_at: float | None
+    next_at: Time | None
     depends_on: tuple[str, ...]
-    waits_for: tuple[str, ...]  # sites, `proxies` or `service`
+    waits_for: Annotated[tuple[str, ...], Meta(description="sites, `proxies` or `service`")]
     task: str  # of its run, or of its last one; empty: it has never run
     last_state: str
-    last_ended_at: float | None
+    last_ended_at: Time | None
     runs: int
     pages: int
     failed: int
     queued: int
     in_flight: int
-    memory_bytes: int  # that its run takes at most now, as far as it can be told whose it is
+    memory_bytes: Annotated[int, Meta(description="that its run takes at most now")]
     max_memory_bytes: int
     pages_per_s: float
-    changes: dict[str, int]  # of its last run: how many pages were new, changed, gone, moved
+    changes: Annotated[dict[str, int], Meta(description="of its last run")]
 
     @property
     def waiting(self) -> str:

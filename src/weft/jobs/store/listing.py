@@ -16,8 +16,9 @@ from itertools import islice
 import msgspec
 
 from weft.errors import BadInput
-from weft.jobs.model import Task, TaskState
+from weft.jobs.model import Task
 from weft.jobs.store.contract import Listing
+from weft.scraping import TaskState
 from weft.urls import host_of
 
 SCANNED = 50_000

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
+from weft.jobs.store.sqlite_file import SqliteFile, check_fence
 from weft.jobs.webhooks.model import Attempt, Delivery, Hook, HookState, logged
 
 TABLES = """
@@ -30,32 +31,27 @@ _hook = msgspec.msgpack.Decoder(Hook).decode
 _delivery = msgspec.msgpack.Decoder(Delivery).decode
 
 
-class _File(Protocol):
-    def do(self, step: Callable[[sqlite3.Connection], _T]) -> _T: ...
-    def read(self, look: Callable[[sqlite3.Connection], _T]) -> _T: ...
-    def check(self, db: sqlite3.Connection, fence: int | None) -> None: ...
-
-
 class SqliteHooks:
-    """See `contract.HookStore`."""
+    """How far the webhooks of tasks are, and their delivery logs."""
 
-    def __init__(self, file: _File) -> None:
+    def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
     def get(self, task_id: str) -> Hook | None:
-        """How far a task's webhook is."""
+        """The hook of a task; None if it has none, or there is no such task."""
         return self._file.read(lambda db: _get(db, task_id))
 
     def due(self, now: float, limit: int) -> list[Hook]:
-        """Those with something to do."""
+        """Open hooks of tasks that have left PENDING, whose next attempt is not later than now; longest due first."""
         sql = "SELECT record FROM hooks WHERE due <= ? ORDER BY due LIMIT ?"
         return [_hook(record) for (record,) in self._file.read(lambda db: db.execute(sql, (now, limit)).fetchall())]
 
     def record(self, hook: Hook, attempts: Sequence[Attempt], *, fence: int) -> Hook:
-        """Keeps how far a hook is, and logs attempts."""
+        """Keeps how far a hook is and logs attempts, in one step; the hook as it is then: another one if a replay came
+        in between (its `version` is higher), which holds."""
 
         def step(db: sqlite3.Connection) -> Hook:
-            self._file.check(db, fence)
+            check_fence(db, fence)
             now = _get(db, hook.task)
             if now is None:
                 return hook  # deleted with its task: nothing is kept of it
@@ -69,7 +65,8 @@ class SqliteHooks:
         return self._file.do(step)
 
     def replay(self, task_id: str, after: int | None, numbers: Sequence[int], at: float) -> Hook | None:
-        """Opens a hook again."""
+        """Opens a hook again: with its cursor back behind an event, with some numbers to be sent again, or just where
+        it stopped. None if the task has none."""
 
         def step(db: sqlite3.Connection) -> Hook | None:
             hook = _get(db, task_id)
@@ -85,13 +82,13 @@ class SqliteHooks:
         return self._file.do(step)
 
     def deliveries(self, task_id: str, after: int, limit: int) -> list[Delivery]:
-        """A stretch of the log."""
+        """A stretch of the log, in the order of the events."""
         sql = "SELECT record FROM deliveries WHERE task = ? AND number > ? ORDER BY number LIMIT ?"
         found = self._file.read(lambda db: db.execute(sql, (task_id, after, limit)).fetchall())
         return [_delivery(record) for (record,) in found]
 
     def secret(self) -> bytes:
-        """The service's own, made the first time."""
+        """The service's own secret for signatures: random, made the first time, the same ever after."""
 
         def step(db: sqlite3.Connection) -> bytes:
             db.execute("INSERT OR IGNORE INTO meta VALUES ('webhook_secret', ?)", (secrets.token_bytes(32),))

@@ -6,10 +6,11 @@ progress   key (`KIND:JOB:NAME`), value, until: not told, and deleted some time,
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Mapping
+from typing import TypeVar
 
 from weft.jobs.store.contract import ProgressValue
+from weft.jobs.store.sqlite_file import SqliteFile
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS progress (key TEXT PRIMARY KEY, value, until REAL NOT NULL) WITHOUT ROWID;
@@ -17,19 +18,14 @@ CREATE TABLE IF NOT EXISTS progress (key TEXT PRIMARY KEY, value, until REAL NOT
 _T = TypeVar("_T")
 
 
-class _File(Protocol):
-    def do(self, step: Callable[[sqlite3.Connection], _T]) -> _T: ...
-    def read(self, look: Callable[[sqlite3.Connection], _T]) -> _T: ...
-
-
 class SqliteProgress:
-    """See `contract.ProgressStore`."""
+    """How far jobs are that are no tasks, by keys `KIND:JOB:NAME` with a time to live."""
 
-    def __init__(self, file: _File) -> None:
+    def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
     def put(self, kind: str, job_id: str, values: Mapping[str, ProgressValue], *, now: float, ttl_s: float) -> None:
-        """Keeps these values of a job, all until the same moment; what is over is deleted with it."""
+        """Keeps these values of a job for so long from now."""
         rows = [(f"{kind}:{job_id}:{name}", value, now + ttl_s) for name, value in values.items()]
 
         def step(db: sqlite3.Connection) -> None:
@@ -39,7 +35,7 @@ class SqliteProgress:
         self._file.do(step)
 
     def get(self, kind: str, job_id: str, *, now: float) -> dict[str, ProgressValue]:
-        """The values of a job by their keys."""
+        """The values of a job by their keys; empty if there are none, or their time is over."""
         first, last = f"{kind}:{job_id}:", f"{kind}:{job_id};"  # what follows the colon
         sql = "SELECT key, value FROM progress WHERE key >= ? AND key < ? AND until > ?"
         return dict(self._file.read(lambda db: db.execute(sql, (first, last, now)).fetchall()))

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from weft.jobs.model import Task
 from weft.jobs.sites.changes import ChangeReport, Learnt
 from weft.jobs.sites.model import Site
+from weft.jobs.store import steps
+from weft.jobs.store.sqlite_file import SqliteFile, check_fence
 from weft.records import PastVisit
 
 REPORTS_KEPT = 100
@@ -36,72 +38,63 @@ _site = msgspec.msgpack.Decoder(Site).decode
 _report = msgspec.msgpack.Decoder(ChangeReport).decode
 
 
-class _File(Protocol):
-    def do(self, step: Callable[[sqlite3.Connection], _T]) -> _T: ...
-    def read(self, look: Callable[[sqlite3.Connection], _T]) -> _T: ...
-    def check(self, db: sqlite3.Connection, fence: int | None) -> None: ...
-    def get(self, db: sqlite3.Connection, task_id: str) -> Task | None: ...
-    def insert(self, db: sqlite3.Connection, task: Task, urls: Sequence[str]) -> None: ...
-
-
 class SqliteSites:
-    """See `contract.SiteStore`."""
+    """Sites, the pages that are known of each, and the reports of their runs."""
 
-    def __init__(self, file: _File) -> None:
+    def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
     def all(self) -> dict[str, Site]:
-        """Every site, by name."""
+        """Every site, by name, of one moment."""
         return self._file.read(_all)
 
     def change(self, step: Callable[[SqliteLedger], _T], *, fence: int | None = None) -> _T:
-        """One step over all sites."""
+        """One step over all sites, with no other in between. It must not call the store."""
 
         def carried_out(db: sqlite3.Connection) -> _T:
-            self._file.check(db, fence)
-            return step(SqliteLedger(db, self._file))
+            check_fence(db, fence)
+            return step(SqliteLedger(db))
 
         return self._file.do(carried_out)
 
     def pages(self, site: str) -> dict[str, PastVisit]:
-        """What is known of its pages, by URL."""
+        """What is known of its pages, by URL; of what was no page, too."""
         return self._file.read(lambda db: _pages(db, site))
 
     def report(self, task_id: str) -> ChangeReport | None:
-        """What a run has found."""
+        """What a run has found; None while that is not known yet."""
         sql = "SELECT record FROM site_reports WHERE task = ?"
         row = self._file.read(lambda db: db.execute(sql, (task_id,)).fetchone())
         return _report(row[0]) if row else None
 
     def reports(self, site: str, limit: int) -> list[ChangeReport]:
-        """Those of a site, newest first."""
+        """The last ones of a site, newest first."""
         sql = "SELECT record FROM site_reports WHERE site = ? ORDER BY at DESC LIMIT ?"
         found = self._file.read(lambda db: db.execute(sql, (site, limit)).fetchall())
         return [_report(record) for (record,) in found]
 
     def note_proxies(self, has_proxies: bool) -> None:
-        """Whether the service that runs them has proxies."""
+        """Whether the service that runs them has proxies; it says so when it starts."""
         if has_proxies is not self.has_proxies():
             sql = "INSERT OR REPLACE INTO meta VALUES ('site_proxies', ?)"
             self._file.do(lambda db: db.execute(sql, (int(has_proxies),)))
 
     def has_proxies(self) -> bool | None:
-        """What the service that was started last has said."""
+        """What the service that was started last has said; None: there was none."""
         row = self._file.read(lambda db: db.execute("SELECT value FROM meta WHERE name = 'site_proxies'").fetchone())
         return None if row is None else bool(row[0])
 
 
 class SqliteLedger:
-    """See `contract.SiteLedger`: sites and tasks within one step."""
+    """All sites within one step: what is done with it is kept together, or not at all."""
 
-    def __init__(self, db: sqlite3.Connection, file: _File) -> None:
+    def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self._file = file
         self.sites = _all(db)
 
     def task(self, task_id: str) -> Task | None:
         """A task as it is now."""
-        return self._file.get(self._db, task_id)
+        return steps.get(self._db, task_id)
 
     def put(self, site: Site) -> None:
         """Keeps a site."""
@@ -109,15 +102,15 @@ class SqliteLedger:
         self._db.execute("INSERT OR REPLACE INTO sites VALUES (?, ?)", (site.name, _encode(site)))
 
     def submit(self, task: Task, urls: Sequence[str]) -> None:
-        """Keeps a new task."""
-        self._file.insert(self._db, task, urls)
+        """Keeps a new PENDING task."""
+        steps.insert(self._db, task, urls)
 
     def pages(self, site: str) -> dict[str, PastVisit]:
-        """What is known of its pages, by URL."""
+        """What is known of its pages, by URL; of what was no page, too."""
         return _pages(self._db, site)
 
     def learn(self, report: ChangeReport, learnt: Learnt) -> None:
-        """Keeps what a run has found; of old reports the last ones stay."""
+        """Keeps the report of a run, and what it says of the site's pages."""
         site = report.site
         forgotten = [(site, url) for url in learnt.forgotten]
         known = [(site, one.url, one.digest, one.at, one.etag, one.last_modified) for one in learnt.known]
@@ -132,7 +125,7 @@ class SqliteLedger:
         )
 
     def forget(self, site: str) -> None:
-        """Deletes a site with all that is known of it."""
+        """Deletes a site, its pages and its reports; its tasks stay."""
         self.sites.pop(site, None)
         for table, column in (("sites", "name"), ("site_visits", "site"), ("site_reports", "site")):
             self._db.execute(f"DELETE FROM {table} WHERE {column} = ?", (site,))  # noqa: S608

@@ -16,8 +16,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from weft.jobs.model import FOR_SLOT, Lane, Task, TaskState
+from weft.jobs.model import FOR_SLOT, Lane, Task
 from weft.jobs.store.contract import MOST_WAITING
+from weft.scraping import TaskState
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS served (lane TEXT, owner TEXT, turn INTEGER NOT NULL,
@@ -68,7 +69,7 @@ def served(db: sqlite3.Connection, task: Task) -> None:
 
 
 def next_record(db: sqlite3.Connection, lane: Lane, per_owner: int | None) -> bytes | None:
-    """The task that is to have the next slot: see `JobStore.claim`."""
+    """The task that is to have the next slot: see `SqliteJobStore.claim`."""
     ready = _by_owner(db, "SELECT owner, min(turn) FROM waiting WHERE lane = ? AND is_ready GROUP BY owner", lane)
     pending = _oldest_pending(db, lane)
     if not ready and not pending:

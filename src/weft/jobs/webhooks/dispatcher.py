@@ -15,7 +15,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -27,14 +26,15 @@ from weft.fetch.async_client import AsyncClient
 from weft.fetch.guard import Guard
 from weft.fetch.headers import Head
 from weft.jobs.errors import LeaseLost
-from weft.jobs.model import Task, TaskState
-from weft.jobs.store.contract import JobStore
+from weft.jobs.model import Task
+from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.webhooks.forms import body_of, headers_of
-from weft.jobs.webhooks.model import Attempt, Hook, HookEvent, HookState, failed, order_of, succeeded
+from weft.jobs.webhooks.model import Attempt, Hook, HookState, failed, order_of, succeeded
 from weft.jobs.webhooks.signing import secret_of
 from weft.jobs.webhooks.source import Source, Stretch
 from weft.jobs.webhooks.telling import Telling
 from weft.records import FetchResult
+from weft.scraping import HookEvent, TaskState
 from weft.telemetry import Log
 
 LOOK_S = 0.1  # between two looks at what is due
@@ -54,7 +54,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        store: JobStore,
+        store: SqliteJobStore,
         engine_dir: Path,
         fetch: FetchSection,
         fence: Callable[[], int | None],
@@ -71,7 +71,6 @@ class Dispatcher:
         )  # fmt: skip
         self._guard = Guard(fetch.allow_private)
         self._source = Source(engine_dir, store.sites)
-        self._thread = ThreadPoolExecutor(1, "webhooks")
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._looked: dict[str, float] = {}  # monotonic, of hooks that had nothing to tell
         self._hosts: Counter[str] = Counter()
@@ -90,8 +89,7 @@ class Dispatcher:
                     await asyncio.sleep(LOOK_S)
         finally:
             await self._stop()
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._source.close)
-            self._thread.shutdown(wait=True)
+            await self._source.close()
 
     def _turn(self, client: AsyncClient) -> None:
         if self._fence() is None:
@@ -152,8 +150,7 @@ class Dispatcher:
         """What a hook has to tell next."""
         order = order_of(task)
         assert order is not None
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._source.next, task, order, hook)
+        return await self._source.next(task, order, hook)
 
     async def post(self, client: AsyncClient, told: Telling) -> tuple[Attempt, float]:
         """One attempt, and the seconds of patience that the receiver asks for."""

@@ -12,9 +12,9 @@ import msgspec
 
 from weft.jobs.compat.hooks import firecrawl_form
 from weft.jobs.service import Result
-from weft.jobs.webhooks.model import HookEvent
 from weft.jobs.webhooks.signing import body_signature, signature
 from weft.jobs.webhooks.telling import Telling
+from weft.scraping import HookEvent
 from weft.store.export.facts import iso
 
 LARGEST_BODY = 8 << 20  # a page that is larger is told without its document
@@ -23,17 +23,11 @@ LARGEST_BODY = 8 << 20  # a page that is larger is told without its document
 Form = Callable[[Telling], dict[str, Any]]
 
 
-def page_data(result: Result) -> dict[str, Any]:
-    """A page as `/results` has it: what its row says wins over what its document says."""
-    own = {name: getattr(result, name) for name in ("number", "url", "status", "title", "depth")}
-    return {**result.document, **own, "fetched_at": iso(result.fetched_at)}
-
-
 def weft_form(told: Telling) -> dict[str, Any]:
     """Weft's own."""
     task = told.task
     if told.result is not None:
-        data = page_data(told.result)
+        data = told.result.whole
     elif told.event is HookEvent.STARTED:
         data = {"url": task.url, "status": "RUNNING", "urls": task.url_count}
     else:

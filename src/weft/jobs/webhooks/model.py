@@ -20,14 +20,16 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from weft.jobs.model import Task, TaskState
+from weft.jobs.model import Task
+from weft.scraping import HookEvent, TaskState, WebhookOrder
 
 NOTHING = -1  # the cursor of a hook that has delivered nothing
 STARTED = 0  # the number of a task's start
 # The cursor behind a task's end. The end's own number will not do: the engine's last event has it, and may be passed
 # before the store knows that the task has ended.
 END = 1 << 62
-MOST_RESENT = 100  # deliveries that one replay may name
+MOST_METADATA = 16 * 1024  # bytes
+DEEPEST_METADATA = 32
 _HOUR_S = 3600.0
 # After each failure in a row; the last one is repeated.
 DELAYS_S = (5.0, 30.0, 120.0, 600.0, 1800.0, _HOUR_S, 2 * _HOUR_S, 4 * _HOUR_S)
@@ -41,16 +43,7 @@ _OURS = frozenset(
 )
 
 
-class HookEvent(StrEnum):
-    """What a receiver can be told."""
-
-    STARTED = "started"
-    PAGE = "page"
-    COMPLETED = "completed"  # COMPLETED or PARTIAL: the body's `status` says which
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
+EVERY = tuple(HookEvent)
 ENDS = {
     TaskState.COMPLETED: HookEvent.COMPLETED,
     TaskState.PARTIAL: HookEvent.COMPLETED,
@@ -72,10 +65,17 @@ class HookOrder(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a caller has ordered; kept as `TaskSpec.webhook`. `headers` may hold secrets: they are never shown."""
 
     url: str
-    events: tuple[HookEvent, ...] = tuple(HookEvent)
+    events: tuple[HookEvent, ...] = EVERY
     headers: dict[str, str] = {}
     metadata: dict[str, Any] = {}  # handed back in every body
     form: str = "weft"  # how bodies are written: see forms.py
+
+    @classmethod
+    def of(cls, order: WebhookOrder, url: str, form: str = "weft") -> HookOrder:
+        """What is kept of an order; `url` is the canonical form of its own."""
+        events = tuple(dict.fromkeys(order.events))
+        events = EVERY if events == EVERY else events  # which is not written down
+        return cls(url=url, events=events, headers=order.headers, metadata=order.metadata, form=form)
 
 
 class Hook(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -120,8 +120,30 @@ class Delivery(Struct, frozen=True, kw_only=True):
     error: str
 
 
-def unsendable(headers: Mapping[str, str]) -> str:
-    """What is wrong with the headers of an order; empty where nothing is."""
+def problem_of_order(order: WebhookOrder) -> tuple[str, str] | None:
+    """What is wrong with an order whose types fit: the field, and what is wrong with it."""
+    if wrong := _unsendable(order.headers):
+        return "webhook.headers", wrong
+    try:
+        size = len(msgspec.msgpack.encode(order.metadata))
+    except OverflowError:
+        return "webhook.metadata", "whole numbers must fit into 64 bits"
+    if size > MOST_METADATA:
+        return "webhook.metadata", f"at most {MOST_METADATA:,} bytes"
+    if not _is_flat(order.metadata, DEEPEST_METADATA):
+        return "webhook.metadata", f"is nested more than {DEEPEST_METADATA} deep"
+    return None
+
+
+def _is_flat(value: object, depth: int) -> bool:
+    """Whether lists and objects in a value are nested at most so deep."""
+    if not isinstance(value, dict | list):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return depth > 0 and all(_is_flat(one, depth - 1) for one in inner)
+
+
+def _unsendable(headers: Mapping[str, str]) -> str:
     for name, value in headers.items():
         if not _NAME.fullmatch(name) or name.lower() in _OURS or name.lower().startswith("webhook-"):
             return f"{name[:100]!r} cannot be sent"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,9 +12,10 @@ from msgspec.structs import replace
 from weft.errors import BadInput
 from weft.jobs.errors import NoWebhook, TaskUnknown
 from weft.jobs.model import Task
-from weft.jobs.store.contract import JobStore
-from weft.jobs.webhooks.model import END, MOST_RESENT, NOTHING, Delivery, Hook, HookOrder, end_number, order_of
+from weft.jobs.store.sqlite import SqliteJobStore
+from weft.jobs.webhooks.model import END, NOTHING, Delivery, Hook, HookOrder, end_number, order_of
 from weft.jobs.webhooks.signing import secret_of
+from weft.scraping import MOST_RESENT
 
 
 class HookStatus(Struct, frozen=True):
@@ -32,43 +32,22 @@ class Deliveries(Struct, frozen=True):
     next_cursor: int | None
 
 
-class WebhookService(Protocol):
+class Webhooks:
     """What a front door calls. `owner` as in `JobService`; NoWebhook where the task was ordered without one."""
 
-    async def status(self, task_id: str, owner: str | None = None) -> HookStatus:
-        """How far a task's webhook is."""
-
-    async def deliveries(
-        self, task_id: str, owner: str | None = None, *, after: int = NOTHING, limit: int = 100
-    ) -> Deliveries:
-        """What became of its events so far, in their order, behind a number."""
-
-    async def replay(
-        self, task_id: str, owner: str | None = None, *, after: int | None = None, numbers: Sequence[int] = ()
-    ) -> HookStatus:
-        """Sends again, with the same ids: everything behind a number, or the events of some numbers. With neither, a
-        hook that was given up, or whose receiver had gone, goes on where it stopped."""
-
-    async def secret(self, owner: str = "") -> str:
-        """What an owner's deliveries are signed with."""
-
-
-class Webhooks:
-    """See `WebhookService`."""
-
-    def __init__(self, store: JobStore, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: SqliteJobStore, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._clock = clock
 
     async def status(self, task_id: str, owner: str | None = None) -> HookStatus:
-        """How far it is."""
+        """How far a task's webhook is."""
         task, order = self._ordered(task_id, owner)
         return _shown(task, order, self._store.hooks.get(task_id) or Hook(task=task_id))
 
     async def deliveries(
         self, task_id: str, owner: str | None = None, *, after: int = NOTHING, limit: int = 100
     ) -> Deliveries:
-        """Its log."""
+        """What became of its events so far, in their order, behind a number."""
         self._ordered(task_id, owner)
         found = self._store.hooks.deliveries(task_id, after, limit + 1)
         some = tuple(found[:limit])
@@ -77,7 +56,8 @@ class Webhooks:
     async def replay(
         self, task_id: str, owner: str | None = None, *, after: int | None = None, numbers: Sequence[int] = ()
     ) -> HookStatus:
-        """Sends again."""
+        """Sends again, with the same ids: everything behind a number, or the events of some numbers. With neither, a
+        hook that was given up, or whose receiver had gone, goes on where it stopped."""
         task, order = self._ordered(task_id, owner)
         if after is not None and numbers:
             raise BadInput("after, numbers: give one of the two")
@@ -91,13 +71,11 @@ class Webhooks:
         return _shown(task, order, hook)
 
     async def secret(self, owner: str = "") -> str:
-        """An owner's own."""
+        """What an owner's deliveries are signed with."""
         return secret_of(await asyncio.to_thread(self._store.hooks.secret), owner)
 
     def _ordered(self, task_id: str, owner: str | None) -> tuple[Task, HookOrder]:
-        task = self._store.get(task_id, owner)
-        if task is None:
-            raise TaskUnknown(task_id)
+        task = self._store.task(task_id, owner)
         order = order_of(task)
         if order is None:
             raise NoWebhook(task_id)

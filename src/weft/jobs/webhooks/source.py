@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 
 from weft.engine.model import Event
-from weft.engine.reader import Reader
-from weft.engine.stored_page import CrawledPage
 from weft.jobs.documents import Documents
-from weft.jobs.feed import open_reader
+from weft.jobs.index import Index
 from weft.jobs.model import Task, error_class
-from weft.jobs.service import Result
+from weft.jobs.results import result_of
 from weft.jobs.sites.model import KIND as SITE
-from weft.jobs.store.contract import SiteStore
-from weft.jobs.webhooks.model import END, ENDS, STARTED, Hook, HookEvent, HookOrder, end_number
+from weft.jobs.store.sqlite_sites import SqliteSites
+from weft.jobs.webhooks.model import END, ENDS, STARTED, Hook, HookOrder, end_number
 from weft.jobs.webhooks.telling import Telling
+from weft.scraping import HookEvent
 
 AT_ONCE = 20  # pages that are read and rendered together
 
@@ -35,17 +33,21 @@ class Stretch(Struct, frozen=True):
 class Source:
     """Reads for one dispatcher, on one thread."""
 
-    def __init__(self, engine_dir: Path, sites: SiteStore) -> None:
-        self._engine_dir = engine_dir
+    def __init__(self, engine_dir: Path, sites: SqliteSites) -> None:
+        self._index = Index(engine_dir, "webhooks")
         self._sites = sites
-        self._reader: Reader | None = None
         self._documents = Documents()
 
-    def close(self) -> None:
-        """Ends its parser child."""
-        self._documents.close()
+    async def close(self) -> None:
+        """Ends its thread and its parser child."""
+        await self._index.run(self._documents.close)
+        self._index.close()
 
-    def next(self, task: Task, order: HookOrder, hook: Hook) -> Stretch:
+    async def next(self, task: Task, order: HookOrder, hook: Hook) -> Stretch:
+        """What a hook has to tell next."""
+        return await self._index.run(lambda: self._next(task, order, hook))
+
+    def _next(self, task: Task, order: HookOrder, hook: Hook) -> Stretch:
         """The next few events behind a hook's cursor, or those that are to be sent again. `task` must be read first: an
         end that it does not know of yet comes with a later look."""
         if hook.resend:
@@ -67,7 +69,7 @@ class Source:
         """Some page events behind a number, how far was looked, and whether that was all there is now."""
         if task.started_at is None:
             return [], after, True
-        reader = self._open()
+        reader = self._index.reader
         crawl = reader.crawl_named(task.id)
         if crawl is None:
             return [], after, True
@@ -85,7 +87,7 @@ class Source:
     def _of_pages(self, task: Task, order: HookOrder, events: Sequence[Event]) -> Iterator[Telling]:
         if not events:
             return
-        reader = self._open()
+        reader = self._index.reader
         crawl = reader.crawl_named(task.id)
         rows = [(event.number, None if crawl is None else reader.row(crawl, event.number)) for event in events]
         pages = [reader.read_even_damaged(number, row) for number, row in rows if row is not None]
@@ -93,11 +95,11 @@ class Source:
         for page in pages:
             yield Telling(
                 task=task, order=order, event=HookEvent.PAGE, number=page.number, at=page.row.fetched_at,
-                result=_result(page, documents[page.number]),
+                result=result_of(page, documents[page.number]),
             )  # fmt: skip
 
     def _again(self, task: Task, order: HookOrder, numbers: Sequence[int]) -> Iterator[Telling]:
-        reader = self._open()
+        reader = self._index.reader
         crawl = reader.crawl_named(task.id)
         for number in numbers:
             if number == STARTED:
@@ -124,20 +126,7 @@ class Source:
             task=task, order=order, event=ENDS[task.state], number=end_number(task), at=at, changes=report
         )  # fmt: skip
 
-    def _open(self) -> Reader:
-        if self._reader is None:
-            self._reader = open_reader(self._engine_dir)
-        return self._reader
-
 
 def _is_page(event: Event) -> bool:
     """A page that was read: of one that has not changed since an earlier run there is nothing to tell."""
     return event.kind == "page" and event.status != 304 and error_class(event.status, event.error) is None
-
-
-def _result(page: CrawledPage, document: dict[str, Any]) -> Result:
-    row = page.row
-    return Result(
-        number=page.number, url=row.url, status=row.status, title=row.title, depth=row.depth,
-        fetched_at=row.fetched_at, document=document, asked_url=page.asked_url,
-    )  # fmt: skip

@@ -7,7 +7,8 @@ from msgspec import Struct
 from weft.jobs.model import Task
 from weft.jobs.service import Result
 from weft.jobs.sites.changes import ChangeReport
-from weft.jobs.webhooks.model import HookEvent, HookOrder, event_id
+from weft.jobs.webhooks.model import HookOrder, event_id
+from weft.scraping import HookEvent
 
 
 class Telling(Struct, frozen=True, kw_only=True):

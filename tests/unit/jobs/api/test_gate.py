@@ -18,7 +18,7 @@ from weft.jobs.api.app import create_app
 from weft.jobs.api.keys import Keyring, KeyScope
 from weft.jobs.api.rates import Rate
 from weft.jobs.api.settings import ApiSettings, check_address
-from weft.jobs.model import TaskState
+from weft.scraping import TaskState
 
 ORDER = {"url": "https://example.com/"}
 SUBMIT = "/scraping/async-scrape"

@@ -6,7 +6,7 @@ import asyncio
 import io
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import pytest
@@ -15,15 +15,17 @@ from msgspec.structs import replace
 from pyarrow import parquet
 from scripted_service import ScriptedService
 
-from weft.client import model as client
+from weft import scraping
+from weft.client import AsyncWeft, Weft
 from weft.client.telling import said
 from weft.errors import BadInput
 from weft.jobs.api.app import create_app
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.errors import EngineAway
-from weft.jobs.model import FinishReason, TaskState
+from weft.jobs.model import TaskSpec
 from weft.jobs.sites.files import site_of
 from weft.names import nearest
+from weft.scraping import FinishReason, TaskState
 
 SITE = "https://example.com/"
 Test = Callable[[Asgi, ScriptedService], Awaitable[None]]
@@ -288,9 +290,10 @@ def test_a_task_says_what_it_waits_for_and_until_when(run: Callable[..., None]) 
             (listed,) = (await call("GET", "/scraping/tasks")).json["tasks"]
             for found in (answer.json, listed):
                 assert (found["waiting_for"], found["waiting_until"], found["message"]) == expected
-            typed = msgspec.convert(answer.json, client.Status, strict=False)
+            typed = msgspec.convert(answer.json, scraping.TaskStatus, strict=False)
             assert typed.waiting_for == expected[0] and (typed.waiting_until is None) is (expected[1] is None)
-            assert (typed.message in said(typed)) and msgspec.convert(listed, client.Summary).message == expected[2]
+            assert typed.message in said(typed)
+            assert msgspec.convert(listed, scraping.TaskSummary).message == expected[2]
             tags.add(answer.headers["etag"])
         assert len(tags) == 4, "what it waits for is part of it: two of these wait for a slot"
 
@@ -466,6 +469,29 @@ def test_the_documentation_needs_nothing_from_elsewhere(run: Callable[..., None]
         assert {"AsyncScrapeRequest", "TaskStatus", "TaskResults", "Problem"} <= set(document["components"]["schemas"])
 
     run(test)
+
+
+def test_the_document_a_tasks_record_and_the_clients_have_the_declared_fields_and_calls(
+    run: Callable[..., None],
+) -> None:
+    declared = set(get_type_hints(scraping.AsyncScrapeRequest))
+
+    async def test(call: Asgi, _: ScriptedService) -> None:
+        document = (await call("GET", "/openapi.json")).json
+        schema = document["components"]["schemas"]["AsyncScrapeRequest"]
+        assert (set(schema["properties"]), schema["additionalProperties"]) == (declared, False)
+        assert (schema["properties"]["max_depth"]["default"], schema["required"]) == (2, ["url"])
+        calls = {one for one in vars(scraping).values() if isinstance(one, scraping.Call)}
+        for one in calls:
+            operation = document["paths"][one.path][one.method.lower()]
+            assert (operation["operationId"], str(one.status) in operation["responses"]) == (one.name, True)
+
+    run(test)
+    elsewhere = {"url", "timeout_minutes", "include_tags", "exclude_tags", "only_main_content"}  # of a task's record
+    elsewhere |= {"render", "respect_robots"}  # these have one value
+    assert declared - elsewhere <= set(TaskSpec.__struct_fields__), "a field that is accepted must not be dropped"
+    for name in ("submit", "status", "events", "deliveries"):
+        assert getattr(Weft, name).__doc__ == getattr(AsyncWeft, name).__doc__ != ""
 
 
 async def read(call: Any, until: bytes) -> Answer:

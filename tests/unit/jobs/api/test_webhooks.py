@@ -10,7 +10,8 @@ from scripted_service import ScriptedService
 
 from weft.jobs.api.app import create_app
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.webhooks.model import Delivery, HookEvent
+from weft.jobs.webhooks.model import Delivery
+from weft.scraping import HookEvent
 
 SITE = "https://example.com/"
 

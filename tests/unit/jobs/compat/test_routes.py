@@ -15,8 +15,9 @@ from weft.jobs.api.app import create_app
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.compat.wire import error_code
 from weft.jobs.errors import EngineAway
-from weft.jobs.model import ErrorClass, FinishReason, TaskState, error_class
+from weft.jobs.model import error_class
 from weft.jobs.service import Failure
+from weft.scraping import ErrorClass, FinishReason, TaskState
 
 SITE = "https://example.com/"
 Test = Callable[[Asgi, ScriptedService], Awaitable[None]]

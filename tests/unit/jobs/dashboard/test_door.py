@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import stat
+import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -247,3 +249,21 @@ def test_scopes_hold_for_pages(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_signing_in_leads_nowhere_else(given: str, expected: str) -> None:
     assert local_path(given) == expected
+
+
+def test_workers_that_make_the_secret_again_at_the_same_time_have_one(tmp_path: Path) -> None:
+    """A secret that was cut off is made again; none of them deletes what another has just made."""
+    ring = Keyring(tmp_path / "api-keys.json")
+    _, key = ring.create("one")
+    for _ in range(10):
+        (tmp_path / SECRET_FILE).write_bytes(b"cut off")
+        workers, barrier = [Sessions(tmp_path, ring) for _ in range(8)], threading.Barrier(8)
+
+        def sign_in(worker: Sessions, barrier: threading.Barrier = barrier) -> str:
+            barrier.wait()
+            return worker.begin(key, is_tls=False).partition(";")[0]
+
+        with ThreadPoolExecutor(8) as threads:
+            cookies = set(threads.map(sign_in, workers))
+        for worker in (*workers, Sessions(tmp_path, ring)):
+            assert [worker.key_of(cookie) for cookie in cookies] == [key] * len(cookies)

@@ -25,14 +25,15 @@ from weft.jobs.dashboard import board, task_lists
 from weft.jobs.dashboard.ordering import rules_of
 from weft.jobs.dashboard.panels import Panel, column_kinds, load_panels
 from weft.jobs.errors import EngineAway
-from weft.jobs.model import FinishReason, Lane, TaskSpec, TaskState
+from weft.jobs.model import Lane, TaskSpec
 from weft.jobs.proxies_panel import ProxiesPanel
 from weft.jobs.service import Submission
 from weft.jobs.sites.registry import SiteRegistry
 from weft.jobs.sites.service import Sites
 from weft.jobs.store.sqlite import SqliteJobStore
-from weft.jobs.webhooks.model import Delivery, HookEvent, order_of
+from weft.jobs.webhooks.model import Delivery, order_of
 from weft.records import Table
+from weft.scraping import FinishReason, HookEvent, TaskState
 from weft.system.services import PANELS
 
 Test = Callable[[Asgi, ScriptedService], Awaitable[None]]

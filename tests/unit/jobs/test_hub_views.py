@@ -8,7 +8,9 @@ from typing import Any
 from pace import patience
 
 from weft.errors import BadInput
-from weft.jobs.dashboard.channels import Channels
+from weft.jobs.hub import Hub
+
+SERVICE: Any = None  # no view asks it for anything
 
 
 async def _until(test: Any) -> None:
@@ -26,10 +28,10 @@ def test_many_viewers_cost_one_look() -> None:
         return {"looks": looks, "is_over": looks == 3}
 
     async def main() -> None:
-        channels = Channels(60, tick_s=0.02)
+        hub = Hub(SERVICE, 60, tick_s=0.02)
 
         async def view() -> list[bytes]:
-            return [piece async for piece in channels.watch("key", "tasks", make)]
+            return [piece async for piece in hub.view("key", "tasks", make, lambda _: False)]
 
         seen = await asyncio.gather(*(view() for _ in range(50)))
         assert looks == 3
@@ -48,10 +50,10 @@ def test_what_says_the_same_is_not_sent_again_and_nobody_costs_nothing() -> None
         return {"same": 1}
 
     async def main() -> None:
-        channels, seen = Channels(60, tick_s=0.001), list[bytes]()
+        hub, seen = Hub(SERVICE, 60, tick_s=0.001), list[bytes]()
 
         async def view() -> None:
-            seen.extend([piece async for piece in channels.watch("key", "tasks", make)])
+            seen.extend([piece async for piece in hub.view("key", "tasks", make, lambda _: False)])
 
         viewer = asyncio.create_task(view())
         await _until(lambda: looks > 10)
@@ -62,10 +64,10 @@ def test_what_says_the_same_is_not_sent_again_and_nobody_costs_nothing() -> None
         await asyncio.sleep(0.02)
         assert looks == before
 
-        watch = channels.watch("key", "tasks", make)
+        watch = hub.view("key", "tasks", make, lambda _: False)
         assert await anext(watch) == b'event: tasks\ndata: {"same":1}\n\n'
         await _until(lambda: looks > before + 5)
-        channels.close()
+        hub.close()
         assert [piece async for piece in watch if piece] == []
 
     asyncio.run(main())
@@ -82,8 +84,8 @@ def test_a_look_that_fails_is_tried_again() -> None:
         return {"looks": looks} if looks == 3 else None
 
     async def main() -> None:
-        channels = Channels(60, tick_s=0.001)
-        seen = [piece async for piece in channels.watch("key", "task", make) if piece]
+        hub = Hub(SERVICE, 60, tick_s=0.001)
+        seen = [piece async for piece in hub.view("key", "task", make, lambda _: False) if piece]
         assert seen == [b'event: task\ndata: {"looks":3}\n\n']
 
     asyncio.run(main())
@@ -94,11 +96,11 @@ def test_silence_is_said_now_and_then() -> None:
         return {}
 
     async def main() -> None:
-        channels = Channels(0.001, tick_s=0.002)
-        watch = channels.watch("key", "tasks", make)
+        hub = Hub(SERVICE, 0.001, tick_s=0.002)
+        watch = hub.view("key", "tasks", make, lambda _: False)
         seen = [await anext(watch) for _ in range(20)]
         assert b"" in seen and sum(map(bool, seen)) == 1
-        channels.close()
+        hub.close()
         await watch.aclose()
 
     asyncio.run(main())

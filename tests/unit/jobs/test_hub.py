@@ -13,11 +13,11 @@ from asgi_client import Asgi, Call
 from pace import patience
 from scripted_service import ScriptedService
 
-from weft.jobs.api import feeds
+from weft.jobs import hub
 from weft.jobs.api.app import create_app
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.errors import EngineAway
-from weft.jobs.model import FinishReason, TaskState
+from weft.scraping import FinishReason, TaskState
 
 Test = Callable[[Asgi, ScriptedService, str], Awaitable[None]]
 
@@ -87,7 +87,7 @@ async def holds(condition: Callable[[], Any]) -> None:
 
 
 def test_readers_from_anywhere_get_every_event_once_and_in_order(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(feeds, "RING_EVENTS", 7)  # so that slow readers go to the disk
+    monkeypatch.setattr(hub, "RING_EVENTS", 7)  # so that slow readers go to the disk
 
     async def test(call: Asgi, service: ScriptedService, task_id: str) -> None:
         chance, readers, transports = random.Random(5), [], [Transport() for _ in range(3)]
@@ -101,7 +101,7 @@ def test_readers_from_anywhere_get_every_event_once_and_in_order(tmp_path: Path,
                 reader.reads.set() if chance.random() < 0.5 else reader.reads.clear()
             for transport in transports:
                 transport.is_full = transport.reader is None or not transport.reader.reads.is_set()
-            await asyncio.sleep(chance.choice((0, 0.001, feeds.GATHER_S)))
+            await asyncio.sleep(chance.choice((0, 0.001, hub.GATHER_S)))
         for _, reader in readers:
             reader.reads.set()
         assert all(transport.written for transport in transports), "some of it was written past the server"
@@ -196,7 +196,7 @@ def test_progress_is_sent_without_a_number_and_only_the_last_of_it(tmp_path: Pat
 
 
 def test_progress_goes_along_with_the_next_event(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(feeds, "PROGRESS_S", patience(10))
+    monkeypatch.setattr(hub, "PROGRESS_S", patience(10))
 
     async def test(call: Asgi, service: ScriptedService, task_id: str) -> None:
         reader = watch(call, task_id)
@@ -212,7 +212,7 @@ def test_progress_goes_along_with_the_next_event(tmp_path: Path, monkeypatch: An
 
 
 def test_a_feed_goes_on_when_the_engine_is_back(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(feeds, "AGAIN_S", 0.01)
+    monkeypatch.setattr(hub, "AGAIN_S", 0.01)
 
     async def test(call: Asgi, service: ScriptedService, task_id: str) -> None:
         reader = watch(call, task_id)

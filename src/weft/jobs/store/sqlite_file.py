@@ -1,0 +1,166 @@
+"""A SQLite file that several processes write to, and several threads of each.
+
+WAL with synchronous=FULL: what a call has returned is on the disk. A commit waits for the disk, so the steps that come
+in meanwhile, from all threads of a process, go into the next one together; each is a savepoint of its own. What was
+committed is copied from the log into the file by a thread beside the writer: within a commit it would hold up whoever
+waits for that one, for as long as the disk takes.
+"""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from weft.errors import WeftError, is_damage, writing
+from weft.jobs.errors import LeaseLost, StoreDamaged
+
+BUSY_S = 30.0
+TOGETHER = 200  # steps in one commit
+COPY_AFTER = 50  # commits
+_T = TypeVar("_T")
+
+
+class SqliteFile:
+    """One process's use of the file."""
+
+    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
+        """`db`: the connection that writes, from now on here alone."""
+        self._path = path
+        self._db = db
+        self._idle: deque[sqlite3.Connection] = deque()  # for reading: as many as were ever used at the same time
+        self._steps: queue.SimpleQueue[tuple[Callable[[sqlite3.Connection], Any], Future[Any]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._watch, self._watching = connect(path), threading.Lock()
+        self._writer = threading.Thread(target=self._write, name="job-store", daemon=True)
+        self._writer.start()
+        self._commits, self._to_copy, self._is_closed = 0, threading.Event(), False
+        self._copier = threading.Thread(target=self._copy, name="job-store-copy", daemon=True)
+        self._copier.start()
+
+    def close(self) -> None:
+        """Finishes what was begun; nothing may be called after it."""
+        self._steps.put(None)
+        self._writer.join()
+        self._is_closed = True
+        self._to_copy.set()
+        self._copier.join()
+        for reader in (self._watch, *self._idle):
+            reader.close()
+        self._db.close()
+
+    def marker(self) -> object:
+        """A value that differs from an earlier one when somebody has changed something since; cheap: SQLite's own count
+        of other connections' changes, as one that nobody writes through sees it."""
+        with self._watching:
+            found: object = self._watch.execute("PRAGMA data_version").fetchone()[0]
+            return found
+
+    def read(self, look: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Looks into the file, beside whoever writes."""
+        try:
+            try:
+                db = self._idle.pop()
+            except IndexError:
+                db = connect(self._path)
+            try:
+                return look(db)
+            finally:
+                self._idle.append(db)
+        except sqlite3.Error as error:
+            raise told(error, self._path) from error
+        except msgspec.MsgspecError as error:
+            raise StoreDamaged(self._path, f"is damaged (a record of it: {error})") from error
+
+    def do(self, step: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Carries a step out, and returns when it is on the disk."""
+        done: Future[_T] = Future()
+        self._steps.put((step, done))
+        return done.result()
+
+    def _write(self) -> None:
+        while (first := self._steps.get()) is not None:
+            some, is_last = [first], False
+            while len(some) < TOGETHER and not self._steps.empty():
+                if (more := self._steps.get()) is None:
+                    is_last = True
+                    break
+                some.append(more)
+            self._commit(some)
+            self._commits += 1
+            if self._commits % COPY_AFTER == 0:
+                self._to_copy.set()
+            if is_last:
+                return
+
+    def _copy(self) -> None:
+        db = connect(self._path)
+        while self._to_copy.wait() and not self._is_closed:
+            self._to_copy.clear()
+            with suppress(sqlite3.Error):  # it is tried again; closing the file does the same
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)")  # waits for nobody, and nobody waits for it
+        db.close()
+
+    def _commit(self, steps: Sequence[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]]) -> None:
+        """Several steps in one transaction: one that is refused takes none of the others with it."""
+        results: list[tuple[Future[Any], Any, BaseException | None]] = []
+        try:
+            with writing(self._path):
+                self._db.execute("BEGIN IMMEDIATE")
+                for step, done in steps:
+                    results.append((done, *self._carry_out(step)))
+                self._db.execute("COMMIT")
+        except Exception as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            why = told(error, self._path) if isinstance(error, sqlite3.Error) else error
+            results = [(done, None, why) for _, done in steps]
+        for done, result, problem in results:
+            if problem is None:
+                done.set_result(result)
+            else:
+                done.set_exception(problem)
+
+    def _carry_out(self, step: Callable[[sqlite3.Connection], Any]) -> tuple[Any, BaseException | None]:
+        self._db.execute("SAVEPOINT step")
+        try:
+            result, problem = step(self._db), None
+        except (WeftError, msgspec.MsgspecError) as error:
+            self._db.execute("ROLLBACK TO step")
+            result, problem = None, error
+        self._db.execute("RELEASE step")
+        return result, problem
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """One more connection."""
+    db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA wal_autocheckpoint = 0")
+    return db
+
+
+def told(error: sqlite3.Error, path: Path) -> WeftError:
+    """SQLite's errors as ours."""
+    if is_damage(error) or "no such table" in str(error):
+        return StoreDamaged(path, f"is damaged ({error})")
+    return WeftError(f"{path}: {error}")
+
+
+def check_fence(db: sqlite3.Connection, fence: int | None) -> None:
+    """LeaseLost for a step of a runner that is none any more."""
+    if fence is None:
+        return
+    row = db.execute("SELECT epoch, holder FROM lease").fetchone()
+    if row is None or row[0] != fence or not row[1]:
+        raise LeaseLost(fence)
