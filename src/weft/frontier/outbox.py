@@ -67,11 +67,11 @@ class PodMessage(msgspec.Struct, array_like=True):
     special_urls: list[SpecialUrl] = []
     scopes: list[tuple[int, str]] = []
     robots: list[RobotsNotice] = []
-    names: dict[int, str] = {}  # by the sender's number; none in a message of an older Weft, which had one crawl
+    names: dict[int, str] = {}  # by the sender's number
 
     @property
     def name(self) -> str:
-        """The one crawl that it is about; empty for one of an earlier version, or about none."""
+        """The one crawl that it is about; empty where it is about none."""
         return next(iter(self.names.values()), "")
 
     def add(self, crawl: int, one: Found) -> None:
@@ -87,11 +87,6 @@ class PodMessage(msgspec.Struct, array_like=True):
             last.urls.append(one.url)
         else:
             self.links.append(Links(*facts, [one.url]))
-
-    @property
-    def crawl(self) -> int:
-        """The crawl that its URLs belong to."""
-        return (self.links or self.special_urls)[0].crawl
 
     def found(self) -> list[Found]:
         """Its URLs: those that are more than links first."""
