@@ -118,7 +118,7 @@ def is_taken(client: Redis, where: str, identity: PodIdentity, *, was_ours: bool
 
 
 def claim_of(client: Redis, where: str, identity: PodIdentity) -> str:
-    """The random id of this pod's claim of the database. Emptied if there is none, BadInput if it is another crawl's."""
+    """The random id of this pod's claim of the database; Emptied where there is none, BadInput if it is another's."""
     with asking(where):
         info: Any = client.hgetall(INFO_KEY)
         if not info or _has_no_counters(client):
