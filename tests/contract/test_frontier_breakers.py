@@ -61,6 +61,19 @@ def test_a_dead_host_holds_up_none_of_its_neighbours(make: Make) -> None:
     assert len(rejected) == 4 and harness.frontier.status.stats().queued == 0
 
 
+@pytest.mark.parametrize(("outcome", "cause"), [("503", "HTTP 503"), ("timeout", "timeout"), ("", "")])
+def test_what_is_rejected_with_a_dead_host_names_its_last_failure(make: Make, outcome: str, cause: str) -> None:
+    harness = started(make, *(f"{DEAD}/{number}" for number in range(5)), breaker_failures=1, breaker_max_probes=1)
+    for _ in range(2):
+        (lease,) = harness.frontier.leases.claim("me", 9)
+        cool(harness, lease, ok=False, outcome=outcome)
+        harness.frontier.leases.finish([Outcome(lease, End.RETRY, 1.0)])
+        harness.advance(300.0)
+    rejected = harness.frontier.rejected.rejections()
+    assert len(rejected) == 5, "the probe too"
+    assert {(one.reason, one.detail) for one in rejected} == {(Reason.BREAKER, cause)}
+
+
 def test_what_is_far_behind_urls_of_a_dead_host_is_found(make: Make) -> None:
     harness = started(make, *(f"{DEAD}/{number}" for number in range(200)), f"{WELL}/1")
     assert f"{WELL}/1" in served(harness, 30)

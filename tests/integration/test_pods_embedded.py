@@ -90,11 +90,11 @@ def check_commands(crawler: Crawler) -> None:
 
 
 def pods_killed(folder: Path) -> None:
-    with synthetic_web(**PLAIN | {"pages": 20}) as web:
+    with synthetic_web(**CALM) as web:
         crawler = Crawler(web.seeds, folder, "--num-pods", 2, delay_s=0.05)
         kills = []
         with crawler.running() as running:
-            for number, pages in enumerate((10, 30, 60)):
+            for number, pages in enumerate((10, 40, 80)):
                 crawler.pages_at_least(pages)
                 children = sorted(until(lambda: process.children(running.pid), 10, "a pod"))
                 kills.append(kill_fetcher(children[number % len(children)]))

@@ -88,11 +88,6 @@ class PodMessage(msgspec.Struct, array_like=True):
         else:
             self.links.append(Links(*facts, [one.url]))
 
-    @property
-    def crawl(self) -> int:
-        """The crawl that its URLs belong to."""
-        return (self.links or self.special_urls)[0].crawl
-
     def found(self) -> list[Found]:
         """Its URLs: those that are more than links first."""
         found = [special.found() for special in self.special_urls]

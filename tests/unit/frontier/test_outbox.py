@@ -42,12 +42,10 @@ def test_a_message_carries_links_by_what_they_share_and_the_rest_one_by_one() ->
     message = PodMessage([], [], [], [])
     for one in (*LINKS, *ERRANDS):
         message.add(3, one)
-    assert message.crawl == 3
     message.add(4, LINKS[0])
     again = read_message(encoded(message))
     assert [(links.crawl, len(links.urls)) for links in again.links] == [(3, 2), (3, 1), (3, 2), (3, 1), (4, 1)]
     assert again.found() == [*ERRANDS, *LINKS, LINKS[0]]
-    assert again.crawl == 3
 
 
 def test_messages_are_numbered_for_each_pod_and_sent_once_they_are_committed(journal: Journal) -> None:
@@ -122,13 +120,6 @@ def test_what_was_sent_lately_is_not_sent_again() -> None:
     assert recent.add("f")
     assert recent.unknown(["a", "b", "c", "d", "e", "f"]) == ["a", "b", "c"]
     assert recent.add("a")
-
-
-def test_a_message_is_about_the_crawl_of_whatever_it_carries() -> None:
-    for one in (LINKS[0], ERRANDS[0]):
-        message = PodMessage([], [], [], [])
-        message.add(7, one)
-        assert message.crawl == 7
 
 
 @pytest.mark.parametrize("sent", [0, 1, 2])

@@ -302,7 +302,7 @@ class EmbeddedLeases:
                 for lane in state.site.all_lanes():
                     self._rejected.empty(lane, Reason.RETRY_AFTER)
         if ended.ok is False:
-            state.site.failure = f"HTTP {ended.outcome}" if ended.outcome.isdecimal() else ended.outcome
+            state.site.failure = ended.failure
         if ended.ok is not None:
             clock.answered(ended.lease.item, ended.ok, ended.at, section, name)
         after = clock.logged_state(name)

@@ -30,8 +30,7 @@ SCHEMA = 2
 SCHEMA_KEY = "schema_version"
 INFO_KEY = "pod:info"
 CLAIM_KEY, CLAIM_FIELD = "n", "id"
-# What the processes of a running crawl may write into its database after that was emptied, before they notice; an
-# earlier version of Weft did not notice at all, and left `n` and `slots`.
+# What the processes of a running crawl may write into its database after that was emptied, before they notice.
 _LEFTOVERS = {
     b"n": b"hash", b"meta": b"hash", b"owner": b"string", b"decider": b"string", b"crew": b"set", b"settling": b"set",
     b"outboxes": b"hash", b"told": b"list", b"state": b"hash", b"slots": b"hash", b"senders": b"hash",
@@ -119,17 +118,13 @@ def is_taken(client: Redis, where: str, identity: PodIdentity, *, was_ours: bool
 
 
 def claim_of(client: Redis, where: str, identity: PodIdentity) -> str:
-    """The random id of this pod's claim of the database. Emptied if there is none, BadInput if it is another crawl's.
-
-    A database that an earlier version of Weft has claimed has no id, and gets one.
-    """
+    """The random id of this pod's claim of the database; Emptied where there is none, BadInput if it is another's."""
     with asking(where):
         info: Any = client.hgetall(INFO_KEY)
         if not info or _has_no_counters(client):
             raise Emptied(where)
     is_taken(client, where, identity)
     with asking(where):
-        client.hsetnx(CLAIM_KEY, CLAIM_FIELD, secrets.token_hex(8))
         return _text(client.hget(CLAIM_KEY, CLAIM_FIELD))
 
 
