@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 from rich.console import Console
@@ -15,11 +17,11 @@ from weft.engine.loop.progress import CrawlStatus
 BUSY = CrawlStatus(state="running", pages=3, errors={"http_4xx": 2}, slowed={"429": 7})
 
 
-def drawn(status: CrawlStatus) -> str:
+def drawn(status: CrawlStatus, crawls: Mapping[str, CrawlStatus] = MappingProxyType({})) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=80)
     display = Display("data", console=console)
-    console.print(display._picture(status, {}))
+    console.print(display._picture(status, crawls))
     display.close()
     return out.getvalue()
 
@@ -53,3 +55,10 @@ def test_the_plain_lines_show_them_too(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr(crawl, "LINE_EVERY_S", 0.0)
     crawl.Lines()(BUSY)
     assert "errors=2 slowed=7" in capsys.readouterr().err
+
+
+def test_several_crawls_have_a_row_each() -> None:
+    crawls = {f"task-{number}": CrawlStatus(state="running", pages=number, rate=float(number)) for number in range(30)}
+    text = drawn(CrawlStatus(state="running", pages=435), crawls)
+    assert "task-29" in text and "task-3 " not in text, "the fastest are shown where there is no room for all"
+    assert "and 14 more" in text and "435" in text
