@@ -192,7 +192,12 @@ def test_an_engine_s_folder_is_rebuilt_and_read(web: SyntheticWeb, tmp_path: Pat
         for number, name in enumerate(("a", "b")):
             engine.open(name, host(web, number), max_pages=4)
             ended(engine, name)
-    before = asked("stats", tmp_path)
+        engine.open("gone", host(web, 0), max_pages=1)
+        ended(engine, "gone")
+        engine.forget("gone")
+    before, audited = asked("stats", tmp_path), asked("audit", tmp_path)
+    assert audited["forgotten"] > 0 and audited["violations"] == []
+    assert audited["requests"] == audited["forgotten"] + sum(one["requests"] for one in audited["crawls"])
     states = [(one["crawl"], one["pages"], one["state"]) for one in before["crawls"]]
     assert states == [("a", 4, "limit"), ("b", 4, "limit")]
     assert before["state"] == "finished"

@@ -58,12 +58,12 @@ def _looks(report: ReportFolder, name: str | None) -> Iterator[tuple[CrawlStatus
     from weft.crawl.reports.engine_status import of_standing, statuses, total_of
     from weft.crawl.reports.standing import current_status
 
-    crawls = report.crawls(name) if name is not None or not report.is_engines else []
+    if not report.is_engines:
+        report.crawls(name)  # BadInput for a wrong name
     while not report.is_engines:
         yield current_status(report.folder), {}
     while name is not None:
-        crawls = report.crawls(name)
-        yield statuses(report, crawls)[name], {}
+        yield statuses(report, report.crawls(name))[name], {}
     while (live := report.live()) is not None:
         each = {standing.name: of_standing(standing) for standing in live.values()}
         yield total_of(each.values(), is_running=True), each

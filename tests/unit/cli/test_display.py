@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 from rich.console import Console
@@ -15,10 +17,13 @@ from weft.engine.loop.progress import CrawlStatus
 BUSY = CrawlStatus(state="running", pages=3, errors={"http_4xx": 2}, slowed={"429": 7})
 
 
-def drawn(status: CrawlStatus, max_pages: int | None = None) -> str:
+def drawn(
+    status: CrawlStatus, max_pages: int | None = None, crawls: Mapping[str, CrawlStatus] = MappingProxyType({})
+) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=80)
-    display = Box(CrawlPicture("data", max_pages), console)
+    picture = CrawlPicture("data", max_pages)
+    display = Box[CrawlStatus](lambda status, size: picture(status, size, crawls), console)
     display(status)
     display._live.refresh()  # it draws four times a second by itself
     display.close()
@@ -63,3 +68,10 @@ def test_lines_come_now_and_then_and_at_each_change(capsys: pytest.CaptureFixtur
     for state in ("PENDING", "RUNNING", "RUNNING", "COMPLETED"):
         changing(state)
     assert capsys.readouterr().err.split() == ["PENDING", "RUNNING", "COMPLETED"]
+
+
+def test_several_crawls_have_a_row_each() -> None:
+    crawls = {f"task-{number}": CrawlStatus(state="running", pages=number, rate=float(number)) for number in range(30)}
+    text = drawn(CrawlStatus(state="running", pages=435), crawls=crawls)
+    assert "task-29" in text and "task-3 " not in text, "the fastest are shown where there is no room for all"
+    assert "and 14 more" in text and "435" in text

@@ -111,7 +111,8 @@ class ReportFolder:
         if not self.is_engines:
             return self.crawls()
         found = {number: self.store.crawl(number) for number in sorted(numbers)}
-        return [self._crawl(number, *one) for number, one in found.items() if one is not None]
+        crawls = (self._crawl(number, *one) for number, one in found.items() if one is not None)
+        return [crawl for crawl in crawls if crawl.state is not State.FORGOTTEN]
 
     def _all(self) -> Iterator[ReportCrawl]:
         crawls = (self._crawl(*found) for found in self.store.crawls())

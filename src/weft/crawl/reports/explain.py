@@ -69,12 +69,9 @@ class Explanations:
 
     def __init__(self, report: ReportFolder, name: str | None = None) -> None:
         self._report = report
+        self._only = report.crawls(name) if name is not None or not report.is_engines else None
         self._view = FrontierView(report.folder.frontiers())
-        self._name = name
         self._explainers: dict[int, Explainer] = {}
-        if name is not None or not report.is_engines:
-            (one,) = report.crawls(name)
-            self._explainers[one.number] = Explainer(report, one, self._view)
 
     def close(self) -> None:
         """Lets the files go."""
@@ -82,9 +79,7 @@ class Explanations:
 
     def explain(self, text: str) -> list[Explanation]:
         """For one URL, one reason of each crawl that has to do with it."""
-        if self._name is not None or not self._report.is_engines:
-            return [explainer.explain(text) for explainer in self._explainers.values()]
-        crawls = self._crawls_with(text)
+        crawls = self._only if self._only is not None else self._crawls_with(text)
         return [self._explainer(one).explain(text) for one in crawls] or [
             Explanation(text, False, "no-crawl", "there is no crawl in this folder")
         ]
