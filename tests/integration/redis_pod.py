@@ -132,7 +132,7 @@ class Pod:
         self.deaths: Counter[str] = Counter()  # by name
         self._starts = 0
         self.folder = CrawlFolder([data_dir])
-        data_dir.mkdir(parents=True, exist_ok=True)
+        self.folder.own.mkdir(parents=True, exist_ok=True)
         self.folder.add_seeds(seeds)
         config = config_of(data_dir, flags)
         self.folder.record_credential_origins(config.fetch)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.output import output_flags, print_document
+from weft.cli.output import print_document
+from weft.cli.service_flags import config_of, folder_flags
 
 if TYPE_CHECKING:
     from weft.jobs.api.keys import ApiKey, Keyring
-
-
-def _key_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The folder, as `weft serve` and `weft up` are given it: the same flags, variables and files choose it."""
-    data_dir = click.option("--data-dir", metavar="DIR", help="The service's folder.  [default: ./weft-service]")
-    config = click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
-    return data_dir(config(output_flags(command)))
 
 
 @click.group()
@@ -35,7 +28,7 @@ def keys() -> None:
     "--scope", "scopes", metavar="NAME", multiple=True,
     help="What it may be used for: submit, read, control, monitor. [default: all]",
 )  # fmt: skip
-@_key_flags
+@folder_flags
 def create(
     name: str, scopes: tuple[str, ...], data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool
 ) -> int:
@@ -61,7 +54,7 @@ def create(
 
 
 @keys.command("list")
-@_key_flags
+@folder_flags
 def list_(data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
     """List the keys, revoked ones too."""
     found = _ring(data_dir, config_file).all()
@@ -78,7 +71,7 @@ def list_(data_dir: str | None, config_file: str | None, as_json: bool, quiet: b
 
 @keys.command()
 @click.argument("which", metavar="ID_OR_NAME")
-@_key_flags
+@folder_flags
 def revoke(which: str, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
     """End a key: the service refuses it from now on."""
     key = _ring(data_dir, config_file).revoke(which)
@@ -90,11 +83,10 @@ def revoke(which: str, data_dir: str | None, config_file: str | None, as_json: b
 
 
 def _ring(data_dir: str | None, config_file: str | None) -> Keyring:
-    from weft.config import load_service
     from weft.jobs.api.keys import Keyring
     from weft.jobs.api.settings import KEYS_FILE
 
-    config = load_service(config_file, flags={} if data_dir is None else {"data_dir": data_dir})
+    config = config_of(data_dir, config_file)
     return Keyring(Path(config.server.data_dir) / KEYS_FILE)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import RawIOBase
 from typing import Any, BinaryIO
 
@@ -77,6 +77,18 @@ class VisibleStream(RawIOBase):
     def flush(self) -> None:
         """Hands over what was written."""
         self._out.flush()
+
+
+def columns(rows: Sequence[Sequence[str]], *, is_right: Callable[[int], bool] = lambda _: False) -> list[str]:
+    """Rows of cells as lines, two spaces between the columns; `is_right`: whether a column is set flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if is_right(at) else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def print_document(facts: Mapping[str, Any]) -> None:

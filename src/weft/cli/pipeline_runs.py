@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from weft.cli.output import output_flags, print_document, print_json, shown
+from weft.cli.output import columns, output_flags, print_document, print_json, shown
 from weft.cli.pool_display import failure_line
 from weft.cli.running import stdout_to_stderr
 from weft.errors import BadInput
@@ -103,14 +103,7 @@ def _stage_table(stages: dict[str, dict[str, Any]]) -> list[str]:
         )
         for name, stage in stages.items()
     ]  # fmt: skip
-    widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads))]
-    return [
-        "  ".join(
-            cell.ljust(width) if at == 0 else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in [heads, *rows]
-    ] + [""]
+    return [*columns([heads, *rows], is_right=lambda at: at > 0), ""]
 
 
 def digits(value: float) -> str:

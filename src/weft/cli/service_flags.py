@@ -1,4 +1,4 @@
-"""What every command needs that talks to a running service: where it is, and with which key."""
+"""What every command needs that is about a service: where a running one is, and with which key; or its folder."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from weft.errors import BadInput
 
 if TYPE_CHECKING:
     from weft.client import Weft
+    from weft.config import ServiceConfig
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -24,6 +25,20 @@ def service_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     key = click.option("--key-file", metavar="FILE", help="File with an API key. [default: the key in WEFT_API_KEY]")
     return url(key(output_flags(command)))
+
+
+def folder_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The folder, as `weft serve` and `weft up` are given it: the same flags, variables and files choose it."""
+    data_dir = click.option("--data-dir", metavar="DIR", help="The service's folder.  [default: ./weft-service]")
+    config = click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
+    return data_dir(config(output_flags(command)))
+
+
+def config_of(data_dir: str | None, config_file: str | None) -> ServiceConfig:
+    """The settings of the service that `folder_flags` name."""
+    from weft.config import load_service
+
+    return load_service(config_file, flags={} if data_dir is None else {"data_dir": data_dir})
 
 
 def client(server: str | None, key_file: str | None) -> Weft:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from weft.cli.live import ChangeLines, Column, Grid, Picture, Shower, Size, Styled, TextLine, showing
-from weft.cli.output import shown
+from weft.cli.output import columns, shown
 
 if TYPE_CHECKING:
     from weft.jobs.sites.status import SiteStatus
@@ -37,7 +37,7 @@ def sites_picture(sites: Sequence[SiteStatus], size: Size) -> Picture:
     # On a narrow terminal the name is shortened, and the rest is not; the memory is in `weft sites status`.
     is_wide = size.width >= WIDE
     chosen = [number for number, name in enumerate(COLUMNS) if is_wide or name != "memory"]
-    columns = [
+    heads = [
         Column(name if is_wide else _NARROW.get(name, name), _LEAST.get(name, len(name)) if number else None)
         for number, name in enumerate(COLUMNS)
     ]
@@ -49,7 +49,7 @@ def sites_picture(sites: Sequence[SiteStatus], size: Size) -> Picture:
     running = sum(site.state == "running" for site in sites)
     said = [TextLine(line, "red") for line in notes(sites)]
     title = f"weft sites · {running} of {len(sites)} running"
-    return Picture([title], [Grid([columns[number] for number in chosen], rows), *said])
+    return Picture([title], [Grid([heads[number] for number in chosen], rows), *said])
 
 
 def cells(site: SiteStatus) -> tuple[str, ...]:
@@ -80,7 +80,4 @@ def notes(sites: Sequence[SiteStatus]) -> list[str]:
 
 def table(sites: Sequence[SiteStatus]) -> str:
     """All of it as plain text."""
-    rows = [COLUMNS, *map(cells, sites)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(COLUMNS))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([*lines, *map(shown, notes(sites))])
+    return "\n".join([*columns([COLUMNS, *map(cells, sites)]), *map(shown, notes(sites))])

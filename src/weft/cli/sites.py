@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from weft.cli.output import output_flags, print_document, shown
+from weft.cli.output import print_document, shown
+from weft.cli.service_flags import config_of, folder_flags
 from weft.errors import BadInput
 
 if TYPE_CHECKING:
@@ -34,22 +34,14 @@ def sites() -> None:
     """
 
 
-def _site_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    data_dir = click.option("--data-dir", metavar="DIR", help="The service's folder.  [default: ./weft-service]")
-    config = click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
-    return data_dir(config(output_flags(command)))
-
-
 def _registry(data_dir: str | None, config_file: str | None) -> SiteRegistry:
-    from weft.config import load_service
     from weft.jobs.sites.registry import SiteRegistry
 
-    config = load_service(config_file, flags={} if data_dir is None else {"data_dir": data_dir})
-    return SiteRegistry(Path(config.server.data_dir))
+    return SiteRegistry(Path(config_of(data_dir, config_file).server.data_dir))
 
 
 @sites.command("list")
-@_site_flags
+@folder_flags
 def list_(data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
     """List the sites that were added."""
     from weft.jobs.sites.documents import file_document
@@ -70,7 +62,7 @@ def list_(data_dir: str | None, config_file: str | None, as_json: bool, quiet: b
 
 @sites.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@_site_flags
+@folder_flags
 def add(files: tuple[str, ...], data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
     """Keep sites that are described in YAML or JSON files (docs/sites.md).
 
@@ -97,7 +89,7 @@ def add(files: tuple[str, ...], data_dir: str | None, config_file: str | None, a
 
 @sites.command()
 @click.argument("name")
-@_site_flags
+@folder_flags
 def remove(name: str, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
     """Forget a site and what is known of its pages."""
     with _registry(data_dir, config_file) as registry:
@@ -119,7 +111,7 @@ def _chosen(names: tuple[str, ...], is_all: bool, verb: str) -> list[str] | None
 @click.argument("names", metavar="NAME...", nargs=-1)
 @click.option("--all", "is_all", is_flag=True, help="All sites.")
 @click.option("--watch", "is_watched", is_flag=True, help="Show all sites live, until these have ended.")
-@_site_flags
+@folder_flags
 def run(
     names: tuple[str, ...], is_all: bool, is_watched: bool, data_dir: str | None, config_file: str | None,
     as_json: bool, quiet: bool,
@@ -174,7 +166,7 @@ def have_ended(found: list[SiteStatus], names: dict[str, str], *, may_get_proxie
 @sites.command()
 @click.argument("names", metavar="[NAME...]", nargs=-1)
 @click.option("--watch", "is_watched", is_flag=True, help="Show them live, until Ctrl-C.")
-@_site_flags
+@folder_flags
 def status(
     names: tuple[str, ...], is_watched: bool, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool
 ) -> int:
@@ -197,7 +189,7 @@ def status(
 @sites.command()
 @click.argument("names", metavar="NAME...", nargs=-1)
 @click.option("--all", "is_all", is_flag=True, help="All sites.")
-@_site_flags
+@folder_flags
 def stop(
     names: tuple[str, ...], is_all: bool, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool
 ) -> int:
@@ -221,7 +213,7 @@ def stop(
 @sites.command()
 @click.argument("name")
 @click.option("--limit", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="The last so many.")
-@_site_flags
+@folder_flags
 def changes(name: str, limit: int, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
     """Print which pages were new, changed, gone or moved in the last runs of a site."""
     from weft.jobs.sites.documents import document

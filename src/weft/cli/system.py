@@ -13,6 +13,7 @@ import click
 
 from weft.cli.output import output_flags, print_document, shown
 from weft.cli.serve import ServeCommand
+from weft.cli.service_flags import config_of, folder_flags
 from weft.cli.settings import config_flags, given, help_all
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 FOLLOW_S = 0.2
 WATCH_S = 0.25
-_data_dir = click.option("--data-dir", metavar="DIR", help="The service's folder.  [default: ./weft-service]")
-_config_file = click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
 
 
 class UpCommand(ServeCommand):
@@ -32,7 +31,7 @@ class UpCommand(ServeCommand):
 
 
 @click.command(cls=UpCommand, context_settings={"max_content_width": 120})
-@_config_file
+@click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
 @click.option("--foreground", is_flag=True, help="Stay, and stop everything at the end: for systemd, or a container.")
 @lambda command: config_flags(command, "service")
 @output_flags
@@ -100,14 +99,12 @@ def _in_foreground(config: ServiceConfig, as_json: bool, quiet: bool) -> int:
 
 
 @click.command()
-@_data_dir
-@_config_file
-@output_flags
+@folder_flags
 def down(data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
     """Stop everything that `weft up` has started, those that depend on others first; nothing is left running."""
     from weft.system import control
 
-    folder = Path(_config(data_dir, config_file).server.data_dir)
+    folder = Path(config_of(data_dir, config_file).server.data_dir)
     ended = control.down(folder)
     if as_json:
         print_document({"stopped": ended})
@@ -117,16 +114,14 @@ def down(data_dir: str | None, config_file: str | None, as_json: bool, quiet: bo
 
 
 @click.command()
-@_data_dir
-@_config_file
+@folder_flags
 @click.option("--watch", "is_watched", is_flag=True, help="Show it live, until Ctrl-C.")
-@output_flags
 def status(data_dir: str | None, config_file: str | None, is_watched: bool, as_json: bool, quiet: bool) -> int:
     """Show how all services are. The exit code is 0 if all are healthy, else 1."""
     from weft.cli.system_display import show_services
     from weft.system import control
 
-    folder = Path(_config(data_dir, config_file).server.data_dir)
+    folder = Path(config_of(data_dir, config_file).server.data_dir)
     if is_watched and not as_json:
         with show_services(str(folder), quiet=quiet) as watch:
             while True:
@@ -149,15 +144,13 @@ def status(data_dir: str | None, config_file: str | None, is_watched: bool, as_j
 
 @click.command()
 @click.argument("service")
-@_data_dir
-@_config_file
-@output_flags
+@folder_flags
 def restart(service: str, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
     """Stop a service in good order and start it again; returns when it is healthy."""
     from weft.cli.system_display import show_services
     from weft.system import control
 
-    folder = Path(_config(data_dir, config_file).server.data_dir)
+    folder = Path(config_of(data_dir, config_file).server.data_dir)
     with show_services(str(folder), quiet=quiet or as_json) as watch:
         control.restart(folder, service, watch)
     if as_json:
@@ -169,8 +162,7 @@ def restart(service: str, data_dir: str | None, config_file: str | None, as_json
 
 @click.command()
 @click.argument("service")
-@_data_dir
-@_config_file
+@folder_flags
 @click.option(
     "-n",
     "--lines",
@@ -182,7 +174,6 @@ def restart(service: str, data_dir: str | None, config_file: str | None, as_json
     help="How many of the last lines.",
 )
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is logged from now on, until Ctrl-C.")
-@output_flags
 def logs(
     service: str, data_dir: str | None, config_file: str | None, count: int, follow: bool, as_json: bool, quiet: bool
 ) -> int:
@@ -190,7 +181,7 @@ def logs(
     from weft.errors import BadInput
     from weft.system.logs import files_of
 
-    files = files_of(_config(data_dir, config_file), service)
+    files = files_of(config_of(data_dir, config_file), service)
     found = [path for path in files if path.exists()]
     if not found:
         raise BadInput(f"{service} has not logged anything yet: there is no {files[0]}")
@@ -206,12 +197,6 @@ def logs(
     if follow:
         _follow(found[-1], lambda line: click.echo(shown(line)))
     return 0
-
-
-def _config(data_dir: str | None, config_file: str | None) -> ServiceConfig:
-    from weft.config import load_service
-
-    return load_service(config_file, flags={} if data_dir is None else {"data_dir": data_dir})
 
 
 def _facts(state: SystemState) -> dict[str, Any]:

@@ -70,11 +70,6 @@ class Peer:
         self.is_full = False  # the socket's send buffer is full: EPOLLOUT is registered until `unsent` is empty
         self.notice: object = None  # the latest one, not yet put into `unsent`
 
-    @property
-    def wants_to_write(self) -> bool:
-        """Whether something waits for the peer to read."""
-        return bool(self.unsent)
-
 
 class Server:
     """The engine's end. Everything happens in `turn`, on the caller's thread; nothing blocks."""

@@ -39,11 +39,6 @@ class EngineLink:
         self._connecting = asyncio.Lock()
         self._is_closed = False
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether there is a connection, as far as this end knows."""
-        return self._wire is not None and not self._wire.is_over
-
     async def close(self) -> None:
         """Hangs up."""
         self._is_closed = True

@@ -15,7 +15,7 @@ from weft.engine.loop.progress import CrawlProgress, read_status
 from weft.engine.loop.robots import MOST_TRIES, TRIES, is_worth_another, record_of
 from weft.engine.loop.steps import STEPS, crash_point
 from weft.engine.loop.suspects import Pulse, Suspects, pulse
-from weft.engine.loop.verdict import Kind, backoff_s, error_kind, kind_of, site_health
+from weft.engine.loop.verdict import Kind, backoff_s, failure_of, kind_of, site_health
 from weft.records import FetchResult
 
 
@@ -80,7 +80,7 @@ def test_what_a_result_says_of_its_site() -> None:
     assert site_health(result(0, "timeout")) is False
     assert site_health(result(429)) is None
     assert site_health(result(0, "stale")) is None
-    assert (error_kind(result(503)), error_kind(result(0, "dns")), error_kind(result(200))) == ("http_5xx", "dns", "")
+    assert (failure_of(503, ""), failure_of(0, "dns"), failure_of(200, "")) == ("http_5xx", "dns", "")
 
 
 def test_the_wait_doubles_is_jittered_and_bounded() -> None:

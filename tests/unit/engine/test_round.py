@@ -152,7 +152,7 @@ def test_an_end_that_comes_too_late_leaves_no_row(parts: Parts) -> None:
     assert parts.progress.status.pages == 1
     assert parts.committed() == [SITES[0]]
     records = [path.read_bytes() for path in (parts.store._shards[0].folder).glob("*/*")]
-    assert b"".join(records).count(b"\x1f\x8b") == 3, "warcinfo, and request and response of the one page"
+    assert b"".join(records).count(b"\x1f\x8b\x08") == 3, "warcinfo, and request and response of the one page"
 
 
 def test_pages_of_one_round_that_bring_each_other_nearer_are_expanded(tmp_path: Path) -> None:

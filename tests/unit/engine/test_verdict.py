@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.engine.loop.verdict import RETRYABLE, Kind, backoff_s, error_kind, kind_of, site_health
+from weft.engine.loop.verdict import RETRYABLE, Kind, backoff_s, failure_of, kind_of, site_health
 from weft.records import FetchResult
 
 
@@ -54,8 +54,8 @@ def test_a_site_is_ill_by_its_gateway_and_its_connections_alone() -> None:
 
 
 def test_failures_are_counted_by_error_or_by_class_of_status() -> None:
-    assert error_kind(result(503, "timeout")) == "timeout"
-    assert {status: error_kind(result(status)) for status in (200, 399, 400, 404, 499, 500, 599)} == {
+    assert failure_of(503, "timeout") == "timeout"
+    assert {status: failure_of(status, "") for status in (200, 399, 400, 404, 499, 500, 599)} == {
         200: "", 399: "", 400: "http_4xx", 404: "http_4xx", 499: "http_4xx", 500: "http_5xx", 599: "http_5xx",
     }  # fmt: skip
 

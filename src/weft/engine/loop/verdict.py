@@ -56,11 +56,6 @@ def site_health(result: FetchResult) -> bool | None:
     return None if result.status == 429 else True
 
 
-def error_kind(result: FetchResult) -> str:
-    """The kind under which a failure is counted."""
-    return failure_of(result.status, result.error or "")
-
-
 def failure_of(status: int, error: str) -> str:
     """The kind of failure that an ended item counts as, from its row; empty for one that is none.
 
