@@ -134,7 +134,7 @@ def bases(web: SyntheticWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         killed.pages_at_least(25)
         os.killpg(running.pid, signal.SIGKILL)
     whole = folder / "whole"
-    shutil.copytree(stopped.data_dir, whole)
+    shutil.copytree(stopped.data_dir, whole, ignore=shutil.ignore_patterns("*.sock"))
     code, said = weft("crawl", "--resume", *QUICK, "--data-dir", whole)
     assert code == 0, said
     made = Bases(_base(stopped.data_dir), _base(killed.data_dir), set(good_pages(whole)))
@@ -146,7 +146,7 @@ def bases(web: SyntheticWeb, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def _base(data_dir: Path) -> Base:
     copy = data_dir.with_name("looked-at")  # reading folds SQLite's logs, which are to be damaged
-    shutil.copytree(data_dir, copy)
+    shutil.copytree(data_dir, copy, ignore=shutil.ignore_patterns("*.sock"))
     pages = good_pages(copy)
     shutil.rmtree(copy)
     return Base(data_dir, set(pages), [(url, *place) for url, place in pages.items()])
@@ -192,7 +192,7 @@ class Case:
     def __init__(self, base: Base, folder: Path, name: str, damage: str, seed: str) -> None:
         self.base = base
         self.data_dir = folder / "data"
-        shutil.copytree(base.data_dir, self.data_dir)
+        shutil.copytree(base.data_dir, self.data_dir, ignore=shutil.ignore_patterns("*.sock"))
         (self.path,) = self.data_dir.glob(name)
         self._name = str(self.path.relative_to(self.data_dir))
         first, behind = damage_file(self.path, damage, random.Random(seed))

@@ -264,10 +264,3 @@ def test_a_url_that_was_visited_twice_is_one_url(tmp_path: Path, capfd: pytest.C
     last = said[said.rindex("Nothing was stored:") :].splitlines()[1]
     assert "nothing accepts a connection" in last and "--allow-private" not in last, said
     assert "2 URLs" not in last, said
-
-
-def test_the_folder_of_an_engine_is_not_called_damaged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with weft.Engine(tmp_path / "engine"):
-        pass
-    assert run(["stats", str(tmp_path / "engine")]) == 2
-    assert "is the folder of a `weft.Engine`" in capfd.readouterr().err
