@@ -148,7 +148,7 @@ def duration(folder: Path) -> None:
         crawler = Crawler(web.seeds, folder, "--num-pods", 2, delay_s=0.1, data_dir=deep)
         assert crawler.run("--max-duration", 3) == 3, crawler.said
         assert (crawler.status()["state"], crawler.status()["note"]) == ("limit", "max_duration")
-        assert crawler.status()["queued"] > 0
+        assert len(crawler.pages()) < len(web.expect().must), "not all of it, however slow the start was"
         assert crawler.run(resume=True) == 0, crawler.said
         verdict = web.judge(delay_s=0.1)
         assert verdict.ok, verdict
