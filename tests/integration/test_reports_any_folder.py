@@ -193,8 +193,9 @@ def test_an_engine_s_folder_is_rebuilt_and_read(web: SyntheticWeb, tmp_path: Pat
             engine.open(name, host(web, number), max_pages=4)
             ended(engine, name)
         engine.open("gone", host(web, 0), max_pages=1)
-        ended(engine, "gone")
+        number = ended(engine, "gone").id
         engine.forget("gone")
+        until(lambda: not (tmp_path / "warc" / str(number)).exists(), what="the end of its pages")
     before, audited = asked("stats", tmp_path), asked("audit", tmp_path)
     assert audited["forgotten"] > 0 and audited["violations"] == []
     assert audited["requests"] == audited["forgotten"] + sum(one["requests"] for one in audited["crawls"])
