@@ -54,7 +54,7 @@ class Assassin(threading.Thread):
                 return
 
     def _hit(self, number: int) -> bool:
-        keepers = [pid for pid in process.children(os.getpid()) if _name(pid) == "weft-keeper"]
+        keepers = [pid for pid in process.children(os.getpid()) if _name(pid) == "weft-forkserver"]
         workers = [
             pid for keeper in keepers for pid in process.children(keeper) if process.state(pid) in ("R", "S", "D")
         ]
@@ -210,7 +210,7 @@ def test_a_killed_keeper_costs_nothing(tmp_path: Path) -> None:
 
     def kill_keeper_once(event: Any) -> None:
         if event.counts.done == 30 and not killed:
-            killed.extend(pid for pid in process.children(os.getpid()) if _name(pid) == "weft-keeper")
+            killed.extend(pid for pid in process.children(os.getpid()) if _name(pid) == "weft-forkserver")
             os.kill(killed[0], signal.SIGKILL)
 
     results = _with_listener(tmp_path, work, kill_keeper_once)

@@ -83,10 +83,10 @@ class Following:
         crawl, record = self._crawl, self._folder.settings_record()
         if record.revision > self._revision:
             config = edited(self._config, self._folder.config())
+            self._frontier.crawls.follow(crawl.number, record.revision)
             back = crawl.edit(config, limits_of(config))
             self._has_edited(config)
             self._config, self._revision = config, record.revision
-            self._frontier.crawls.follow(crawl.number, record.revision)
             log.always("settings changed", revision=record.revision, came_back=back)
         seeds = self._folder.seeds()
         if new := seeds[self._seeds :]:

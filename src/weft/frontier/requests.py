@@ -370,8 +370,9 @@ def _parsed(line: bytes, slot: str) -> _Line | None:
     try:
         kind, *fields = line.decode().split("\t")
         if kind == "S":
-            item, at, wall, key, delay, places, url, crawl = fields
-            return Start(int(item), float(at), float(wall), key, float(delay), int(places), url, slot, int(crawl))
+            item, at, wall, key, delay, places, url, *crawl = fields
+            figures = float(at), float(wall), key, float(delay), int(places)
+            return Start(int(item), *figures, url, slot, *map(int, crawl))
         if kind == "E":
             item, at, status = fields
             return Finish(int(item), float(at), status)

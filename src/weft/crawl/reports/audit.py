@@ -124,6 +124,7 @@ class _Audit:
         self._settings: dict[tuple[int, int], _InForce] = {}  # by crawl and revision
         self._revisions: dict[tuple[int, str], int] = {}  # of each pod's slots, as the log has it so far
         self._own: dict[tuple[int, str, int], CrawlSettings] = {}  # by pod, slot and crawl: what the log says so far
+        self._newest: dict[tuple[int, int], int] = {}  # by pod and crawl: the highest revision that any slot has named
         self._known: dict[tuple[int, str], str] = {}  # by pod and origin: the robots.txt that the log named last
         self._report = Report(unreadable_in=[], violations=[], closest=[], crawls={})
         self._asked: set[str] = set()  # sites that the crawls reported about have requested
@@ -147,7 +148,9 @@ class _Audit:
             elif isinstance(event, RobotsKnown):
                 self._known[pod, event.origin] = event.digest
             elif isinstance(event, CrawlSettings):
-                self._own[pod, event.slot, event.crawl if self._has_several else 0] = event
+                number = event.crawl if self._has_several else 0
+                self._own[pod, event.slot, number] = event
+                self._newest[pod, number] = max(event.revision, self._newest.get((pod, number), 0))
             else:
                 self._opening(event, pod)
         for key, (request, _, _) in list(self._open.items()):
@@ -251,6 +254,13 @@ class _Audit:
         own = self._own.get((pod, request.slot, number))
         revision = own.revision if own is not None else self._revisions.get((pod, request.slot), 0)
         revision = revision or int(self._has_several)
+        settings, newest = self._settings_of(number, revision), self._newest.get((pod, number), 0)
+        if newest <= revision:
+            return settings
+        # Another process of the pod has read an edit first: on Redis it is in force for all of them at once.
+        return min(settings, self._settings_of(number, newest), key=lambda one: one.delay_s)
+
+    def _settings_of(self, number: int, revision: int) -> _InForce:
         if (number, revision) not in self._settings:
             crawl = self._crawls.get(number)
             is_recorded = crawl is not None and 0 < revision <= crawl.revision

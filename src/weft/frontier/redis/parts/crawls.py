@@ -49,8 +49,9 @@ class RedisCrawls:
         self._set_crawl("", crawl, limits, section, weight)
 
     def follow(self, crawl: int, revision: int, trust: str = "") -> None:
-        """See the contract."""
+        """See the contract. It is on record before the settings change, which they do for all processes at once."""
         self._requests.crawl(self._link.now(), crawl, revision, trust)
+        self._requests.flush()
 
     def pause(self, crawl: int, paused: bool = True) -> None:
         """Nothing of a paused crawl is claimed."""
