@@ -104,7 +104,9 @@ class Choice:
         """The lane's next item; robots.txt first where it is not known."""
         if not lane.queued:
             return None
-        if lane.crawl.permits() <= 0:
+        is_full = lane.crawl.permits() <= 0
+        # A robots.txt takes no page's permit, and another pod may wait for it with the last one.
+        if is_full and (lane.crawl.paused or not lane.robots or lane.robots[0][0] > now):
             lane.crawl.blocked[site] = None
             return None
         if not lane.has_budget():
@@ -115,6 +117,10 @@ class Choice:
             lane.look_at = _look_again_at(lane, site.clock, now)
         if item is None or item.purpose is Purpose.ROBOTS:
             return item
+        if is_full:  # the robots.txt is behind an open breaker
+            self._queues.push_urgent(lane, item, first=True)
+            lane.crawl.blocked[site] = None
+            return None
         origin = origin_of(item.url)
         about = lane.crawl.trust + origin
         if self._robots.is_in_force(about):
