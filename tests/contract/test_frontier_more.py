@@ -313,6 +313,19 @@ def test_a_domain_queues_no_more_than_its_budget_can_use(make: Callable[..., Har
     assert frontier.queue.admit(harness.crawl, [page(f"http://b/{number}") for number in range(5)]).new == 5
 
 
+def test_a_robots_txt_that_another_pod_waits_for_needs_no_permit(make: Callable[..., Harness]) -> None:
+    harness = make(delay_s=0.0, places=9)
+    frontier = harness.start(CrawlLimits(max_pages=1))
+    frontier.permits.allow(harness.crawl, 0)  # another pod has the only one
+    frontier.queue.admit(harness.crawl, [page("http://b/1")])
+    assert not frontier.leases.claim("me", 9)
+    frontier.queue.admit(harness.crawl, [Found("http://b/robots.txt", 0, 0, 1, Purpose.ROBOTS, "http://a")])
+    assert urls_of(frontier.leases.claim("me", 9)) == ["http://b/robots.txt"]
+    frontier.crawls.pause(harness.crawl)
+    frontier.queue.admit(harness.crawl, [Found("http://c/robots.txt", 0, 0, 1, Purpose.ROBOTS, "http://d")])
+    assert not frontier.leases.claim("me", 9), "of a paused crawl nothing is requested"
+
+
 def test_a_crawl_may_be_given_more_pages_while_it_runs(make: Callable[..., Harness]) -> None:
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start(CrawlLimits(max_pages=2))

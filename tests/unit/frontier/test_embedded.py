@@ -639,18 +639,3 @@ def test_what_comes_due_during_a_claim_is_asked_for_later(bench: Bench) -> None:
     assert frontier.leases.next_due() is not None
     bench.time += 1.0
     assert [lease.purpose for lease in frontier.leases.claim("me", 1)] == [Purpose.ROBOTS]
-
-
-def test_a_robots_txt_that_another_pod_waits_for_needs_no_permit(tmp_path: Path) -> None:
-    frontier = EmbeddedFrontier(tmp_path, PolitenessSection(delay_s=0.0, places=2))
-    crawl = frontier.crawls.open_crawl("c", CrawlLimits(max_pages=1))
-    frontier.recovery.recover()
-    frontier.permits.allow(crawl, 0)  # the other pod has the only one
-    frontier.queue.admit(crawl, [Found("http://b.test/1", 0)])
-    assert not frontier.leases.claim("me", 9)
-    frontier.queue.admit(crawl, [Found("http://b.test/robots.txt", 0, 0, 1, Purpose.ROBOTS, "http://a.test")])
-    assert [lease.url for lease in frontier.leases.claim("me", 9)] == ["http://b.test/robots.txt"]
-    frontier.crawls.pause(crawl)
-    frontier.queue.admit(crawl, [Found("http://c.test/robots.txt", 0, 0, 1, Purpose.ROBOTS, "http://d.test")])
-    assert not frontier.leases.claim("me", 9), "of a paused crawl nothing is requested"
-    frontier.close()

@@ -231,7 +231,9 @@ end
 -- A lane's next item.
 local function take(s, l, k)
   if l.q == 0 then return end
-  if permits(k) <= 0 then
+  local is_full = permits(k) <= 0
+  -- A robots.txt takes no page's permit, and another pod may wait for it with the last one.
+  if is_full and (k.paused or l.n == 0 or call('ZCOUNT', 'r:' .. l.c .. ':' .. s.site, '-inf', now) == 0) then
     call('ZADD', 'blocked:' .. l.c, 'NX', now, s.site)
     return
   end
@@ -239,6 +241,11 @@ local function take(s, l, k)
   local item = pop(s, l, k)
   if item then
     if item[4] == 'r' then return item end
+    if is_full then -- the robots.txt is behind an open breaker
+      push_urgent(s, l, item, 0, true)
+      call('ZADD', 'blocked:' .. l.c, 'NX', now, s.site)
+      return
+    end
     local origin = origin_of(item[7])
     local r = call('HMGET', 's:' .. s.site, 'r' .. origin, 'R' .. origin)
     local expires, version = 0, '0'
