@@ -99,6 +99,10 @@ class FetchResult(Struct, frozen=True, gc=False):
     surplus: bool = False  # more arrived than its Content-Length says, so the body is incomplete
 
 
+# Errors of transfers that may succeed another time. Bad certificates and sizes would fail in the same way again.
+RETRYABLE = frozenset({"timeout", "connect", "dns", "reset", "truncated", "protocol", "proxy", "other"})
+# What a row's error begins with that a later visit may not end with.
+MAY_SUCCEED = RETRYABLE | {Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER}
 BROKEN_OFF = frozenset({"truncated", "protocol", "reset", "timeout", "wrong_length"})  # the response is incomplete
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from harnesses import (
     NO_ENDS,
+    RECRAWL,
     EmbeddedHarness,
     Harness,
     claim_one,
@@ -19,6 +20,7 @@ from harnesses import (
     polite,
     served,
     stored,
+    walked,
 )
 
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome
@@ -619,9 +621,9 @@ def test_a_recrawl_is_told_the_last_item_before_it_and_begins_once(make: Make) -
     frontier.queue.admit(harness.crawl, pages("a", 3))
     begun: list[int] = []
     for run in ("one", "one", "two"):
-        frontier.revisits.recrawl(harness.crawl, run, stored(pages("a", 2)), begun.append)
+        walked(frontier.revisits.walk(harness.crawl, RECRAWL, run, stored(pages("a", 2)), begun.append))
     assert begun == [max(item.item for item in frontier.queue.items(harness.crawl)) - back for back in (4, 2)]
-    assert frontier.revisits.is_recrawled(harness.crawl)
+    assert frontier.notes.note(RECRAWL)
 
 
 def test_a_page_that_is_still_being_stored_counts_for_its_budget_however_long_that_takes(make: Make) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from harnesses import RedisHarness, done, no_robots, page, stored, urls_of
+from harnesses import RedisHarness, done, no_robots, page, stored, urls_of, walked
 
 from weft.records import Found
 
@@ -27,10 +27,10 @@ def test_what_was_queued_again_is_not_after_a_kill(make: Callable[..., Harness])
     frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
     for lease in frontier.leases.claim("me", 9):
         done(harness, lease)
-    frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(lost(1, 2)))
+    walked(frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(lost(1, 2))))
     frontier.durability.commit()
     frontier = harness.crash()
-    frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(lost(1, 2)))
+    walked(frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(lost(1, 2))))
     frontier.durability.commit()
     harness.advance(1000)
     assert sorted(urls_of(frontier.leases.claim("me", 9))) == ["http://a/1", "http://a/2"]
@@ -40,12 +40,12 @@ def test_others_that_are_lost_later_are_queued(make: Callable[..., Harness]) -> 
     harness = make(delay_s=0.0, places=9)
     frontier = harness.start()
     no_robots(harness, "a")
-    frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(lost(1)))
+    walked(frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(lost(1))))
     frontier.durability.commit()
-    frontier.revisits.readmit_once(harness.crawl, NAME, "those", stored(lost(2)))
+    walked(frontier.revisits.readmit_once(harness.crawl, NAME, "those", stored(lost(2))))
     frontier.notes.note(NAME, "")
     frontier.durability.commit()
-    frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(lost(3)))
+    walked(frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(lost(3))))
     assert sorted(urls_of(frontier.leases.claim("me", 9))) == ["http://a/1", "http://a/2", "http://a/3"]
 
 
@@ -69,10 +69,10 @@ def test_a_kill_among_many_goes_on_behind_those_that_are_queued(
 
     monkeypatch.setattr(frontier.link, "call", dies)
     with pytest.raises(KeyboardInterrupt):
-        frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(many))
+        walked(frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(many)))
     assert frontier.status.stats().queued == 2000
     frontier = harness.crash()
-    frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(many[:500] + many[1500:]))
+    walked(frontier.revisits.readmit_once(harness.crawl, NAME, "these", stored(many[:500] + many[1500:])))
     assert frontier.status.stats().queued == 2499
 
 

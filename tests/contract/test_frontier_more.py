@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
-from harnesses import ALLOW, Harness, claim_one, cool, done, no_robots, page, stored, urls_of
+from harnesses import ALLOW, RECRAWL, Harness, claim_one, cool, done, no_robots, page, stored, urls_of, walked
 
 from weft.frontier.contract import CrawlLimits, End, Item, Outcome, RobotsRecord, Wanted
 from weft.frontier.politeness import EASE_AFTER
 from weft.frontier.requests import Finish, Start, read_events
+from weft.frontier.walk import is_cut_off
 from weft.records import Found, Lease, Purpose, Reason
 
 
@@ -193,17 +194,17 @@ def test_known_pages_are_queued_once_for_each_run(make: Callable[..., Harness]) 
     first = frontier.leases.claim("me", 9)
     for lease in first:
         done(harness, lease)
-    assert not frontier.revisits.is_recrawled(harness.crawl)
+    assert not frontier.notes.note(RECRAWL)
     begun: list[int] = []
     known = [page("http://a/1"), page("http://a/2")]
     for run in ("run-1", "run-1", "run-2"):
-        frontier.revisits.recrawl(harness.crawl, run, stored(known), begun.append)
-        assert frontier.revisits.is_recrawled(harness.crawl)
+        walked(frontier.revisits.walk(harness.crawl, RECRAWL, run, stored(known), begun.append))
+        assert frontier.notes.note(RECRAWL)
     assert len(begun) == 2
     assert begun[0] >= max(lease.item for lease in first)
     assert frontier.status.stats().queued == 4
     frontier = harness.crash()
-    frontier.revisits.recrawl(harness.crawl, "run-2", stored(known), begun.append)
+    walked(frontier.revisits.walk(harness.crawl, RECRAWL, "run-2", stored(known), begun.append))
     assert (len(begun), frontier.status.stats().queued) == (2, 4)
 
 
@@ -221,13 +222,13 @@ def test_a_recrawl_that_is_cut_off_continues_behind_its_last_step(make: Callable
             raise OSError
 
     with pytest.raises(OSError):
-        frontier.revisits.recrawl(harness.crawl, "run-1", partial(known, 1500), begun.append)
+        walked(frontier.revisits.walk(harness.crawl, RECRAWL, "run-1", partial(known, 1500), begun.append))
     frontier = harness.crash()
-    assert frontier.revisits.is_recrawl_cut_off(harness.crawl)
-    frontier.revisits.recrawl(harness.crawl, "run-2", partial(known, 2500), begun.append)
+    assert is_cut_off(frontier.notes.note(RECRAWL))
+    walked(frontier.revisits.walk(harness.crawl, RECRAWL, "run-2", partial(known, 2500), begun.append))
     assert (asked, len(begun), frontier.status.stats().queued) == ([0, 1000], 1, 2500)
-    assert not frontier.revisits.is_recrawl_cut_off(harness.crawl)
-    frontier.revisits.recrawl(harness.crawl, "run-2", partial(known, 2500), begun.append)
+    assert not is_cut_off(frontier.notes.note(RECRAWL))
+    walked(frontier.revisits.walk(harness.crawl, RECRAWL, "run-2", partial(known, 2500), begun.append))
     assert len(asked) == 2
 
 
@@ -241,9 +242,9 @@ def test_what_was_admitted_before_a_new_run_is_safe_when_it_begins(make: Callabl
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        frontier.revisits.recrawl(harness.crawl, "run-1", stored([page("http://a/2")]), killed)
+        walked(frontier.revisits.walk(harness.crawl, RECRAWL, "run-1", stored([page("http://a/2")]), killed))
     frontier = harness.crash()
-    assert (frontier.status.stats().queued, frontier.revisits.is_recrawled(harness.crawl)) == (1, False)
+    assert (frontier.status.stats().queued, bool(frontier.notes.note(RECRAWL))) == (1, False)
 
 
 def test_where_a_seeds_redirect_led_is_remembered(make: Callable[..., Harness]) -> None:

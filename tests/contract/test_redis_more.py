@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from clocked_pod import ALLOW, Pod, admit, claim
-from harnesses import stored
+from harnesses import RECRAWL, stored, walked
 
 from weft.config import PolitenessSection
 from weft.errors import ServerAway
@@ -346,18 +346,18 @@ def test_a_recrawl_that_was_cut_off_goes_on_where_it_was(pod: Pod) -> None:
     frontier = pod.process(places=9, delay_s=0.0)
     known = [Found(f"https://a/{number}", 0) for number in range(2500)]
     begun: list[int] = []
-    frontier.revisits.recrawl(1, "run", stored(known), begun.append)
+    walked(frontier.revisits.walk(1, RECRAWL, "run", stored(known), begun.append))
     assert (frontier.status.stats().queued, begun) == (2500, [0])
-    frontier.revisits.recrawl(1, "run", stored(known), begun.append)
+    walked(frontier.revisits.walk(1, RECRAWL, "run", stored(known), begun.append))
     assert frontier.status.stats().queued == 2500
-    pod.client.hset("meta", "recrawl:1", "later 2000")
-    frontier.revisits.recrawl(1, "later", stored(known), begun.append)
+    pod.client.hset("meta", RECRAWL, "later 2000")
+    walked(frontier.revisits.walk(1, RECRAWL, "later", stored(known), begun.append))
     assert (frontier.status.stats().queued, len(begun)) == (3000, 1), "the last five hundred alone"
-    frontier.revisits.recrawl(1, "next", stored(known[:1000]), begun.append)
+    walked(frontier.revisits.walk(1, RECRAWL, "next", stored(known[:1000]), begun.append))
     assert (frontier.status.stats().queued, begun[1]) == (4000, 3000)
     with pytest.raises(OSError):
-        frontier.revisits.recrawl(1, "stopped", lambda _: CutOff(), begun.append)
-    frontier.revisits.recrawl(1, "stopped", stored(known[:1]), begun.append)
+        walked(frontier.revisits.walk(1, RECRAWL, "stopped", lambda _: CutOff(), begun.append))
+    walked(frontier.revisits.walk(1, RECRAWL, "stopped", stored(known[:1]), begun.append))
     assert len(begun) == 3, "it began once"
 
 
@@ -371,21 +371,21 @@ def test_a_recrawl_that_is_cut_off_while_it_looks_for_its_place_begins_there_aga
 
     for until in (1500, 500):
         with pytest.raises(OSError):
-            frontier.revisits.recrawl(1, "run", partial(known, until), lambda _: None)
-    frontier.revisits.recrawl(1, "run", partial(known, 2500), lambda _: None)
+            walked(frontier.revisits.walk(1, RECRAWL, "run", partial(known, until), lambda _: None))
+    walked(frontier.revisits.walk(1, RECRAWL, "run", partial(known, 2500), lambda _: None))
     assert frontier.status.stats().queued == 2500, "each once"
 
 
 def test_a_recrawl_in_a_pod_that_had_no_item_begins_before_its_first_one(pod: Pod) -> None:
     begun: list[int] = []
-    pod.process(pod=3).revisits.recrawl(1, "run", stored([Found("https://a/1", 0)]), begun.append)
+    walked(pod.process(pod=3).revisits.walk(1, RECRAWL, "run", stored([Found("https://a/1", 0)]), begun.append))
     assert begun == [3 << 48]
 
 
 def test_a_recrawl_asks_again_for_a_robots_txt_that_could_not_be_had(pod: Pod) -> None:
     frontier = pod.process(crawl=CrawlLimits(max_depth=5))
     frontier.sites.robots_known("https://a", RobotsRecord("unreachable", b"", 9e12), None)
-    frontier.revisits.recrawl(1, "run", stored([Found("https://a/1", 0)]), lambda _: None)
+    walked(frontier.revisits.walk(1, RECRAWL, "run", stored([Found("https://a/1", 0)]), lambda _: None))
     (lease,) = claim(frontier)
     assert (lease.purpose, frontier.leases.depth_of(lease)) == (Purpose.ROBOTS, lease.depth), "no way there is known"
 

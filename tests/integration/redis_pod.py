@@ -24,6 +24,7 @@ if __name__ == "__main__":
 
 from weft import config as settings
 from weft.config import Config
+from weft.crawl.again import RECRAWL
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.parser import Parser
 from weft.engine.assembly import Fetching
@@ -113,10 +114,10 @@ class One:
             known = [
                 (row.item, Found(row.url, row.depth, row.parent)) for row in store.rows() if 200 <= row.status < 300
             ]
-            frontier.revisits.recrawl(
-                crawl.number, again, lambda after: (one for one in known if one[0] > after), lambda _: None
-            )
-        if frontier.revisits.is_recrawled(crawl.number):
+            stored = lambda after: (one for one in known if one[0] > after)  # noqa: E731
+            for _ in frontier.revisits.walk(crawl.number, RECRAWL, again, stored, lambda _: None):
+                pass
+        if frontier.notes.note(RECRAWL):
             crawl.revisits = Revisits(StoredVisits(store))
         frontier.durability.commit()
 

@@ -32,9 +32,8 @@ from crawling import environment, until
 from pace import patience
 
 from weft.cli.main import COMMANDS
-from weft.engine.loop.verdict import RETRYABLE
 from weft.fetch.handles import kind
-from weft.records import Reason
+from weft.records import RETRYABLE, Reason
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -21,6 +21,7 @@ from weft.crawl.seeds import all_seeds, seed_of
 from weft.engine.admission.rules import Rules
 from weft.engine.crawls import RunningCrawl
 from weft.engine.limits import check_email
+from weft.engine.loop.fetch_loop import Feed
 from weft.engine.loop.progress import CrawlProgress
 from weft.errors import BadUrl
 from weft.frontier.contract import Admission, Frontier
@@ -181,6 +182,25 @@ class Feeding:
     def _tell(self, share: float) -> None:
         status = self._crawl.progress.status
         status.seeds, status.seeds_read = self._done.seeds, share
+
+
+class Feeds:
+    """Several feeds as one: each is read a little at each call."""
+
+    def __init__(self, feeds: Sequence[Feed]) -> None:
+        self._left = list(feeds)
+        self.is_over = False
+        self._look()
+
+    def __call__(self) -> None:
+        """One after the other; an error of one is raised, and the next call tries it again."""
+        for feed in self._left:
+            feed()
+        self._look()
+
+    def _look(self) -> None:
+        self._left = [feed for feed in self._left if not feed.is_over]
+        self.is_over = not self._left
 
 
 def learn_scope(rules: Rules, folder: CrawlFolder, progress: CrawlProgress, alive: Callable[[], None]) -> None:

@@ -54,13 +54,14 @@ class Fetcher:
             drain=lambda reason: self.loop.drain(reason), admit=opening.admit, has_edited=backend.has_edited,
         )  # fmt: skip
         start.is_over()
+        self.feed = opening.feed
         self.loop = parts.start(
             backend.owner,
             [*chores, following],
             why_over=crawl.why_over,
             ends_alone=folder.is_one_process,
             gather_s=backend.gather_s,
-            feed=opening.feeding,
+            feed=self.feed,
         )
 
     def run(self) -> int:

@@ -58,6 +58,9 @@ _OWN = (
 )  # fmt: skip
 
 
+_Version = tuple[int, int, int]  # of a file: inode, size, time of its last change
+
+
 class RecrawlStart(msgspec.Struct, frozen=True):
     """Where a pod's recrawl began: what it queues has later numbers, and what was queued before is fetched later."""
 
@@ -74,6 +77,7 @@ class CrawlFolder(EngineFolder):
         self._seeds = self.own / "seeds.txt"
         self._origins = self.own / "origins.txt"
         self._lock: int | None = None
+        self._seeds_read: tuple[_Version | None, list[str]] = (None, [])
 
     @property
     def here(self) -> tuple[int, ...]:
@@ -285,9 +289,13 @@ class CrawlFolder(EngineFolder):
             self.record_credential_origins(fetch)
 
     def _seed_lines(self) -> list[str]:
+        """Read once: a change of seeds replaces the file."""
         if not self.exists() and not self._seeds.exists():
             return []
-        return open_lines(self._seeds, _SEEDS_REMEDY)
+        version = _version(self._seeds)
+        if version is None or version != self._seeds_read[0]:
+            self._seeds_read = version, open_lines(self._seeds, _SEEDS_REMEDY)
+        return self._seeds_read[1]
 
     def _copy(self, large: SeedFile, tell: Callable[[str], None], others: Sequence[Stream]) -> Stream:
         """Under a name that no stream has."""
@@ -297,3 +305,11 @@ class CrawlFolder(EngineFolder):
     def _write_seeds(self, seeds: Iterable[str], streams: Iterable[Stream] = ()) -> None:
         lines = [*dict.fromkeys(seeds), *(stream.line() for stream in streams)]
         replace_file(self._seeds, sealed_lines(lines))
+
+
+def _version(path: Path) -> _Version | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -34,6 +34,7 @@ from weft.store.pages import PageStore
 from weft.telemetry import Metrics, Peer, Slot
 
 LOCK_WAIT_S = 20.0
+CHECK_EVERY_S = 0.2  # some rows of the index, which takes a hundredth of that
 Chore = Callable[[float], None]  # done between pages; it is given the time
 T = TypeVar("T")
 
@@ -76,10 +77,24 @@ class Parts:
             alive=work,
         )
         self.store = when_free(open_store)
+        self._check, self._next_check = self.store.verify(), 0.0
         self.suspects = Suspects(work.pulse, died_with_its_starter=progress.is_new_run)
         self.metrics = EngineMetrics(Metrics(metrics, slot, peers), config.log.metrics_update_s)
         self.crawls: dict[int, Any] = {}  # RunningCrawl, or what a product makes of it
         self._opened: Frontier = frontier
+
+    def check_rows(self, at_most: int) -> None:
+        """Checks the next rows of the index; DamagedIndex where one is not what was written."""
+        self.work.begin("checking the index", at_most)
+        while at_most > 0 and (checked := next(self._check, 0)):
+            self.work(checked)
+            at_most -= checked
+
+    def _go_on_checking(self, now: float) -> None:
+        """Between pages: an index of any size is checked, and no start waits for it."""
+        if now >= self._next_check:
+            self._next_check = now + CHECK_EVERY_S
+            next(self._check, 0)
 
     def _close_frontier(self) -> None:
         """The last step: what was stored is on the disk, and the frontier has been told of it."""
@@ -136,8 +151,9 @@ class Fetching(Parts):
         self.committer = Committer(frontier, self.store, self.step, outlet.spool.sync if outlet else lambda: None)
         self.loop = Loop(
             frontier, self.ways, self.results, self.committer, self.crawls, self.progress, self.suspects, self.metrics,
-            owner=owner, step=self.step, flight=self._flight, chores=chores, held_up=self._held_up,
-            by_address=self.config.politeness.key_scope == "ip", pressure=outlet.pressure if outlet else None, **how,
+            owner=owner, step=self.step, flight=self._flight, held_up=self._held_up,
+            chores=[*chores, self._go_on_checking], by_address=self.config.politeness.key_scope == "ip",
+            pressure=outlet.pressure if outlet else None, **how,
         )  # fmt: skip
         return self.loop
 
@@ -173,7 +189,7 @@ class Reading(Parts):
         return ParserLoop(
             self._frontier, self._reader, self.round, self._parsing, self._committer, self.crawls,
             self.progress, self.suspects, self.metrics, at_a_time=at_a_time, step=self.step,
-            chores=[*chores, self._sweeper],
+            chores=[*chores, self._sweeper, self._go_on_checking],
         )  # fmt: skip
 
     def close(self) -> None:

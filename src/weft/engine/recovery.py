@@ -32,6 +32,7 @@ from weft.store.pages import PageStore
 from weft.telemetry import Log
 
 WAIT_S, SETTLE_S = 0.1, 60.0
+CHECKED_ROWS = 10_000  # before the crawl runs; the others while it does
 TOGETHER = 1000  # stored pages whose links are let in with one commit
 LINKS_READ = "links_read"  # a note: the links of stored pages up to this item were let in
 log = Log("weft.engine.recovery")
@@ -82,7 +83,8 @@ class Recovery:
         notes = {crawl: f"lost:{parts.slot.name}:{crawl}" for crawl in {row.crawl for row in lost} & set(crawls)}
         for crawl, note in notes.items():
             again = [(row.item, found_of(row)) for row in lost if row.crawl == crawl]
-            frontier.revisits.readmit_once(crawl, note, parts.store.lost_name(), partial(_behind, again))
+            for _ in frontier.revisits.readmit_once(crawl, note, parts.store.lost_name(), partial(_behind, again)):
+                parts.work()
         if gone := [row for row in lost if row.crawl in ended]:
             log.error("pages of crawls that have ended are damaged or gone", pages=len(gone), first=gone[0].url)
             parts.store.keep_lost(gone)
@@ -120,8 +122,7 @@ def take_up(
     number = frontier.crawls.open_crawl(name, limits)
     stats = recovery.count(number, limits)
     progress.take_up(stats)
-    work.begin("checking the index", stats.rows)
-    store.verify(work)
+    parts.check_rows(CHECKED_ROWS)
     recovery.restore_queue()
     work.begin("restoring the scope")
     year, extensions = datetime.now(UTC).year, frontier.notes.scope_extensions(number)

@@ -64,8 +64,9 @@ class PageLinks(Struct, frozen=True, gc=False):
         return [Found(url, self.depth, self.parent, offsite=self.offsite) for url in self.urls]
 
 
-# What is to be queued again: given an item, those stored after it, each with its item, in the order of the items.
-Stored = Callable[[int], Iterable[tuple[int, Found]]]
+# What is to be queued again: given an item, those stored after it, each with its item, in the order of the items; None
+# for one that is not to be, so that a walk with few of them has bounded steps too.
+Stored = Callable[[int], Iterable[tuple[int, Found | None]]]
 
 
 class Ended(Struct, frozen=True, gc=False):
@@ -244,25 +245,20 @@ class RevisitsPart(Protocol):
     """Known URLs that are queued once more, as new visits under new numbers.
 
     How far a walk through many of them has come is written in the transaction that queues them: a kill repeats none.
+    A walk is an iterator, each step of which queues a bounded number: the crawl runs meanwhile. After an error (a full
+    disk, a server that is away) a new one continues where it was.
     """
 
     def readmit(self, crawl: int, found: Found) -> None:
         """Queues a URL, seen or not. A robots.txt that could not be fetched is fetched again, or the visit would be
         refused again."""
 
-    def readmit_once(self, crawl: int, name: str, what: str, stored: Stored, *, continues: bool = False) -> None:
-        """Queues URLs, unless the note `name` says that these (`what`) are queued already. `continues`: also where it
-        was cut off under another `what`."""
+    def readmit_once(self, crawl: int, name: str, what: str, stored: Stored) -> Iterator[None]:
+        """Queues URLs, unless the note `name` says that these (`what`) are queued already."""
 
-    def recrawl(self, crawl: int, run: str, known: Stored, begin: Callable[[int], None]) -> None:
-        """Queues known pages, once for each run; `begin` is called with the last item before. One that was cut off, in
-        whichever run, continues where it was."""
-
-    def is_recrawled(self, crawl: int) -> bool:
-        """Whether known pages of this crawl are being visited again."""
-
-    def is_recrawl_cut_off(self, crawl: int) -> bool:
-        """Whether some known pages were queued again, and others not yet."""
+    def walk(self, crawl: int, name: str, run: str, stored: Stored, begin: Callable[[int], None]) -> Iterator[None]:
+        """Queues URLs once for each run, by the note `name`; `begin` is called with the last item before. One that was
+        cut off, in whichever run, continues where it was."""
 
 
 class LeasesPart(Protocol):

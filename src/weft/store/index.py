@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from weft.alive import Alive, silent, watch
+from weft.errors import DiskFull
 from weft.records import PastVisit, Row
 from weft.store import schema
 from weft.store.errors import DamagedIndex, StoreError, reading, writing
@@ -25,13 +26,14 @@ from weft.store.errors import DamagedIndex, StoreError, reading, writing
 CHECKPOINT_BYTES = 4 << 20
 RESTART_FRAMES = 12_000  # of 4 KB
 FOLD_ROWS = 20_000
-VERIFIED_ROWS = 100_000  # that are checked between two notes of how far it is
+VERIFIED_ROWS = 20_000  # that are checked between two notes of how far it is
 GIVEN_BACK = 1000  # pages of the file, at a time
 
 _FOLD = """INSERT OR IGNORE INTO lookup SELECT url_hash, item FROM pages
   WHERE batch > (SELECT value FROM meta WHERE key = 'folded') ORDER BY url_hash"""
-_ROWS_IN = f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.batch > ? AND p.file = ?"  # noqa: S608
-_ROWS_AFTER = f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.item > ? ORDER BY p.item LIMIT 1000"  # noqa: S608
+_ROWS_IN = f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.file = ?"  # noqa: S608
+_RECORDS_SINCE = "SELECT file, warc_offset, warc_length FROM pages WHERE batch > ? AND file IS NOT NULL"
+_ROWS_AFTER = f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.item > ? ORDER BY p.item LIMIT 500"  # noqa: S608
 # A jump for each crawl, not a walk over all rows.
 _LAST_NUMBERS = """WITH RECURSIVE found(crawl) AS (SELECT min(crawl) FROM pages UNION ALL
   SELECT (SELECT min(crawl) FROM pages WHERE pages.crawl > found.crawl) FROM found WHERE found.crawl NOT NULL)
@@ -249,15 +251,20 @@ class Index:
             # `execute` would take one step of it, which is one page.
             self._db.executescript(f"PRAGMA incremental_vacuum({GIVEN_BACK})")
 
-    def rows_in(self, file: int, after_batch: int = -1) -> list[Row]:
+    def rows_in(self, file: int) -> list[Row]:
         """The rows that point into a WARC file."""
-        return schema.rows(self._all(_ROWS_IN, after_batch, file), self.path)
+        return schema.rows(self._all(_ROWS_IN, file), self.path)
 
-    def verify(self, report: Callable[[int], None]) -> None:
-        """Raises DamagedIndex for a row that is not what was written: most rows are never read while a crawl runs.
+    def records_since(self, batch: int) -> dict[int, set[tuple[int, int]]]:
+        """Offset and length of the records that were committed after a batch, by file."""
+        found: dict[int, set[tuple[int, int]]] = {}
+        for file, offset, length in self._all(_RECORDS_SINCE, batch):
+            found.setdefault(file, set()).add((offset, length))
+        return found
 
-        `report` is called with the number of rows of each piece. A check that a kill has interrupted is continued.
-        """
+    def verify(self) -> Iterator[int]:
+        """Checks all rows in pieces, and yields the size of each; DamagedIndex for a row that is not what was written:
+        most rows are never read while a crawl runs. It begins where an earlier one has ended, at any row."""
         noted = self._all("SELECT value FROM meta WHERE key = 'verified'")
         after, count = noted[0][0] if noted and isinstance(noted[0][0], int) else -1, 0
         while rows := self._all(_ROWS_AFTER, after):
@@ -266,11 +273,13 @@ class Index:
             after, count = rows[-1][0], count + len(rows)
             if count >= VERIFIED_ROWS:
                 count = 0
-                with writing(self.path):
-                    self._db.execute("INSERT OR REPLACE INTO meta VALUES ('verified', ?)", (after,))
-            report(len(rows))
-        with writing(self.path):
-            self._db.execute("DELETE FROM meta WHERE key = 'verified'")
+                self._note_verified(after)
+            yield len(rows)
+        self._note_verified(-1)
+
+    def _note_verified(self, item: int) -> None:
+        with suppress(DiskFull), writing(self.path):  # some rows are checked twice then
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('verified', ?)", (item,))
 
     def since(self, batch: int) -> list[int]:
         """The items committed after a batch."""

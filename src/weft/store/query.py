@@ -65,6 +65,7 @@ class Where:
     """Which rows: every condition that is given must hold. Items and batches are counted from just after the number."""
 
     after_item: int = 0
+    upto_item: int | None = None
     after_batch: int | None = None
     upto_batch: int | None = None
     crawl: int | None = None
@@ -73,12 +74,15 @@ class Where:
     error: str | None = None
     fetched_since: float | None = None  # by the wall clock
     stored: bool | None = None  # whether its response is stored, in a WARC file or as text
+    may_change: bool = False  # those alone that another visit may change: they have an index of their own
 
     def sql(self) -> tuple[str, list[object]]:
         """The conditions but for `after_item`, and their values."""
         # The plus keeps SQLite from using the index on batches, by which it would sort all rows for each thousand.
         equal = {"crawl": self.crawl, "status": self.status, "host": self.host, "error": self.error}
         given: dict[str, object] = {f"p.{column} = ?": value for column, value in equal.items() if value is not None}
+        if self.upto_item is not None:
+            given["p.item <= ?"] = self.upto_item
         if self.after_batch is not None:
             given["+p.batch > ?"] = self.after_batch
         if self.upto_batch is not None:
@@ -87,7 +91,8 @@ class Where:
             given["p.fetched_at >= ?"] = self.fetched_since
         if self.stored is not None:
             given["(p.file IS NOT NULL) = ?"] = int(self.stored)
-        return "".join(f" AND {condition}" for condition in given), list(given.values())
+        more = f" AND {schema.MAY_CHANGE}" if self.may_change else ""
+        return "".join(f" AND {condition}" for condition in given) + more, list(given.values())
 
 
 EVERY = Where()
@@ -114,7 +119,8 @@ class IndexReader:
     def rows(self, where: Where = EVERY) -> Iterator[Row]:
         """The rows in the order of their items."""
         more, values = where.sql()
-        sql = f"SELECT {schema.ROW} FROM {schema.PAGES} WHERE p.item > ?{more} ORDER BY p.item LIMIT {_CHUNK}"  # noqa: S608
+        pages = schema.PAGES_MAY_CHANGE if where.may_change else schema.PAGES
+        sql = f"SELECT {schema.ROW} FROM {pages} WHERE p.item > ?{more} ORDER BY p.item LIMIT {_CHUNK}"  # noqa: S608
         after = where.after_item
         while True:
             found = self._all(sql, after, *values)

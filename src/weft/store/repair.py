@@ -40,11 +40,11 @@ def repair(index: Index, folder: Path, durable: int, tail: Tail | None = None, a
 
     `alive` is called for each record that is read.
     """
-    back = 0
+    back, late = 0, index.records_since(durable)
     for file in index.files():
         alive()
         path = folder / file.name
-        whole = _is_whole(index, path, file, durable, alive)
+        whole = _is_whole(path, file, late.get(file.id, set()), alive)
         if not whole:
             file = _mend(index, path, file, alive)
         if tail is not None and _size(path) > file.length:
@@ -54,13 +54,12 @@ def repair(index: Index, folder: Path, durable: int, tail: Tail | None = None, a
     return back
 
 
-def _is_whole(index: Index, path: Path, file: FileState, durable: int, alive: Alive) -> bool:
+def _is_whole(path: Path, file: FileState, late: set[tuple[int, int]], alive: Alive) -> bool:
+    """Whether the last record is there, and those that may not have reached the disk (`late`)."""
     if file.length == 0:
         return True
-    places = {(row.warc_offset, row.warc_length) for row in index.rows_in(file.id, after_batch=durable)}
-    places.add((file.last, file.length - file.last))
     try:
-        for offset, length in places:
+        for offset, length in late | {(file.last, file.length - file.last)}:
             read_record(path, offset, length)
             alive()
     except StoreError:

@@ -37,12 +37,17 @@ import msgspec
 
 from weft import urls
 from weft.errors import BadInput
-from weft.records import Row
+from weft.records import MAY_SUCCEED, Reason, Row
 from weft.store.errors import DamagedIndex, reading, remedy
 
-VERSION = 4
+VERSION = 5
 APPLICATION = 0x57656674  # "Weft"
 CHECKED_BYTES = 32 * 1024 * 1024  # that much is read through in a twentieth of a second
+
+# Rows that another visit may change, for those that are queued again: kinds of errors, and statuses.
+KIND = "CASE instr(error, ':') WHEN 0 THEN error ELSE substr(error, 1, instr(error, ':') - 1) END"
+_KINDS = ", ".join(f"'{kind}'" for kind in sorted({*MAY_SUCCEED, Reason.ADDRESS}))
+MAY_CHANGE = f"(status IN (408, 429) OR status >= 500 OR {KIND} IN ({_KINDS}))"
 
 TALLY = """INSERT INTO tally SELECT crawl, status, error, content_type, depth, count(*),
   sum(status BETWEEN 200 AND 299 AND file IS NOT NULL), sum(length), min(fetched_at), max(fetched_at)
@@ -66,6 +71,7 @@ CREATE TABLE pages (
 );
 CREATE INDEX pages_by_batch ON pages (batch, url_hash);
 CREATE INDEX pages_by_number ON pages (crawl, number);
+CREATE INDEX pages_may_change ON pages (item) WHERE {MAY_CHANGE};
 CREATE TABLE tally (
   crawl INTEGER, status INTEGER, error TEXT, content_type TEXT, depth INTEGER, rows INTEGER, pages INTEGER,
   bytes INTEGER, first REAL, last REAL, PRIMARY KEY (crawl, status, error, content_type, depth)
@@ -92,6 +98,7 @@ _COLUMNS = (
 _FILE = _COLUMNS.index("file")
 ROW = ", ".join([*(f"p.{name}" for name in _COLUMNS), "coalesce(f.name, '')"])
 PAGES = "pages p LEFT JOIN files f ON f.id = p.file"
+PAGES_MAY_CHANGE = PAGES.replace("pages p", "pages p INDEXED BY pages_may_change")
 _TYPES = tuple[
     int, int, str, int, str, str | None, int, float, str, str, str, str, int, int, str, int, str, int, int | None, int,
     int, str | None, int, str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -213,6 +213,7 @@ HARNESSES = {
     "redis-killed": (KilledServerHarness, "redis killed"),
 }
 NO_ENDS = "the only crawl of a pod on Redis ends with its databases"
+RECRAWL = "recrawl"  # a note
 ALLOW = RobotsRecord("allow", b"", 9e12)
 
 
@@ -220,6 +221,12 @@ def stored(known: Iterable[Found | tuple[int, Found]]) -> Stored:
     """What is queued again, as a store gives it: by item, or numbered from 1 on."""
     numbered = [one if isinstance(one, tuple) else (number, one) for number, one in enumerate(known, 1)]
     return lambda after: (one for one in numbered if one[0] > after)
+
+
+def walked(steps: Iterator[None]) -> None:
+    """All steps of queueing URLs again."""
+    for _ in steps:
+        pass
 
 
 def page(url: str, depth: int = 0, parent: int = 0) -> Found:

@@ -6,9 +6,8 @@ import pytest
 
 from weft.config import load
 from weft.crawl.reports.causes import meaning_of
-from weft.engine.loop.verdict import RETRYABLE
 from weft.fetch.contract import NOT_TLS
-from weft.records import Reason
+from weft.records import RETRYABLE, Reason
 
 PLAIN = load(environment={}).config
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from weft.engine.loop.verdict import RETRYABLE, Kind, backoff_s, failure_of, kind_of, site_health
-from weft.records import FetchResult
+from weft.engine.loop.verdict import Kind, backoff_s, failure_of, kind_of, site_health
+from weft.records import RETRYABLE, FetchResult
 
 
 def result(status: int = 0, error: str | None = None) -> FetchResult:

@@ -164,7 +164,7 @@ def test_another_layout_is_refused(tmp_path: Path) -> None:
         with closing(sqlite3.connect(path)) as db:
             db.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (version,))
             db.commit()
-        with pytest.raises(BadInput, match=f"has layout {version}, this Weft reads layout 4"):
+        with pytest.raises(BadInput, match=f"has layout {version}, this Weft reads layout 5"):
             Index(path, FACTS)
 
 

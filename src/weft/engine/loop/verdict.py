@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from weft.records import FetchResult, Reason
+from weft.records import RETRYABLE, FetchResult, Reason
 
-# What may succeed another time. Bad certificates, sizes and refused addresses would fail in the same way again.
-RETRYABLE = frozenset({"timeout", "connect", "dns", "reset", "truncated", "protocol", "proxy", "other"})
 # What ends before the site was asked: a kept connection had ended, a proxy does not work.
 UNASKED = frozenset({"stale", "bad_proxy"})
 # What says something about the site, not about one page of it.

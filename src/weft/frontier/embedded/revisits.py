@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from weft.frontier.contract import Stored
 from weft.frontier.embedded.durability import EmbeddedDurability
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.queue import EmbeddedQueue
 from weft.frontier.embedded.resources import Resources
-from weft.frontier.walk import STEP, Walk, is_cut_off
+from weft.frontier.walk import STEP, Walk
 from weft.records import Found
+
+_AT_ONCE = 50  # queued without looking whether the crawl has something else to do
 
 
 class EmbeddedRevisits:
@@ -32,39 +34,35 @@ class EmbeddedRevisits:
         owner.seen.add(found.url)
         self._base.queues.enqueue(owner, found, self._queue.numbered(owner, found))
 
-    def readmit_once(self, crawl: int, name: str, what: str, stored: Stored, *, continues: bool = False) -> None:
+    def readmit_once(self, crawl: int, name: str, what: str, stored: Stored) -> Iterator[None]:
         """Queues URLs once more, those of which the note `name` does not say that they (`what`) are already."""
         note = f"note:{name}"
-        walk = Walk.of(self._journal.meta(note) or "", what, continues=continues)
+        walk = Walk.of(self._journal.meta(note) or "", what, continues=False)
         if not walk.is_over:
-            self._readmit_all(crawl, note, walk, stored)
+            yield from self._readmit_all(crawl, note, walk, stored)
 
-    def recrawl(self, crawl: int, run: str, known: Stored, begin: Callable[[int], None]) -> None:
-        """Queues known pages again, once for each run."""
-        name = f"recrawl:{crawl}"
-        walk = Walk.of(self._journal.meta(name), run, continues=True)
+    def walk(self, crawl: int, name: str, run: str, stored: Stored, begin: Callable[[int], None]) -> Iterator[None]:
+        """Queues known URLs again, once for each run."""
+        note = f"note:{name}"
+        walk = Walk.of(self._journal.meta(note), run, continues=True)
         if walk.is_over:
             return
         if not walk.after:
             self._durability.commit()
             begin(self._base.counts.next_item - 1)
-        self._readmit_all(crawl, name, walk, known)
+            self._journal.put_meta(note, walk.at(0))
+        yield from self._readmit_all(crawl, note, walk, stored)
 
-    def is_recrawled(self, crawl: int) -> bool:
-        """Whether known pages of this crawl are being visited again."""
-        return self._journal.meta(f"recrawl:{crawl}") is not None
-
-    def is_recrawl_cut_off(self, crawl: int) -> bool:
-        """Whether some known pages were queued again, and others not yet."""
-        return is_cut_off(self._journal.meta(f"recrawl:{crawl}"))
-
-    def _readmit_all(self, crawl: int, name: str, walk: Walk, stored: Stored) -> None:
-        """In steps, each with its place in the journal's meta: a kill costs one step."""
+    def _readmit_all(self, crawl: int, note: str, walk: Walk, stored: Stored) -> Iterator[None]:
+        """In steps, each committed with its position in the journal's meta: a kill costs one step."""
         for number, (item, found) in enumerate(stored(walk.after), 1):
-            self.readmit(crawl, found)
+            if found is not None:
+                self.readmit(crawl, found)
+            self._journal.put_meta(note, walk.at(item))  # at each: what is queued before an error is not queued again
             if number % STEP == 0:
-                self._journal.put_meta(name, walk.at(item))
                 self._durability.commit()
                 self._base.alive()
-        self._journal.put_meta(name, walk.what)
+            if number % _AT_ONCE == 0:
+                yield
+        self._journal.put_meta(note, walk.what)
         self._durability.commit()

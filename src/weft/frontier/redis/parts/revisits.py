@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from weft import urls
@@ -13,7 +13,7 @@ from weft.frontier.redis.parts.intake import PodIntake
 from weft.frontier.redis.parts.notes import RedisNotes
 from weft.frontier.redis.parts.sites import RedisSites
 from weft.frontier.redis.parts.status import figures
-from weft.frontier.walk import STEP, Walk, is_cut_off
+from weft.frontier.walk import STEP, Walk
 from weft.records import Found
 
 
@@ -32,16 +32,15 @@ class RedisRevisits:
         self._sites.ask_robots_again(crawl, urls.origin_of(found.url))
         self._intake.admit_again(crawl, [found])
 
-    def readmit_once(self, crawl: int, name: str, what: str, stored: Stored, *, continues: bool = False) -> None:
+    def readmit_once(self, crawl: int, name: str, what: str, stored: Stored) -> Iterator[None]:
         """Queues URLs once more, those of which the note `name` does not say that they (`what`) are already."""
-        walk = Walk.of(self._notes.note(name), what, continues=continues)
+        walk = Walk.of(self._notes.note(name), what, continues=False)
         if not walk.is_over:
-            self._readmit_all(crawl, name, walk, stored)
+            yield from self._readmit_all(crawl, name, walk, stored)
 
-    def recrawl(self, crawl: int, run: str, known: Stored, begin: Callable[[int], None]) -> None:
-        """Queues known pages again, once for each run; `begin` is called with the last item before. One that was cut
+    def walk(self, crawl: int, name: str, run: str, stored: Stored, begin: Callable[[int], None]) -> Iterator[None]:
+        """Queues known URLs again, once for each run; `begin` is called with the last item before. One that was cut
         off, in whichever run, continues where it was."""
-        name = f"recrawl:{crawl}"
         note = self._notes.note(name)
         walk = Walk.of(note, run, continues=True)
         if walk.is_over:
@@ -49,22 +48,16 @@ class RedisRevisits:
         if not walk.after and note != walk.at(0):
             begin(self._link.item(figures(self._link).counters[5]))
             self._notes.note(name, walk.at(0))
-        self._readmit_all(crawl, name, walk, known)
+        yield from self._readmit_all(crawl, name, walk, stored)
 
-    def is_recrawled(self, crawl: int) -> bool:
-        """Whether known pages of this crawl are being visited again."""
-        return bool(self._notes.note(f"recrawl:{crawl}"))
-
-    def is_recrawl_cut_off(self, crawl: int) -> bool:
-        """Whether some known pages were queued again, and others not yet."""
-        return is_cut_off(self._notes.note(f"recrawl:{crawl}"))
-
-    def _readmit_all(self, crawl: int, name: str, walk: Walk, stored: Stored) -> None:
-        """In steps, each with its place: a kill costs one step."""
+    def _readmit_all(self, crawl: int, name: str, walk: Walk, stored: Stored) -> Iterator[None]:
+        """In steps, each with its position: a kill costs one step."""
         left = iter(stored(walk.after))
         while some := list(islice(left, STEP)):
-            for _, found in some:
-                self._sites.ask_robots_again(crawl, urls.origin_of(found.url))
-            self._intake.admit_again(crawl, [found for _, found in some], (name, walk.at(some[-1][0])))
+            again = [found for _, found in some if found is not None]
+            for origin in dict.fromkeys(urls.origin_of(found.url) for found in again):
+                self._sites.ask_robots_again(crawl, origin)
+            self._intake.admit_again(crawl, again, (name, walk.at(some[-1][0])))
             self._alive()
+            yield
         self._notes.note(name, walk.what)
