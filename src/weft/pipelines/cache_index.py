@@ -1,10 +1,15 @@
-"""The index of the cache: a hash table in a file, shared by mapping, from a key to the place of its entry.
+"""The index of the cache: a hash table in a file, shared by mapping, from a key to the offset of its entry.
 
-    head (64 bytes)   "WEFTIDX1" | generation of the data file | number of slots | slots used | data bytes covered | run
-    slots (32 bytes)  key, 16 bytes | offset u64 | length u32 | last run that used it u32; offset 0: empty
+    head (64 bytes)   "WEFTIDX2" | generation of the data file | number of slots | slots used | data bytes covered | run
+                      | bytes of entries that others have replaced | mark of the boot that writes it, 0 when closed
+    slots (16 bytes)  the first 8 bytes of the key | offset u64; offset 0: empty
 
 One process writes, any number read while it does. Nothing here needs to be durable: an entry carries its own key and
-checksum, so that a slot which is wrong leads to a miss and never to a wrong value, and the whole can be made again.
+checksum, so that a slot which is wrong leads to a miss and never to a wrong value, and the whole can be made again. An
+index that a power cut may have left half written is not used (`is_sound`).
+
+A look-up touches a page at random, so that the whole table would become resident in each process that uses it. The
+pages of a large one are given back to the kernel's page cache after every _RELEASE_EVERY look-ups.
 """
 
 from __future__ import annotations
@@ -12,29 +17,27 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Iterator
+from functools import cache
+from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
 
-_MAGIC = b"WEFTIDX1"
-_HEAD = struct.Struct("<8sQQQQQ16x")
-_SLOT = struct.Struct("<16sQII")
-_PLACE = struct.Struct("<QII")
+from weft.errors import writing
+from weft.supervise.process import boot_id
+
+_MAGIC = b"WEFTIDX2"
+_HEAD = struct.Struct("<8sQQQQQQQ")
 _number = struct.Struct("<Q").unpack_from
 KEY_BYTES = 16
+_SLOT_BYTES = 16
 _FIRST_SLOTS = 1 << 12
-_OFFSET = (_HEAD.size + KEY_BYTES) // 8
-"""Where the first slot's offset is, in words of 8 bytes, of which a slot has four."""
+_FIRST = _HEAD.size // 8
+"""Where the first slot is, in words of 8 bytes, of which a slot has two."""
 _GROWTH = 4
 _FULLEST = 0.6
-
-
-class Place(NamedTuple):
-    """Where an entry is in the data file, and which run used it last."""
-
-    offset: int
-    length: int
-    run: int
+_RELEASE_EVERY = 256
+"""The kernel maps 64 KB around a page that is read: this many are 16 MB."""
+_SMALL_BYTES = 4 << 20
+_COPIED_WORDS = 1 << 17
 
 
 class CacheIndex:
@@ -43,6 +46,7 @@ class CacheIndex:
     def __init__(self, path: Path, *, writable: bool) -> None:
         self.path = path
         self._writable = writable
+        self._touched = 0
         fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
         try:
             size = os.fstat(fd).st_size
@@ -51,11 +55,15 @@ class CacheIndex:
             self._memory = mmap.mmap(fd, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
         finally:
             os.close(fd)
-        magic, self.generation, self.slots, self.used, self.covered, self.run = _HEAD.unpack_from(self._memory)
-        if magic != _MAGIC or self.slots & (self.slots - 1) or size != _HEAD.size + self.slots * _SLOT.size:
+        head = _HEAD.unpack_from(self._memory)
+        magic, self.generation, self.slots, self.used, self.covered, self.run, self.replaced, boot = head
+        if magic != _MAGIC or self.slots & (self.slots - 1) or size != _HEAD.size + self.slots * _SLOT_BYTES:
             self._memory.close()
             raise ValueError("it is not an index, or of another version")
+        self.is_sound = boot in (0, _boot_mark())
+        """Nothing that was written to it can be missing: it was closed, or its writer died on this boot."""
         self._mask = self.slots - 1
+        self._is_small = size <= _SMALL_BYTES
         self._words = memoryview(self._memory).cast("Q")
 
     @classmethod
@@ -64,77 +72,73 @@ class CacheIndex:
         new = path.with_name("index.new")
         fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
-            os.ftruncate(fd, _HEAD.size + slots * _SLOT.size)
-            os.pwrite(fd, _HEAD.pack(_MAGIC, generation, slots, 0, 0, run), 0)
+            with writing(path):
+                # a hole that is filled through the mapping on a full disk would be a SIGBUS
+                os.posix_fallocate(fd, 0, _HEAD.size + slots * _SLOT_BYTES)
+            os.pwrite(fd, _HEAD.pack(_MAGIC, generation, slots, 0, 0, run, 0, _boot_mark()), 0)
         finally:
             os.close(fd)
         new.replace(path)
         return cls(path, writable=True)
 
-    def find(self, key: bytes) -> Place | None:
+    def find(self, key: bytes) -> int | None:
         """Where the entry of a key should be."""
-        words, mask = self._words, self._mask
-        number = _number(key)[0] & mask
-        for _ in range(self.slots):
-            if not words[number * 4 + _OFFSET]:
-                return None
-            at = _HEAD.size + number * 32
-            if self._memory[at : at + 16] == key:
-                return Place(*_PLACE.unpack_from(self._memory, at + 16))
-            number = (number + 1) & mask
-        return None
+        words, number = self._words, _number(key)[0]
+        at = self._slot(number)
+        return words[at + 1] or None if words[at] == number else None
 
     def put_all(self, entries: list[tuple[bytes, int, int]]) -> None:
-        """Sets the places of keys, in use by this run: key, offset, length."""
+        """Sets the offsets of keys: key, offset, length."""
         if self.used + len(entries) >= self.slots * _FULLEST:
             self._grow(len(entries))
-        memory, words, mask, run, pack_into = self._memory, self._words, self._mask, self.run, _SLOT.pack_into
-        new = 0
+        words = self._words
         for key, offset, length in entries:
-            number = _number(key)[0] & mask
-            if not words[number * 4 + _OFFSET]:
-                new += 1
+            number = _number(key)[0]
+            at = self._slot(number)
+            if words[at + 1]:
+                self.replaced += length
             else:
-                number = self._slot(key)
-                new += not words[number * 4 + _OFFSET]
-            pack_into(memory, _HEAD.size + number * 32, key, offset, length, run)
-        self.used += new
-
-    def touch(self, key: bytes) -> bool:
-        """The key is used by this run; False when it is not there."""
-        at = _HEAD.size + self._slot(key) * 32
-        if self._memory[at : at + 16] != key:
-            return False
-        self._memory[at + 28 : at + 32] = self.run.to_bytes(4, "little")
-        return True
+                self.used += 1
+            words[at], words[at + 1] = number, offset
 
     def save(self, covered: int) -> None:
         """The head: so many bytes of the data file are in here."""
         self.covered = covered
-        _HEAD.pack_into(self._memory, 0, _MAGIC, self.generation, self.slots, self.used, covered, self.run)
+        self._write_head(_boot_mark())
 
-    def entries(self) -> Iterator[tuple[bytes, Place]]:
-        """All that is in it."""
-        for at in range(_HEAD.size, len(self._memory), _SLOT.size):
-            key, *place = _SLOT.unpack_from(self._memory, at)
-            if place[0]:
-                yield key, Place(*place)
+    def _write_head(self, boot: int) -> None:
+        head = (_MAGIC, self.generation, self.slots, self.used, self.covered, self.run, self.replaced, boot)
+        _HEAD.pack_into(self._memory, 0, *head)
 
     def close(self) -> None:
-        """Unmaps it."""
+        """Gives up the mapping; the writer's is on the disk then."""
+        if self._writable:
+            self._memory.flush()
+            self._write_head(0)
+            self._memory.flush(0, mmap.PAGESIZE)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Gives up the mapping of an index that is not used any more."""
         self._words.release()
         self._memory.close()
 
-    def _slot(self, key: bytes) -> int:
-        """The number of a key's slot, or of the empty one where it would be."""
-        memory, mask = self._memory, self._mask
-        number: int = _number(key)[0] & mask
-        for _ in range(self.slots):  # and no further: a damaged table may have no empty slot
-            at = _HEAD.size + number * 32
-            if not self._words[number * 4 + _OFFSET] or memory[at : at + 16] == key:
-                break
-            number = (number + 1) & mask
-        return number
+    def _slot(self, number: int) -> int:
+        """The word at which a key's slot begins, or the empty one where it would be; in a damaged table that has no
+        empty slot, the first where it could be."""
+        if not self._is_small:
+            self._touched += 1
+            if self._touched > _RELEASE_EVERY:
+                self._touched = 0
+                self._memory.madvise(mmap.MADV_DONTNEED)
+        words, mask = self._words, self._mask
+        place: int = number & mask
+        for _ in range(self.slots):
+            at = _FIRST + 2 * place
+            if not words[at + 1] or words[at] == number:
+                return at
+            place = (place + 1) & mask
+        return _FIRST + 2 * place
 
     def _grow(self, more: int) -> None:
         """A larger table. Readers keep the old one, and miss only what is new."""
@@ -142,19 +146,25 @@ class CacheIndex:
         while self.used + more >= slots * _FULLEST:
             slots *= _GROWTH
         larger = CacheIndex.create(self.path, self.generation, self.run, slots)
-        _copy_slots(self._words, larger._words, larger._mask)
-        larger.used = self.used
+        for begin in range(_FIRST, len(self._words), _COPIED_WORDS):
+            larger._copy(self._words[begin : begin + _COPIED_WORDS])
+            self._memory.madvise(mmap.MADV_DONTNEED)
+        larger.used, larger.replaced = self.used, self.replaced
         larger.save(self.covered)
-        self.close()
+        self.abandon()
         self._memory, self._words, self.slots, self._mask = larger._memory, larger._words, larger.slots, larger._mask
+        self._is_small = larger._is_small
+
+    def _copy(self, slots: memoryview) -> None:
+        """Adds the slots of a smaller table that are filled."""
+        words = self._words
+        for number, offset in zip(slots[::2], slots[1::2], strict=True):
+            if offset:
+                at = self._slot(number)
+                words[at], words[at + 1] = number, offset
 
 
-def _copy_slots(old: memoryview, new: memoryview, mask: int) -> None:
-    """Copies the slots that are filled into a larger table: no key is there yet, so that none need be compared."""
-    for at, offset in zip(range(_HEAD.size // 8, len(old), 4), old[_OFFSET::4], strict=True):
-        if offset:
-            number = old[at] & mask
-            while new[number * 4 + _OFFSET]:
-                number = (number + 1) & mask
-            place = _HEAD.size // 8 + number * 4
-            new[place : place + 4] = old[at : at + 4]
+@cache
+def _boot_mark() -> int:
+    """This boot of the machine as a number that is not 0."""
+    return int.from_bytes(blake2b(boot_id().encode(), digest_size=8).digest(), "little") | 1

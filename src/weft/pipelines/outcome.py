@@ -52,6 +52,8 @@ class SentStage(msgspec.Struct, array_like=True, gc=False):
     entry: bytes | None = None
     """What the cache is to have under the key, as it is in its file; None where that was found there."""
     files: list[WrittenFile] | None = None
+    at: int | None = None
+    """The offset of the value in the cache."""
 
 
 def stage_line(sent: SentStage) -> StageLine:

@@ -222,9 +222,9 @@ class ItemRunner:
             key = self._more(stage, item, key, asked)
         key = blake2b(key, digest_size=16).digest()
         if stage.looked_up and (found := self._cache.find(key)) is not None:
-            entry = _decode_entry(found)
+            entry = _decode_entry(found.data)
             if not entry.files or all(map(self._files.holds, entry.files)):
-                return _found(stage, item, key, mark, entry)
+                return _found(stage, item, key, mark, entry, found.offset)
         return self._run(stage, item, key, mark)
 
     def _more(self, stage: PreparedStage, item: _Item, key: bytes, asked: bytes | None) -> bytes:
@@ -266,14 +266,14 @@ class ItemRunner:
         return found
 
 
-def _found(stage: PreparedStage, item: _Item, key: bytes, mark: bytes | None, entry: Entry) -> SentStage:
+def _found(stage: PreparedStage, item: _Item, key: bytes, mark: bytes | None, entry: Entry, at: int) -> SentStage:
     """The outcome of a stage whose value an earlier run has made."""
     hashed = entry.digest
     if stage.is_read:
         item.bodies[stage.name] = entry.body
         hashed = hashed or digest(entry.body)  # when it was made, no stage read it
     code, text = (SKIPPED_CACHED, entry.body.decode()) if entry.skipped else (CACHED, None)
-    return SentStage(code, 0, key, hashed, mark, text, None, None, entry.files or None)
+    return SentStage(code, 0, key, hashed, mark, text, None, None, entry.files or None, at)
 
 
 def _held_back(needs: list[str], done: dict[str, SentStage]) -> SentStage | None:

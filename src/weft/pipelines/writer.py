@@ -81,9 +81,11 @@ class OrderedWriter:
             if (key := stage.key) is None:
                 continue
             if (entry := stage.entry) is not None:
-                cache.put(key, entry)
+                stage.at = cache.put(key, entry)
                 stage.entry = None
-            elif not cache.touch(key):
+            elif (at := stage.at) is not None and self._cache.read(key, at) is not None:
+                cache.use(at)
+            else:
                 whole = False
         return whole
 
@@ -156,7 +158,8 @@ class OrderedWriter:
         for number, name in self._output_stages:
             stage = ended.stages[number]
             if stage.code in GOOD and stage.key is not None:
-                values[name] = value_of(self._cache.find(stage.key), name)
+                assert stage.at is not None, "its value was kept before"
+                values[name] = value_of(self._cache.read(stage.key, stage.at), name)
         return row_of({"id": ended.id, **ended.kept}, values, self._row_stages)
 
     def finish(self, total: int) -> None:
