@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import results
+from harness import scale_points as points
 
 HERE = Path(__file__).resolve().parent
 RECORDED = HERE / "recorded.json"
@@ -103,6 +104,12 @@ def queued(section: dict[str, Any]) -> float | None:
     return section["queued"]["bytes"] - section["seen"]["bytes"] if "queued" in section else None
 
 
+def scale(what: str, value: points.Value, most: float, unit: str = " s") -> Figure:
+    """A goal for the largest crawl that was measured."""
+    return Figure("scale", SCALE, f"{what}, at the largest size", points.at_largest(value), unit, most=most)
+
+
+SCALE = ["scale"]
 HALF_NEW = ["compare", "half-new", "--rounds", "5"]
 ALIVE, TLS = ["compare", "keep-alive"], ["compare", "tls", "--rounds", "3"]
 FIGURES = {
@@ -290,24 +297,37 @@ FIGURES = {
     "recrawl": Figure(
         "recrawl", ["recrawl"], "of a first fetch, for a page that has not changed", key("ratio"), most=1
     ),
-    "long-work-gap": Figure(
-        "long work",
-        ["long_work"],
-        "between two heartbeats at most, with 1 M pages and hosts",
-        whole("largest_gap_s", "hosts", 1_000_000),
-        " s",
-        most=10,
+    "scale-explain-unknown": scale("for `explain` of an unknown URL", points.cost("explain-unknown", "wall_s"), 0.5),
+    "scale-explain-queued": scale("for `explain` of a queued URL", points.cost("explain-queued", "wall_s"), 0.5),
+    "scale-explain-stored": scale("for `explain` of a stored URL", points.cost("explain-stored", "wall_s"), 0.5),
+    "scale-get": scale("for `get`", points.cost("get", "wall_s"), 0.5),
+    "scale-stats": scale("for `stats`", points.cost("stats", "wall_s"), 0.5),
+    "scale-audit-memory": scale("of memory for `audit`", points.cost("audit", "peak_rss_mb"), 200, " MB"),
+    "scale-export-one": scale("for `export` of one host", points.cost("export-one", "wall_s"), 0.5),
+    "scale-export-host": scale("for a row in `export` of a hot host", points.export_row_ms, 1, " ms"),
+    "scale-resume": scale("to the first request of a resume", points.cost("resume", "first_request_s"), 10),
+    "scale-recrawl": scale("to the first request of a recrawl", points.cost("recrawl", "first_request_s"), 10),
+    "scale-retry": scale("to the first request of a retry", points.cost("retry-failed", "first_request_s"), 10),
+    "scale-stop": scale("to stop", points.longest_stop, 5),
+    "scale-gap": scale("between two heartbeats at most", points.longest_gap, 10),
+    "scale-kills": scale("processes killed", points.kills, 0, ""),
+    "scale-files": scale("files in the folder", points.built("files"), 500, ""),
+    "scale-log-bytes": scale("of request log a page", points.built("log_bytes", "pages"), 13, " B"),
+    "scale-index-insert": Figure(
+        "scale",
+        SCALE,
+        "times the CPU to commit a row, largest by 1 M",
+        points.growth_of(points.insert_us),
+        "x",
+        most=1.3,
     ),
-    "long-work-kills": Figure(
-        "long work", ["long_work"], "processes killed", whole("killed", "hosts", 1_000_000), most=0
-    ),
-    "long-work-stop": Figure(
-        "long work",
-        ["long_work"],
-        "to stop with 1 M queued hosts",
-        whole("stop_s", "hosts", 1_000_000),
-        " s",
-        most=5,
+    "scale-seen-bytes": Figure(
+        "scale",
+        SCALE,
+        "of memory a known URL, beyond those of 1 M pages",
+        points.growth_of(points.anonymous_bytes, "known"),
+        " B",
+        most=6,
     ),
     "retention": Figure(
         "retention",

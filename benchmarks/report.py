@@ -1,7 +1,8 @@
 """Writes the tables and the charts of what was measured last.
 
     python benchmarks/report.py            the tables to standard output, everything to .bench/report.md
-    python benchmarks/report.py --record   into docs/benchmarks.md, README.md, docs/*.svg and benchmarks/recorded.json
+    python benchmarks/report.py --record   into docs/benchmarks.md, README.md, docs/*.svg, benchmarks/recorded.json
+                                           and benchmarks/scale.json
 
 Between `<!-- measured -->` and `<!-- /measured -->` the two documents hold what this writes and nothing else: numbers
 are never edited by hand.
@@ -18,10 +19,11 @@ from typing import Any
 
 import growth
 from figures import FIGURES, RECORDED, ratios
-from harness import charts, results
+from harness import charts, results, scale_points
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+SCALE_POINTS = ROOT / "benchmarks" / "scale.json"
 TITLES = {
     "keep-alive": "Plain HTTP, connections kept",
     "half-new": "A web that never ends, half of the links of each page new",
@@ -47,6 +49,10 @@ def main() -> int:
         (DOCS / "bench.svg").write_text(charts.bars(_bars(sections["keep-alive"]), "pages/s, one core for the crawler"))
     if "growth" in sections:
         (DOCS / "growth.svg").write_text(charts.lines(*_lines(sections["growth"])))
+    if "scale" in sections:
+        small = scale_points.panels(sections["scale"])
+        (DOCS / "scale.svg").write_text(charts.panels("Cost by the number of stored pages; dashed: the goal", small))
+        SCALE_POINTS.write_text(json.dumps({"machine": everything["machine"], **sections["scale"]}, indent=1) + "\n")
     RECORDED.write_text(json.dumps({"machine": everything["machine"], "ratios": ratios()}, indent=2) + "\n")
     return 0
 
@@ -82,6 +88,10 @@ def whole(everything: dict[str, Any]) -> str:
     if "growth" in sections:
         chart = "![Cost of a URL as the frontier grows](growth.svg)"
         parts.append(f"### Growth\n\n{growth.table(sections['growth'])}\n\n{chart}")
+    if "scale" in sections:
+        chart = "![Cost by the number of stored pages](scale.svg)"
+        raw = "Raw points: `benchmarks/scale.json`."
+        parts.append(f"### Scale\n\n{scale_points.table(sections['scale'])}\n\n{raw}\n\n{chart}")
     parts.append("### Goals\n\n" + goals(sections))
     return "\n\n".join(parts)
 

@@ -1,9 +1,10 @@
-"""Two kinds of chart as SVG, by hand: readable on light and dark pages, nothing to install."""
+"""Three kinds of chart as SVG, by hand: readable on light and dark pages, nothing to install."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from html import escape
-from math import log10
+from math import ceil, floor, log10
 
 STYLE = """<style>
   text { font: 13px system-ui, sans-serif; fill: #24292f; }
@@ -11,6 +12,7 @@ STYLE = """<style>
   .bar { fill: #8c959f; } .own { fill: #0969da; } .grid { stroke: #d0d7de; }
   .s0 { stroke: #0969da; fill: #0969da; } .s1 { stroke: #bf5b00; fill: #bf5b00; }
   .s2 { stroke: #1a7f37; fill: #1a7f37; } .s3 { stroke: #8250df; fill: #8250df; }
+  .goal { stroke: #cf222e; stroke-dasharray: 4 3; }
   polyline { fill: none !important; stroke-width: 2; }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6edf3; } .small { fill: #9198a1; } .bar { fill: #6e7681; }
@@ -61,6 +63,55 @@ def lines(title: str, series: dict[str, list[tuple[float, float]]]) -> str:
         parts.append(f'<circle class="s{number}" cx="520" cy="{70 + 22 * number}" r="4"/>')
         parts.append(f'<text x="530" y="{74 + 22 * number}">{escape(name)}</text>')
     return _svg(680, 290, parts, title)
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One small chart: points of (size, cost), and the goal for the cost."""
+
+    title: str
+    unit: str
+    points: list[tuple[float, float]]
+    goal: float | None = None
+
+
+def panels(title: str, charts: list[Panel], columns: int = 3) -> str:
+    """Small charts beside each other, both axes logarithmic, over the same sizes; the goal is a dashed line."""
+    sizes = [size for chart in charts for size, _ in chart.points]
+    low, high = floor(log10(min(sizes))), ceil(log10(max(sizes)))
+    parts = [f'<text x="8" y="20">{escape(title)}</text>']
+    for number, chart in enumerate(charts):
+        x, y = 8 + 226 * (number % columns), 34 + 150 * (number // columns)
+        parts += [f'<g transform="translate({x} {y})">', *_panel(chart, low, high), "</g>"]
+    return _svg(16 + 226 * columns, 44 + 150 * ceil(len(charts) / columns), parts, title)
+
+
+def _panel(chart: Panel, low: int, high: int) -> list[str]:
+    costs = [cost for _, cost in chart.points] + ([chart.goal] if chart.goal else [])
+    bottom, top = floor(log10(min(costs))), ceil(log10(max(costs)))
+    top += top == bottom
+
+    def at(size: float, cost: float) -> tuple[float, float]:
+        x = 44 + 166 * (log10(size) - low) / (high - low)
+        return x, 108 - 86 * (log10(cost) - bottom) / (top - bottom)
+
+    parts = [f'<text class="small" x="0" y="12">{escape(chart.title)}</text>']
+    for power in range(low, high + 1):
+        x, _ = at(10**power, 10**bottom)
+        parts.append(f'<line class="grid" x1="{x:.0f}" x2="{x:.0f}" y1="22" y2="108"/>')
+        parts.append(f'<text class="small" x="{x:.0f}" y="122" text-anchor="middle">{_short(10**power)}</text>')
+    for power in (bottom, top):
+        _, y = at(10**low, 10**power)
+        label = f"{_short(10.0**power)} {chart.unit}".strip()
+        parts.append(f'<line class="grid" x1="44" x2="210" y1="{y:.0f}" y2="{y:.0f}"/>')
+        parts.append(f'<text class="small" x="40" y="{y + 4:.0f}" text-anchor="end">{escape(label)}</text>')
+    if chart.goal:
+        _, y = at(10**low, chart.goal)
+        parts.append(f'<line class="goal" x1="44" x2="210" y1="{y:.1f}" y2="{y:.1f}"/>')
+    spots = [at(size, cost) for size, cost in chart.points]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in spots)
+    parts.append(f'<polyline class="s0" points="{path}"/>')
+    return parts + [f'<circle class="s0" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in spots]
 
 
 def _short(number: float) -> str:

@@ -52,6 +52,10 @@ class Failed(Exception):
     """A command that did not end well."""
 
 
+class TooLong(Failed):
+    """A command that was ended because it ran for longer than its limit."""
+
+
 def cores() -> tuple[int, int]:
     """The crawler's core and the server's; the same one where there is only one."""
     usable = sorted(os.sched_getaffinity(0))
@@ -60,17 +64,17 @@ def cores() -> tuple[int, int]:
 
 def run(
     command: Sequence[str],
-    core: int,
+    core: int | None,
     *,
     env: Mapping[str, str] | None = None,
     limit_s: float = 120.0,
     cwd: Path | None = None,
     good_codes: Collection[int] = (0,),
 ) -> Cost:
-    """Runs a command to its end on one core. CPU is the tree's: what its ended children used is in it."""
+    """Runs a command to its end, on one core or on all. CPU is the tree's: what its ended children used is in it."""
     start = time.monotonic()
     process = subprocess.Popen(
-        ["taskset", "-c", str(core), *command],
+        command if core is None else ["taskset", "-c", str(core), *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
@@ -93,7 +97,8 @@ def run(
     drain.join(5)
     if process.returncode not in good_codes:
         what = "ran too long" if watch.late else f"exit code {process.returncode}"
-        raise Failed(f"{' '.join(command[:6])} …: {what}: {b''.join(errors)[-800:].decode(errors='replace')}")
+        kind = TooLong if watch.late else Failed
+        raise kind(f"{' '.join(command[:6])} …: {what}: {b''.join(errors)[-800:].decode(errors='replace')}")
     return Cost(
         wall_s,
         usage.ru_utime + usage.ru_stime,
