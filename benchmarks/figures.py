@@ -104,6 +104,22 @@ def queued(section: dict[str, Any]) -> float | None:
     return section["queued"]["bytes"] - section["seen"]["bytes"] if "queued" in section else None
 
 
+def sized(kind: str, value: Callable[[list[dict[str, Any]]], float]) -> Callable[[dict[str, Any]], float | None]:
+    """A number of a kind of pipeline, from its rows by size; only where the largest has a million items."""
+
+    def at_largest(section: dict[str, Any]) -> float | None:
+        rows = sorted((row for row in section.get("rows", ()) if row["kind"] == kind), key=lambda row: row["items"])
+        return value(rows) if len(rows) > 1 and rows[-1]["items"] >= 1_000_000 else None
+
+    return at_largest
+
+
+def parent_bytes(rows: list[dict[str, Any]]) -> float:
+    """Memory of the parent for each item more."""
+    more_mb = rows[-1]["first"]["parent_mb"] - rows[0]["first"]["parent_mb"]
+    return float(more_mb * (1 << 20) / (rows[-1]["items"] - rows[0]["items"]))
+
+
 def scale(what: str, value: points.Value, most: float, unit: str = " s") -> Figure:
     """A goal for the largest crawl that was measured."""
     return Figure("scale", SCALE, f"{what}, at the largest size", points.at_largest(value), unit, most=most)
@@ -303,11 +319,24 @@ FIGURES = {
     "scale-get": scale("for `get`", points.cost("get", "wall_s"), 0.5),
     "scale-stats": scale("for `stats`", points.cost("stats", "wall_s"), 0.5),
     "scale-audit-memory": scale("of memory for `audit`", points.cost("audit", "peak_rss_mb"), 200, " MB"),
+    "scale-audit-host": scale("for `audit` of a hot host", points.cost("audit-host", "wall_s"), 10),
+    "scale-audit-since": scale("for `audit` of the last requests", points.cost("audit-since", "wall_s"), 10),
     "scale-export-one": scale("for `export` of one host", points.cost("export-one", "wall_s"), 0.5),
     "scale-export-host": scale("for a row in `export` of a hot host", points.export_row_ms, 1, " ms"),
     "scale-resume": scale("to the first request of a resume", points.cost("resume", "first_request_s"), 10),
     "scale-recrawl": scale("to the first request of a recrawl", points.cost("recrawl", "first_request_s"), 10),
     "scale-retry": scale("to the first request of a retry", points.cost("retry-failed", "first_request_s"), 10),
+    "scale-resume-busy": scale(
+        "to the first request of a resume beside four busy loops", points.cost("resume-busy", "first_request_s"), 10
+    ),
+    "scale-recrawl-busy": scale(
+        "to the first request of a recrawl beside four busy loops", points.cost("recrawl-busy", "first_request_s"), 10
+    ),
+    "scale-retry-busy": scale(
+        "to the first request of a retry beside four busy loops",
+        points.cost("retry-failed-busy", "first_request_s"),
+        10,
+    ),
     "scale-stop": scale("to stop", points.longest_stop, 5),
     "scale-gap": scale("between two heartbeats at most", points.longest_gap, 10),
     "scale-kills": scale("processes killed", points.kills, 0, ""),
@@ -329,6 +358,29 @@ FIGURES = {
         " B",
         most=6,
     ),
+    "pipeline-journal": Figure(
+        "pipelines at size",
+        ["pipelines_at_size"],
+        "of journal for an item with 2 KB of values",
+        sized("values", lambda rows: rows[-1]["first"]["journal_b"]),
+        " B",
+        most=250,
+    ),
+    "pipeline-memory": Figure(
+        "pipelines at size",
+        ["pipelines_at_size"],
+        "of memory in the parent for an item, 20,000 to a million",
+        sized("values", parent_bytes),
+        " B",
+        most=16,
+    ),
+    "pipeline-rerun": Figure(
+        "pipelines at size",
+        ["pipelines_at_size"],
+        "of the CPU of the first run, for a cached rerun of a stage that does nothing",
+        sized("light", lambda rows: rows[-1]["again_ratio"]),
+        most=0.95,
+    ),
     "retention": Figure(
         "retention",
         ["retention"],
@@ -343,6 +395,22 @@ FIGURES = {
         whole("peak_rss_mb", "body_mb", 19_000),
         " MB",
         most=500,
+    ),
+    "rendering": Figure(
+        "rendering",
+        ["rendering"],
+        "CPU of a rendered page beside a bare Playwright script",
+        key("cpu_ratio"),
+        "x",
+        most=1.35,
+    ),
+    "rendering-memory": Figure(
+        "rendering",
+        ["rendering"],
+        "memory of the browsers, late beside half-way",
+        whole("memory_growth", "pages", 500),
+        "x",
+        most=1.2,
     ),
     "first-contact": Figure(
         "connections", ["connections"], "of a first contact by one libcurl handle", key("full_ratio"), most=0.75

@@ -48,8 +48,8 @@ from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease
 from weft.store.pages import PageStore
 from weft.telemetry import Metrics, Slot
-from weft.testing.resources import Reference, Resource
-from weft.testing.texts import Texts
+from weft.testing.content.resources import Reference, Resource
+from weft.testing.content.texts import SyntheticTexts
 
 SIZES = (5, 20, 100, 300)
 LINKS = 60_000  # of each size, so that the queues spill and the caches are those of a crawl
@@ -139,7 +139,7 @@ class Crawl:
             self.frontier, self._store, {number: self._crawl}, self._suspects, metrics, Parsers(), sends_all=False
         )
         self._committer = Committer(self.frontier, self._store, lambda _step: None)
-        self._texts = Texts(0)
+        self._texts = SyntheticTexts(0)
         self._next = 0
         self._used: deque[list[str]] = deque()
         self.frontier.queue.forbids = lambda _number, record, origin, urls: book.forbids(record, origin, urls)

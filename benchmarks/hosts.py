@@ -101,7 +101,7 @@ _PAUSE = """
 import sys, tempfile, time, json, gc
 from pathlib import Path
 from weft.config import PolitenessSection
-from weft.crawl.child import GC_THRESHOLDS
+from weft.engine.entry import GC_THRESHOLDS
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found

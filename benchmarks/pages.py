@@ -92,7 +92,7 @@ def children_s() -> float:
 
 def texts(count: int, folder: Path) -> dict[str, float]:
     """Short texts through the de-duplication, in this process."""
-    from weft.extract.similar import sketch
+    from weft.extract.text.similar import sketch
     from weft.pipelines.builtin.pages.duplicates import Duplicates
 
     duplicates, random = Duplicates(folder, 0.6), Random(1)

@@ -24,8 +24,8 @@ from weft.fetch.decode import decode
 from weft.fetch.guard import Guard
 from weft.fetch.headers import Head
 from weft.fetch.robots import Robots
-from weft.testing import pages
-from weft.testing.sites import Site
+from weft.testing.content import pages
+from weft.testing.content.sites import SyntheticSite
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 ROUNDS = 7
@@ -93,7 +93,7 @@ def web_page(cache_mb: int, rounds: int) -> float:
     return min(costs)
 
 
-def load(web: SyntheticWeb, site: Site, rounds: int) -> None:
+def load(web: SyntheticWeb, site: SyntheticSite, rounds: int) -> None:
     """Asks for every page of a host, over and over on one connection, several requests under way."""
     asking = "".join(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n" for path in site.paths).encode()
     wanted = sum(len(pages.render(web.world.page(site, number), web.world.texts)) for number in range(site.count))

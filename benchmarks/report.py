@@ -3,9 +3,10 @@
     python benchmarks/report.py            the tables to standard output, everything to .bench/report.md
     python benchmarks/report.py --record   into docs/benchmarks.md, README.md, docs/*.svg, benchmarks/recorded.json
                                            and benchmarks/scale.json
+    python benchmarks/report.py --record scale   the part about scale alone, which is measured by itself
 
-Between `<!-- measured -->` and `<!-- /measured -->` the two documents hold what this writes and nothing else: numbers
-are never edited by hand.
+Between `<!-- measured -->` and `<!-- /measured -->` (of the part about scale: `measured-scale`) the two documents hold
+what this writes and nothing else: numbers are never edited by hand.
 """
 
 from __future__ import annotations
@@ -34,27 +35,37 @@ TITLES = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--record", nargs="?", const="all", choices=["all", "scale"])
     args = parser.parse_args()
     everything = results.load()
     text = whole(everything)
     if not args.record:
+        if "scale" in everything["sections"]:
+            text += "\n\n### Scale\n\n" + scale(everything, has_chart=False)
         (ROOT / ".bench" / "report.md").write_text(text)
         print(text)
         return 0
     sections = everything["sections"]
+    if "scale" in sections:
+        _record_scale(everything)
+    if args.record == "scale":
+        return 0
     put(DOCS / "benchmarks.md", text)
     put(ROOT / "README.md", short(everything))
     if "keep-alive" in sections:
         (DOCS / "bench.svg").write_text(charts.bars(_bars(sections["keep-alive"]), "pages/s, one core for the crawler"))
     if "growth" in sections:
         (DOCS / "growth.svg").write_text(charts.lines(*_lines(sections["growth"])))
-    if "scale" in sections:
-        small = scale_points.panels(sections["scale"])
-        (DOCS / "scale.svg").write_text(charts.panels("Cost by the number of stored pages; dashed: the goal", small))
-        SCALE_POINTS.write_text(json.dumps({"machine": everything["machine"], **sections["scale"]}, indent=1) + "\n")
     RECORDED.write_text(json.dumps({"machine": everything["machine"], "ratios": ratios()}, indent=2) + "\n")
     return 0
+
+
+def _record_scale(everything: dict[str, Any]) -> None:
+    section = everything["sections"]["scale"]
+    SCALE_POINTS.write_text(json.dumps({"machine": everything["machine"], **section}, indent=1) + "\n")
+    if panels := scale_points.panels(section):
+        (DOCS / "scale.svg").write_text(charts.panels("Cost by the number of stored pages; dashed: the goal", panels))
+    put(DOCS / "benchmarks.md", scale(everything, has_chart=bool(panels)), "measured-scale")
 
 
 def machine_line(machine: dict[str, Any]) -> str:
@@ -88,11 +99,16 @@ def whole(everything: dict[str, Any]) -> str:
     if "growth" in sections:
         chart = "![Cost of a URL as the frontier grows](growth.svg)"
         parts.append(f"### Growth\n\n{growth.table(sections['growth'])}\n\n{chart}")
-    if "scale" in sections:
-        chart = "![Cost by the number of stored pages](scale.svg)"
-        raw = "Raw points: `benchmarks/scale.json`."
-        parts.append(f"### Scale\n\n{scale_points.table(sections['scale'])}\n\n{raw}\n\n{chart}")
     parts.append("### Goals\n\n" + goals(sections))
+    return "\n\n".join(parts)
+
+
+def scale(everything: dict[str, Any], *, has_chart: bool) -> str:
+    """The table of what commands and operations cost at each size."""
+    section = everything["sections"]["scale"]
+    parts = [f"Measured on {machine_line(everything['machine'])}.", scale_points.table(section)]
+    parts += ["Raw points: `benchmarks/scale.json`."]
+    parts += ["![Cost by the number of stored pages](scale.svg)"] if has_chart else []
     return "\n\n".join(parts)
 
 
@@ -107,12 +123,12 @@ def goals(sections: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
-def put(path: Path, text: str) -> None:
+def put(path: Path, text: str, mark: str = "measured") -> None:
     """Puts a text between the marks of a document."""
     old = path.read_text()
     new, count = re.subn(
-        r"(<!-- measured -->\n).*?(<!-- /measured -->)",
-        lambda mark: f"{mark[1]}{text}\n{mark[2]}",
+        rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)",
+        lambda found: f"{found[1]}{text}\n{found[2]}",
         old,
         flags=re.DOTALL,
     )

@@ -128,7 +128,7 @@ def is_right(name: str, answer: dict[str, Any], shape: Shape) -> bool:
     """Whether a command has answered what the folder holds: the cost of a wrong answer meets no goal."""
     if name.startswith("explain-"):
         # One page in some has failed, which is an answer about a stored page, too.
-        reasons = {"explain-unknown": ["no-link"], "explain-queued": ["queued"], "explain-stored": ["page", "error"]}
+        reasons = {"explain-unknown": ["unknown"], "explain-queued": ["queued"], "explain-stored": ["page", "error"]}
         return answer["urls"][0]["reason"] in reasons[name]
     if name == "audit":
         return answer["requests"] >= shape.pages and not answer["violations"]

@@ -88,9 +88,9 @@ def pool_us(count: int) -> dict[str, float]:
 
 def stages_us(count: int, stages: int) -> dict[str, float]:
     """An item in a pipeline of so many stages, its output written."""
-    from weft.pipelines.definition import load
     from weft.pipelines.pool.view import NoView
     from weft.pipelines.run import PipelineRun, RunOptions
+    from weft.pipelines.spec.definition import load
 
     clock = Clock()
 

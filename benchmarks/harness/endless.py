@@ -18,9 +18,9 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+from weft.testing.content.sites import address
+from weft.testing.content.texts import SyntheticTexts
 from weft.testing.server import listen
-from weft.testing.sites import address
-from weft.testing.texts import Texts
 
 FIRST = 40_000
 """The number of the first address: none that another benchmark listens on."""
@@ -39,7 +39,7 @@ class Sites:
         self.latency_s: float = spec["latency_s"]
         self.delay_s: float = spec["delay_s"]
         self.chains: int = spec["chains"]
-        pool = Texts(0).pool("en", "utf-8")
+        pool = SyntheticTexts(0).pool("en", "utf-8")
         self.paragraphs = pool.paragraphs
         self.count = max(1, round((spec["page_bytes"] - 25 * LINKS) / pool.mean_paragraph_bytes))
         self.by_second: Counter[int] = Counter()

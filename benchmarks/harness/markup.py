@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
-from weft.testing.resources import Resource
-from weft.testing.texts import Texts
+from weft.testing.content.resources import Resource
+from weft.testing.content.texts import SyntheticTexts
 
 SNIPPET = 420  # characters of text in a card
 HEAD = """<!DOCTYPE html>
@@ -75,7 +75,7 @@ END = """      </div>
 TONES = ("primary", "secondary", "news", "feature", "compact", "wide", "archive", "media")
 
 
-def render(resource: Resource, texts: Texts) -> bytes:
+def render(resource: Resource, texts: SyntheticTexts) -> bytes:
     """A page in UTF-8: most of its links in a menu, the others on cards, as many as its size asks for."""
     pool = texts.pool(resource.language, "utf-8")
     random = Random(resource.key)

@@ -35,9 +35,9 @@ import isal.igzip as igzip
 
 from harness import markup
 from harness.measure import one_at_a_time
+from weft.testing.content.resources import Reference, Resource, mix
+from weft.testing.content.sites import SyntheticSite, WorldSpec, address
 from weft.testing.nginx import file_name
-from weft.testing.resources import Reference, Resource, mix
-from weft.testing.sites import Site, WorldSpec, address
 from weft.testing.tls import CA_FILE, CERTS
 from weft.testing.world import World
 
@@ -124,7 +124,7 @@ def make_half_new(folder: Path, large: int, port: int) -> dict[str, Web]:
     return half_new_webs(large)
 
 
-def _half_new_page(sites: list[Site], number: int) -> Resource:
+def _half_new_page(sites: list[SyntheticSite], number: int) -> Resource:
     random = Random(number)
     known = [f"/read/{random.randrange(KNOWN)}.html" for _ in range(random.randrange(*DEGREES) // 2)]
     new = [f"/{place}/{random.choice(SLUGS)}-{FRESH}-{place:x}.html" for place in range(len(known))]
@@ -162,7 +162,7 @@ def _write(name: bytes, body: bytes) -> None:
             file.write(data)
 
 
-def _page(sites: list[Site], site: Site, number: int) -> Resource:
+def _page(sites: list[SyntheticSite], site: SyntheticSite, number: int) -> Resource:
     key = mix(site.key, number, 41)
     random = Random(key)
     first = number * FAN + 1
@@ -181,7 +181,7 @@ def _page(sites: list[Site], site: Site, number: int) -> Resource:
     )
 
 
-def _link(sites: list[Site], site: Site, random: Random) -> Reference:
+def _link(sites: list[SyntheticSite], site: SyntheticSite, random: Random) -> Reference:
     draw = random.random()
     if draw < 0.03:
         return Reference(f"/private/{random.randrange(1000)}", None)
@@ -191,7 +191,7 @@ def _link(sites: list[Site], site: Site, random: Random) -> Reference:
     return random.choice(site.plain_links)
 
 
-def _across(site: Site, number: int) -> Reference:
+def _across(site: SyntheticSite, number: int) -> Reference:
     link = site.plain_links[number]
     return Reference(site.origin.partition(":")[2] + link.href, link.target)
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 _ROBOTS = "robots.txt is always obeyed: leave it out"
-_RENDER = "this Weft does not load pages in a browser yet"
 _DEBUG_PODS = "it is the variable WEFT_DEBUG_POD_ASSIGNMENT"
 # Names in other crawlers' configurations: name -> (the key with that meaning, further advice).
 FOREIGN: dict[str, tuple[str | None, str]] = {
@@ -82,10 +81,10 @@ FOREIGN: dict[str, tuple[str | None, str]] = {
     "output": ("data_dirs", "`weft export` writes the pages to a file"),
     "output_dir": ("data_dirs", ""),
     "redis": ("pods", "a Redis URL for each pod"),
-    "render_js": (None, _RENDER),
-    "javascript": (None, _RENDER),
-    "headless": (None, _RENDER),
-    "browser": (None, _RENDER),
+    "render_js": ("render", ""),
+    "javascript": ("render", ""),
+    "headless": ("render", ""),
+    "browser": ("render", ""),
     # Other names of the delay, which the nearest name would answer with another setting
     "delay": ("politeness_delay_seconds", ""),
     "delay_seconds": ("politeness_delay_seconds", ""),
@@ -95,7 +94,6 @@ FOREIGN: dict[str, tuple[str | None, str]] = {
     "wait": ("politeness_delay_seconds", ""),
     # What is no key here, and may be looked for
     "config": (None, "give the file as `config=FILE`"),
-    "render": (None, _RENDER),
 }
 # A crawl's key -> the service's with that meaning.
 _OF_SERVICE = {"politeness_delay_seconds": "job_delay_seconds"}

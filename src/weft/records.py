@@ -49,6 +49,8 @@ class Reason(StrEnum):
     EXCLUDED = "excluded"
     DROPPED = "dropped"
     CONTENT_TYPE = "content-type"
+    UNKNOWN_OUTCOME = "unknown_outcome"  # it may have been sent, and the answer is not known: not sent again
+    LOST_REQUEST = "lost-request"  # what was to be sent cannot be read any more
 
 
 class Found(Struct, frozen=True, gc=False):
@@ -61,6 +63,9 @@ class Found(Struct, frozen=True, gc=False):
     purpose: Purpose = Purpose.PAGE
     about: str = ""  # robots and sitemaps: the origin that it is for; a redirect's target: the URLs that led to it
     offsite: int = 0  # hops made outside the scope
+    priority: int = 0  # the higher ones of a site come first, whatever their depth
+    key: str = ""  # what it is known by, where that is not its URL: two requests of one URL may differ; has no space
+    request: bytes = b""  # what is to be sent beyond a GET of the URL, and for whom: kept until the item has ended
 
 
 class Lease(Struct, frozen=True, gc=False):
@@ -81,6 +86,37 @@ class Lease(Struct, frozen=True, gc=False):
     epoch: int
     deadline: float
     delay_s: float
+    request: bytes = b""  # as it was admitted with
+
+
+class RenderedPart(Struct, frozen=True, array_like=True):
+    """A request that a page made in a browser, or was refused."""
+
+    url: str
+    kind: str
+    outcome: str  # a status, an error, or why it was refused
+    began: float  # monotonic, as in `FetchResult`
+    ended: float
+    was_sent: bool
+
+
+class Rendered(Struct, frozen=True):
+    """What a browser made of a page. With an `error` there is no page; its parts were requested all the same."""
+
+    error: str = ""  # timeout, crash, too_large, action, browser
+    detail: str = ""
+    url: str = ""  # where the page was at its end
+    html: bytes = b""  # UTF-8
+    title: str = ""
+    screenshot: bytes = b""  # PNG
+    pictures: tuple[bytes, ...] = ()  # of actions
+    pdf: bytes = b""
+    parts: tuple[RenderedPart, ...] = ()
+    leads_to: tuple[str, ...] = ()  # where scripts wanted to take the page, which is another site
+    console_errors: tuple[str, ...] = ()
+    cookies: tuple[tuple[str, str], ...] = ()  # of the page's host, at the end
+    spent_s: float = 0.0
+    ended: float = 0.0  # monotonic: the last request's end
 
 
 class FetchResult(Struct, frozen=True, gc=False):
@@ -97,6 +133,13 @@ class FetchResult(Struct, frozen=True, gc=False):
     ip: str
     request_head: bytes
     surplus: bool = False  # more arrived than its Content-Length says, so the body is incomplete
+    rendered: Rendered | None = None  # what a browser made of it, where it was given to one
+    was_sent: bool = True  # whether the request may have reached the site
+
+    @property
+    def site_free_at(self) -> float:
+        """When the last request that it has caused was over: the site's delay counts from there."""
+        return self.ended if self.rendered is None else max(self.ended, self.rendered.ended)
 
 
 # Errors of transfers that may succeed another time. Bad certificates and sizes would fail in the same way again.
@@ -129,11 +172,31 @@ class Row(Struct, frozen=True, gc=False):
     warc_offset: int = 0
     warc_length: int = 0
     fields: str = ""  # what rules have read: JSON, {"fields": {...}, "field_errors": {...}}; empty without rules
+    rendered: int = 0  # bytes of the records behind the response's: what a browser made of the page
+    request: str = ""  # method and SHA-256 of the body, with a space between; empty: a GET without a body
+
+    @property
+    def method(self) -> str:
+        """How it was asked for."""
+        return self.request.partition(" ")[0] or "GET"
+
+    @property
+    def request_digest(self) -> str:
+        """The SHA-256 of the request's body; empty where it had none."""
+        return self.request.partition(" ")[2]
 
     @property
     def is_whole(self) -> bool:
         """Whether the response is complete."""
         return self.error not in BROKEN_OFF
+
+
+class RowOutput(Struct, frozen=True, gc=False):
+    """What a user's code has made of a page: how many items, and all of it as JSON (engine/user_code/outputs.py). It is
+    stored with the page's row."""
+
+    count: int
+    data: bytes
 
 
 class PastVisit(Struct, frozen=True, gc=False):

@@ -93,6 +93,7 @@ def _option(default: object, description: str, **limits: Any) -> Meta:
 
 Scope = Literal["any", "domain", "host", "prefix"]
 Format = Literal["markdown", "text", "html", "rawHtml", "links", "metadata", "images"]
+LinkUse = Literal["keep", "text", "drop"]
 ExportFormat = Literal["json", "jsonl", "csv", "markdown", "parquet", "warc"]
 Depth = Annotated[int, Meta(ge=0, le=1000)]
 PageLimit = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -124,6 +125,21 @@ class WebhookOrder(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 Hooked = HookUrl | WebhookOrder
+
+
+class RenderWishes(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How a page is shown in a browser, and what is done on it before it is read."""
+
+    wait_for: Annotated[Selector | Annotated[float, Meta(ge=0, le=60)] | None, _about("a CSS selector, or seconds")] = (
+        None
+    )
+    scrolls: Annotated[int, _about("how often to scroll to the end while the page grows", ge=0, le=20)] = 0
+    screenshot: Annotated[Literal["none", "viewport", "full"], _about("keep a picture of each rendered page")] = "none"
+    mobile: Annotated[bool, _about("show pages as a telephone would")] = False
+    actions: Annotated[
+        list[dict[str, Any]],
+        _about("click, write, press, scroll, wait, select, screenshot: see docs/rendering.md", max_length=50),
+    ] = []
 
 
 class ScrapeOptions(TypedDict, total=False):
@@ -162,9 +178,17 @@ class ScrapeOptions(TypedDict, total=False):
     include_tags: Annotated[list[Selector], _option([], "only what these CSS selectors match", max_length=50)]
     exclude_tags: Annotated[list[Selector], _option([], "nothing that these match", max_length=50)]
     only_main_content: Annotated[bool, _option(True, "without navigation, footers and the like; false: the whole page")]
-    render: Annotated[
-        Literal["never"], _option("never", "pages are not loaded in a browser yet: `auto` and `always` are refused")
+    links: Annotated[
+        LinkUse, _option("keep", "what becomes of links in Markdown: keep, their text alone (text), or neither (drop)")
     ]
+    render: Annotated[
+        Literal["never", "auto", "always"] | None,
+        _option(
+            None, "load pages in a browser: never, those that scripts must draw (auto), or always; left out: what the "
+            "service is set to",
+        ),
+    ]  # fmt: skip
+    render_options: Annotated[RenderWishes, _option({}, "how pages are rendered; needs `render`")]
     webhook: Annotated[
         Hooked | None,
         _option(None, "a URL that is told what happens, signed; or an object with url, events, headers, metadata"),
@@ -462,6 +486,7 @@ class Liveness(Struct, frozen=True):
 
     status: Literal["ok", "unhealthy", "starting"]
     problems: list[str]
+    warnings: list[str] = []  # what is weaker than it should be, by a setting: it works all the same
 
 
 class FieldProblem(Struct, frozen=True):

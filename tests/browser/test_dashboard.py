@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Literal
 from urllib.request import Request, urlopen
 
 import pytest
 from browsing import Open, axe
 from pace import patience
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, ViewportSize, expect
 from scripted_service import ScriptedService
 from served import served
 from served_http import Service, service_in
@@ -27,7 +27,13 @@ from weft.jobs.model import Task, TaskSpec, new_task_id
 from weft.records import Table
 from weft.scraping import TaskState
 
-PHONE = {"viewport": {"width": 360, "height": 740}}
+# How pages are looked at. In the dark only colours differ, and on a phone only places.
+WIDE, PHONE = ViewportSize(width=1200, height=800), ViewportSize(width=360, height=740)
+LOOKS: tuple[tuple[ViewportSize, Literal["light", "dark"], list[str]], ...] = (
+    (WIDE, "light", []),
+    (WIDE, "dark", ["color-contrast"]),
+    (PHONE, "light", ["target-size"]),
+)
 HOSTILE = {
     "/script": "&lt;script>document.title='broken'&lt;/script>",
     "/long": "long " * 20_000,
@@ -222,22 +228,24 @@ def test_titles_that_are_meant_badly_are_texts(service: Service, ended: str, ope
     expect(page.locator("tbody tr")).to_have_count(1)
 
 
-@pytest.mark.parametrize("kind", ["light", "dark", "phone"])
-def test_every_page_passes_axe_and_fits(service: Service, running: str, ended: str, open_page: Open, kind: str) -> None:
-    options: dict[str, Any] = {"color_scheme": "dark"} if kind == "dark" else PHONE if kind == "phone" else {}
-    page = open_page(**options)
+def test_every_page_passes_axe_and_fits(service: Service, running: str, ended: str, open_page: Open) -> None:
+    page = open_page()
     of_ended = [f"/tasks/{ended}{what}" for what in ("", "/pages", "/webhook")]
     page.goto(f"{service.url}/tasks/{ended}/pages?kind=page")
     content = str(page.locator(".title a").first.get_attribute("href"))
     for path in ("/", f"/tasks/{running}", *of_ended, content, "/new", "/sites", "/service"):
         page.goto(service.url + path)
-        # In the dark only colours differ, and on a phone only places.
-        assert axe(page, *{"light": [], "dark": ["color-contrast"], "phone": ["target-size"]}[kind]) == [], path
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
-        dark = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g)[0] < 100")
-        assert dark is (kind == "dark")
+        for size, colors, rules in LOOKS:
+            page.set_viewport_size(size)
+            page.emulate_media(color_scheme=colors)
+            assert axe(page, *rules) == [], (path, size, colors)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, size)
+            dark = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g)[0] < 100")
+            assert dark is (colors == "dark")
     page.goto(f"{service.url}/docs")
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for size, *_ in LOOKS:
+        page.set_viewport_size(size)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_a_page_that_is_drawn_anew_keeps_the_focus_and_what_somebody_is_asked(

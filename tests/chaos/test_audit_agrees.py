@@ -33,7 +33,7 @@ from weft.frontier.requests import Finish, Gaps, Start, summed
 from weft.frontier.view import FrontierView
 from weft.supervise import process
 from weft.testing import nginx
-from weft.testing.sites import WorldSpec
+from weft.testing.content.sites import WorldSpec
 from weft.testing.world import World
 
 IS_LONG = bool(os.environ.get("WEFT_TEST_CHAOS"))

@@ -37,10 +37,11 @@ pytestmark = pytest.mark.timeout(900)
 WARC = "warc/*/*.warc.gz"
 STOPPED = (
     "engine.json", "crawls/crawl/config.json", "crawls/crawl/seeds.txt", "status.json", "frontier/frontier.db",
-    "frontier/frontier.mark", "frontier/requests/requests-00000.log", "index-pod0-fetcher0.db", WARC,
+    "frontier/frontier.mark", "frontier/queues.db", "frontier/requests/requests-00000.log", "index-pod0-fetcher0.db",
+    WARC,
 )  # fmt: skip
 KILLED = (
-    "frontier/frontier.db", "frontier/frontier.db-wal", "frontier/frontier.mark",
+    "frontier/frontier.db", "frontier/frontier.db-wal", "frontier/frontier.mark", "frontier/queues.db-wal",
     "frontier/requests/requests-00000.log", "index-pod0-fetcher0.db-wal", WARC,
 )  # fmt: skip
 # Nobody reads these back, or they are made anew: the sample takes one of them.
@@ -49,7 +50,9 @@ PLAIN = {
         "frontier/pulse", "frontier/lock", "lock", "index-pod0-fetcher0.lock", "logs/pod_0/fetcher_0.log",
         "logs/pod_0/orchestrator.log", "metrics/pod0-fetcher0.metrics",
     ),
-    "killed": ("frontier/frontier.db-shm", "index-pod0-fetcher0.db-shm", "index-pod0-fetcher0.db"),
+    "killed": (
+        "frontier/frontier.db-shm", "frontier/queues.db-shm", "index-pod0-fetcher0.db-shm", "index-pod0-fetcher0.db",
+    ),
 }  # fmt: skip
 # What a rebuild reads: going on after it must cost nothing either. (The sample leaves that out for the others.)
 REBUILT = (WARC, "index-pod0-fetcher0.db", "index-pod0-fetcher0.db-wal")

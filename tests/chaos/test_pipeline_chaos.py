@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -33,7 +34,7 @@ FILES = "  thumbnail: {run: 'staged:thumbnail'}\n"
 # the kind of pipeline, a step, and how often it is passed before the kill
 FEW = [("rows", "shard-renamed", 2), ("rows", "shard-published", 2), ("collected", "collected", 1)]
 ALL = [(kind, step, times) for kind in KINDS for step in STEPS for times in (1, 2)]
-ALL += [(kind, step, times) for kind in KINDS for step, times in (("result-read", 150), ("result-cached", 77))]
+ALL += [(kind, step, times) for kind in KINDS for step, times in (("result-read", 150), ("values-written", 20))]
 
 
 class Folder:
@@ -139,6 +140,34 @@ def test_killed_at_random_moments_it_goes_on_as_if_it_had_not_been(make: Make, k
     if folder.finish(process) == -signal.SIGKILL:
         folder.resume()
     judged(folder, kills)
+
+
+def test_values_that_the_cache_lost_to_a_power_cut_are_made_again(make: Make) -> None:
+    folder = make("rows")
+    assert folder.finish(folder.start(crash_at="result-read:50")) == -signal.SIGKILL
+    data = folder.path / ".weft" / "cache" / "words" / "data"
+    os.truncate(data, data.stat().st_size * 3 // 4)
+    folder.resume()
+    assert folder.output() == folder.expected
+    assert folder.results() == [f"i{number:05}" for number in range(COUNT)]
+
+
+@pytest.mark.parametrize(("done", "limit"), [(0, 1 << 13), (20, 1 << 11), (20, 1 << 13)] if FULL else [(20, 1 << 11)])
+def test_on_a_full_disk_it_says_so_and_resumes_when_there_is_room(make: Make, done: int, limit: int) -> None:
+    folder = make("rows")
+    process = folder.start()
+    until_s = time.monotonic() + patience(30)
+    while traced(folder.trace)["join"] < done and time.monotonic() < until_s:
+        time.sleep(0.01)
+    # a limit on the size of files stands for the disk: writing beyond it fails alike
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+    _, said = process.communicate(timeout=patience(60))
+    assert process.returncode == 1, said
+    assert "Traceback" not in said
+    assert "no space left" in said or "File too large" in said, said
+    folder.resume()
+    assert folder.output() == folder.expected
+    assert folder.results() == [f"i{number:05}" for number in range(COUNT)]
 
 
 def test_a_new_run_after_a_kill_takes_what_was_done_from_the_cache(make: Make) -> None:

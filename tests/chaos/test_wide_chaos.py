@@ -70,7 +70,7 @@ def test_thirty_kills_in_the_wide_mix(tmp_path: Path) -> None:
 def admitted_pages(crawler: Crawler) -> list[str]:
     """The URLs of all pages that were ever let in."""
     with closing(Journal(crawler.data_dir / "frontier" / "frontier.db")) as journal:
-        lines = [line for lines in journal.admitted_since(0) for line in lines if " p " in line]
+        lines = [line for _, _, lines in journal.admitted_since(0) for line in lines if " p " in line]
     return [line.split(" ", 7)[7] for line in lines]
 
 

@@ -54,9 +54,10 @@ def _program(kind: str) -> Path:
 
 
 EMBEDDED = ["embedded", "checkpointed", "crowded", "pod"]
+REDIS = ["redis", "valkey-killed"]  # both servers, of which one is killed with the process
 
 
-@pytest.fixture(params=[*EMBEDDED, "redis", "valkey", "redis-killed"])
+@pytest.fixture(params=[*EMBEDDED, *REDIS])
 def make(
     request: pytest.FixtureRequest, tmp_path: Path, shared_server: Callable[[str], RedisServer]
 ) -> Iterator[Callable[..., Harness]]:

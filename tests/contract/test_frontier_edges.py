@@ -12,10 +12,9 @@ import pytest
 from harnesses import ALLOW, Harness, claim_one, cool, done, no_robots, page, urls_of
 
 from weft.errors import DiskFull
-from weft.frontier import requests as requests_module
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
 from weft.frontier.politeness import SLOWEST_S
-from weft.frontier.requests import Finish, Start, read_events
+from weft.frontier.requests import Finish, Start, read_events, writing
 from weft.records import Found, Lease, Purpose
 
 # Both servers take the same way through the code, and so does one that is killed.
@@ -289,7 +288,7 @@ def test_what_was_claimed_when_the_disk_was_full_is_given_back(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(requests_module, "os", _Os(full))
+        patch.setattr(writing, "os", _Os(full))
         with pytest.raises(DiskFull):
             frontier.leases.claim("me", 9)
     assert (frontier.status.stats().leased, frontier.status.stats().queued) == (0, 2)
@@ -312,7 +311,7 @@ def test_an_end_that_found_the_disk_full_is_logged_when_there_is_room(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(requests_module, "os", _Os(full))
+        patch.setattr(writing, "os", _Os(full))
         cool(harness, lease, ok=True, outcome="200")
         with pytest.raises(DiskFull):
             frontier.durability.commit()

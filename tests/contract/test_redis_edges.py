@@ -50,7 +50,8 @@ class Pod:
         section = PolitenessSection(**settings)
         frontier = RedisFrontier(
             connect(self.server.url), self.folder, section, slot=slot, incarnation=len(self._opened) + 1,
-            clock=lambda: self.time, wall=lambda: self.time, server_clock=lambda: self.time, idle_s=0.0, **more,
+            clock=lambda: self.time, wall=lambda: self.time, server_clock=lambda: self.time,
+            **{"idle_s": 0.0, **more},
         )  # fmt: skip
         self._opened.append(frontier)
         assert frontier.crawls.open_crawl("test", crawl or CrawlLimits()) == 1
@@ -381,8 +382,7 @@ def test_what_was_refused_can_be_looked_up_after_a_commit(pod: Pod) -> None:
 @pytest.mark.parametrize("limit", ["in_flight", "max_pages", "max_pages_per_domain"])
 def test_a_process_asks_at_once_when_it_has_freed_a_permit(pod: Pod, limit: str) -> None:
     """It asks no more for a while where nothing was due; but what it has ended itself may be what others wait for."""
-    frontier = pod.process(crawl=CrawlLimits(**{limit: 1}), delay_s=0.0, places=9)
-    frontier.leases._idle_s = 50.0
+    frontier = pod.process(crawl=CrawlLimits(**{limit: 1}), delay_s=0.0, places=9, idle_s=50.0)
     frontier.sites.robots_known("http://a", ALLOW, None)
     frontier.queue.admit(1, pages(1, 2))
     (lease,) = frontier.leases.claim("me", 9)
@@ -397,8 +397,7 @@ def test_a_process_asks_at_once_when_it_has_freed_a_permit(pod: Pod, limit: str)
 
 
 def test_a_process_without_limits_need_not_ask_for_what_it_has_ended(pod: Pod) -> None:
-    frontier = pod.process(delay_s=30.0)
-    frontier.leases._idle_s = 50.0
+    frontier = pod.process(delay_s=30.0, idle_s=50.0)
     frontier.sites.robots_known("http://a", ALLOW, None)
     frontier.queue.admit(1, pages(1, 2))
     (lease,) = frontier.leases.claim("me", 9)
@@ -543,8 +542,7 @@ def test_an_end_that_is_told_at_once_makes_a_site_due_a_whole_delay_later(pod: P
 
 
 def test_segments_that_came_back_can_be_claimed_at_once(pod: Pod) -> None:
-    frontier = pod.process(delay_s=0.0, places=99, limits=Limits(cap=20, keep=5, low=2, hard=200))
-    frontier.leases._idle_s = 50.0
+    frontier = pod.process(delay_s=0.0, places=99, limits=Limits(cap=20, keep=5, low=2, hard=200), idle_s=50.0)
     frontier.sites.robots_known("http://a", ALLOW, None)
     frontier.queue.admit(1, pages(*range(100)))
     assert frontier.lead.tend() > 0
@@ -634,8 +632,7 @@ def test_whoever_has_lost_its_lease_gives_back_no_others_when_its_address_is_tak
 
 
 def test_pages_that_waited_for_a_robots_txt_are_due_when_it_is_known(pod: Pod) -> None:
-    frontier = pod.process(delay_s=0.0, places=9)
-    frontier.leases._idle_s = 50.0
+    frontier = pod.process(delay_s=0.0, places=9, idle_s=50.0)
     frontier.queue.admit(1, pages(1))
     (robots,) = frontier.leases.claim("me", 9)
     frontier.leases.cool([Ended(robots, frontier.now(), ok=True)])

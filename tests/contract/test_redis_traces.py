@@ -19,14 +19,20 @@ AVERAGE = 200  # fingerprints in a bucket of a pod's seen set
 Open = Callable[..., RedisHarness]
 
 
+class EagerHarness(RedisHarness):
+    """Each claim asks the server."""
+
+    idle_s = 0.0
+
+
 @pytest.fixture
 def open_pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator[Open]:
     opened: list[RedisHarness] = []
 
     def make(limits: CrawlLimits | None = None, **politeness: Any) -> RedisHarness:
         settings = {"delay_s": 0.0} | politeness
-        opened.append(RedisHarness(tmp_path / str(len(opened)), shared_server("redis"), len(opened), **settings))
-        opened[-1].start(limits).leases._idle_s = 0.0
+        opened.append(EagerHarness(tmp_path / str(len(opened)), shared_server("redis"), len(opened), **settings))
+        opened[-1].start(limits)
         return opened[-1]
 
     yield make
@@ -170,7 +176,6 @@ def test_a_page_that_was_stored_while_it_waited_for_a_parser_has_ended_and_frees
     lease = claim_one(pod)
     assert pod.frontier.parse_queue.fetched([Handed(Ended(lease, pod.time, ok=True), b"place")]) == [True]
     frontier = pod.crash(done=(lease.item,), pages=1)
-    frontier.leases._idle_s = 0.0
     stats = frontier.status.stats()
     assert (stats.to_parse, stats.leased, stats.finished, stats.pages) == (0, 0, 1, 1)
     assert frontier.parse_queue.take(9) == []

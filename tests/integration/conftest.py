@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import schedule
 
 sys.path.insert(0, str(Path(__file__).parent))
 AT_ONCE = 6
@@ -25,7 +26,8 @@ Scenario = Callable[[Path], Any]
 def crawls(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[Scenario, Future[Any]]]:
-    """What became of each scenario."""
+    """What became of each scenario. Its file is not one of SPREAD: each worker that has a case would run them all."""
+    assert request.node.nodeid not in schedule.SPREAD, "its cases must stay together: SPREAD_BY_FUNCTION"
     mine = [item for item in request.session.items if item.path == request.path]
     found = [getattr(item, "callspec", None) for item in mine if "crawls" in _fixtures(item)]
     scenarios = list(dict.fromkeys(spec.params["scenario"] for spec in found if spec and "scenario" in spec.params))

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
+from counting import check_counts
 from fastwarc.warc import ArchiveIterator as FastIterator
 from fastwarc.warc import WarcRecordType
 from flights import Flight, Flights, read_flights, slots_of
@@ -44,7 +45,7 @@ from weft.records import Row
 from weft.store.pages import PageStore
 from weft.supervise import process
 from weft.testing.arrivals import Arrival
-from weft.testing.judge import Verdict, judge
+from weft.testing.judge import CrawlVerdict, judge
 from weft.testing.oracle import Expectation
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -124,14 +125,22 @@ class Crawler:
         self, *more: object, resume: bool = False, group: bool = False, **variables: Any
     ) -> subprocess.Popen[bytes]:
         """Starts a run, on demand in a process group of its own; what it says goes to the file `stderr`."""
-        begin = ["--resume"] if resume else ["--seed-file", self.seed_file, *self._flags]
-        command = [*WEFT, "crawl", *map(str, begin), "--data-dir", str(self.data_dir), *map(str, more)]
         with self.stderr.open("wb") as said:
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                [*WEFT, *self._words(more, resume)], stdin=subprocess.DEVNULL, stdout=said, stderr=said,
                 env=environment(**{FOLDER: str(self._machine)} | variables),
                 process_group=0 if group else None,
             )  # fmt: skip
+
+    def _words(self, more: Iterable[object], resume: bool) -> list[str]:
+        begin = ["--resume"] if resume else ["--seed-file", self.seed_file, *self._flags]
+        return [str(word) for word in ("crawl", *begin, "--data-dir", self.data_dir, *more)]
+
+    def refusal(self, *more: object, resume: bool = False) -> str:
+        """What a run is told that may not start; in this process (`weft_here`), not in a thread."""
+        done = weft_here(*self._words(more, resume))
+        assert done.returncode == 2, done.stderr
+        return done.stderr
 
     def run(self, *more: object, resume: bool = False, timeout_s: float = 100, **variables: Any) -> int:
         """A run to its end; its exit code."""
@@ -256,6 +265,7 @@ def check_corpus(crawler: Corpus, *, lossy: bool = False) -> list[Row]:
     assert _by_warcio(crawler.data_dir / "warc") == expected
     assert _by_fastwarc(crawler.data_dir / "warc") == expected
     _check_by_weft(crawler, rows)
+    check_counts([crawler.data_dir])
     return rows
 
 
@@ -484,7 +494,7 @@ def judged_with_kills(
     beside: Iterable[Crawler] = (),
     key: str = "host",
     **plan: Any,
-) -> tuple[Verdict, Killed]:
+) -> tuple[CrawlVerdict, Killed]:
     """The verdict on a crawl that was killed: what was in flight may be asked for again (so duplicates are judged by
     `Killed`), and nothing else is forgiven.
 
@@ -507,7 +517,8 @@ def judged_with_kills(
     verdict.duplicates = []
     if not verdict.ok:
         print(repr(verdict), kills, sep="\n")  # pytest cuts short what it shows
-    assert audited(crawler.data_dir).violations == [], "the crawl's own log tells what the server's does"
+    found = audited(crawler.data_dir).violations
+    assert found == [], f"the crawl's own log tells what the server's does: {found[:5]}"
     return verdict, killed
 
 
@@ -623,7 +634,7 @@ class Hostile:
     said: str
     rows: list[Row]
     status: dict[str, Any]
-    verdict: Verdict
+    verdict: CrawlVerdict
     deaths: int
     max_body_bytes: int
     peak_rss_bytes: int

@@ -33,6 +33,7 @@ def url_of(n: int) -> str:
 
 def html(n: int) -> str:
     words = f"This is page {n}, and the text that it holds is written in English words for a reader. " * 6
+    words += "See <a href=/other>another</a>." if n == 1 else ""
     return f"<html lang=en><head><title>Page {n}</title></head><body><h1>Page {n}</h1><p>{words}</p></body></html>"
 
 

@@ -48,6 +48,14 @@ def test_get_shows_a_page(crawler: Crawler, web: SyntheticWeb) -> None:
     body = weft_here("get", crawler.data_dir, url, "--body").stdout
     assert "<html" in body and len(body) > 1000
     assert weft_here("get", crawler.data_dir, url, "--text").stdout.strip()
+    main_text = weft_here("get", crawler.data_dir, url, "--main-text").stdout
+    kept, text = (
+        weft_here("get", crawler.data_dir, url, "--markdown", "--markdown-links", links).stdout
+        for links in ("keep", "text")
+    )
+    assert main_text.strip() and "](http" in kept and text.strip() and "](http" not in text
+    as_json = json.loads(weft_here("get", crawler.data_dir, url, "--comments", "--json").stdout)
+    assert (as_json["url"], as_json["comments"]) == (url, "")
     links = weft_here("get", crawler.data_dir, url, "--links").stdout.split()
     assert len(links) > 5 and all(link.startswith("http") for link in links)
 

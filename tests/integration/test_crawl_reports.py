@@ -39,8 +39,8 @@ SLOTS = {
 # Everything that `weft crawl --json`, `weft stats --json` and `weft watch --json` have in common.
 FIELDS = {
     "state", "note", "started_at", "updated_at", "elapsed_s", "pages", "live_pages", "pages_per_s", "body_bytes",
-    "requests", "retries", "redirects", "seen", "admitted", "finished", "queued", "in_flight", "sites", "statuses",
-    "waiting_for", "waiting_until",
+    "requests", "retries", "redirects", "need_javascript", "rendered", "seen", "admitted", "finished", "queued",
+    "in_flight", "sites", "statuses", "waiting_for", "waiting_until",
     "errors", "slowed", "refused", "unparsed", "repairs", "pods",
 }  # fmt: skip
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")

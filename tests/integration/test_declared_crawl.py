@@ -15,7 +15,7 @@ from weft.crawl.reports.crawls import ReportFolder
 from weft.engine.loop.progress import CrawlStatus, read_status
 from weft.errors import BadInput
 from weft.supervise import process
-from weft.system.state import Row
+from weft.system.state import ServiceRow
 from weft.system.supervisor import Supervisor
 
 PAGES = 400  # at its delay, more than a machine needs to restart it and to stop it, however busy
@@ -34,7 +34,7 @@ def declared(folder: Path, site: EchoSite, **more: object) -> Path:
     return file
 
 
-def row(supervisor: Supervisor) -> Row:
+def row(supervisor: Supervisor) -> ServiceRow:
     (found,) = supervisor.status().services
     return found
 

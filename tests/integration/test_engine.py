@@ -99,7 +99,7 @@ def test_settings_that_no_crawl_has_are_refused(engine: weft.Engine) -> None:
         engine.open("settings", max_page=3)
     for setting in ("fetcher_workers", "politeness_scope", "store"):
         with pytest.raises(BadConfig, match="is a setting of the engine, not of one crawl"):
-            engine.open("settings", **{setting: 3})
+            engine.open("settings", **{setting: 3})  # type: ignore[arg-type]
     with pytest.raises(BadConfig, match="given twice"):
         engine.open("settings", delay=1, politeness_delay_seconds=1)
     with pytest.raises(BadInput, match="max_pages"):

@@ -245,7 +245,7 @@ def test_a_crawl_that_is_kept_open_ends_by_its_limits_without_a_seed(engine: wef
             engine.close_seeds(name)
         assert ended(engine, name).reason is reason
     with pytest.raises(BadInput, match="keep_open: 1 is not accepted"):
-        engine.open("mistaken", keep_open=1)
+        engine.open("mistaken", keep_open=1)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="there is no crawl 'nowhere'"):
         engine.close_seeds("nowhere")
 

@@ -79,9 +79,9 @@ def test_what_is_forgotten_gives_its_memory_and_its_disk_back(web: SyntheticWeb,
 
 def held(frontier: EmbeddedFrontier) -> list[Crawl]:
     """The crawls that are in memory, whoever holds them."""
-    folder = frontier._base.queues.spill
+    blobs = frontier._base.blobs
     gc.collect()
-    return [one for one in gc.get_objects() if type(one) is Crawl and one.spill.parent == folder]
+    return [one for one in gc.get_objects() if type(one) is Crawl and one.blobs is blobs]
 
 
 def test_a_closed_crawl_leaves_no_seen_set_and_no_queue_behind(tmp_path: Path) -> None:

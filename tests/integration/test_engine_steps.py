@@ -21,6 +21,7 @@ import weft
 from weft.engine.core import SLOT
 from weft.engine.loop.steps import CRAWL_STEPS, STEPS, VERB_STEPS
 from weft.engine.model import EndReason, State
+from weft.frontier.requests import CrawlSettings, Opening, read_events
 from weft.store.schema import path_of
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -88,6 +89,25 @@ def test_a_kill_there_leaves_every_crawl_in_one_state(
         assert rows(engine, "whole") == undisturbed
         missed = [setting for setting, marker in markers.items() if not marker.exists()]
         assert missed == [], "these steps were not reached"
+
+
+def test_a_revision_that_a_kill_undid_is_named_by_no_request(
+    web: SyntheticWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later edit would be given its number, and the requests be judged by settings that they never had."""
+    marker = tmp_path / "died"
+    monkeypatch.setenv("WEFT_TEST_CRASH_AT", f"settings-changed>after-links@{marker}")
+    with weft.Engine(tmp_path / "engine", **settings(web)) as engine:
+        engine.open("slow", roots(web)[0], delay=5)
+        engine.edit("slow", delay=6)  # it is killed behind the request log's part of the commit, and then told again
+        assert marker.exists()
+    lives: list[list[int]] = []
+    for event in read_events(tmp_path / "engine" / "frontier" / "requests"):
+        if isinstance(event, Opening):
+            lives.append([])
+        elif isinstance(event, CrawlSettings):
+            lives[-1].append(event.revision)
+    assert lives == [[1], [1, 2]]
 
 
 def settings(web: SyntheticWeb) -> dict[str, Any]:

@@ -88,6 +88,13 @@ def run_bare(name: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=patience(60))
 
 
+def test_spider(seed: str, web: SyntheticWeb) -> None:
+    items = [json.loads(line) for line in run("spider.py", seed, few=True)]
+    assert len(items) == 12
+    assert items[0]["url"] == seed and items[0]["from"] is None
+    assert all(item["title"] and item["from"] for item in items[1:])
+
+
 def test_pipelines(tmp_path: Path) -> None:
     folder = EXAMPLES / "pipelines"
     assert all(len(path.read_text().splitlines()) <= MAX_LINES for path in folder.iterdir() if path.is_file())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,7 +44,8 @@ def test_two_hundred_urls_of_every_kind_are_explained_as_the_oracle_says(
         by_reason.setdefault(reasons[0], []).append(url)
     assert {"extension", "robots", "nofollow", "robots-unreachable", "length"} <= set(by_reason)
     report = ReportFolder(prepared.folder.data_dirs)
-    explanations = Explanations(report)
+    searched: Counter[str] = Counter()
+    explanations = Explanations(report, search=lambda what, _: searched.update([what]))
     try:
         wrong, asked = [], 0
         for urls in by_reason.values():
@@ -64,6 +66,7 @@ def test_two_hundred_urls_of_every_kind_are_explained_as_the_oracle_says(
                 wrong.append((url, ["must"], answer))
         assert wrong == []
         assert asked >= 200
+        assert searched["rows"] and searched["pages"], "what is known otherwise is not searched for"
     finally:
         explanations.close()
         report.close()
@@ -74,7 +77,10 @@ def test_explain_gives_its_evidence_on_the_command_line(crawled: tuple[Prepared,
     home, seed = str(prepared.folder.home), web.seeds[0]
     done = weft_here("explain", home, seed, "http://127.200.0.1/nobody-links-here", "gopher://x/", "--json")
     page, stranger, no_url = json.loads(done.stdout)["urls"]
-    assert (page["crawled"], stranger["reason"], no_url["reason"]) == (True, "no-link", "scheme")
+    assert (page["crawled"], stranger["reason"], no_url["reason"]) == (True, "unknown", "scheme")
+    assert any("--search-pages" in line for line in stranger["evidence"])
+    searched = weft_here("explain", home, "http://127.200.0.1/nobody-links-here", "--search-pages", "--json")
+    assert json.loads(searched.stdout)["urls"][0]["reason"] == "no-link"
     robots = next(url for url, reasons in web.expect().never.items() if reasons == ["robots"])
     said = weft_here("explain", home, robots).stdout
     assert "robots.txt forbids it" in said

@@ -10,7 +10,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import duckdb
@@ -34,6 +34,7 @@ from weft.store.pages import PageStore
 
 PAGES = 400
 ROWS = [page(n)[0] for n in range(1, PAGES + 1)]
+NUMBERS = {row.url: row.item for row in ROWS}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,12 @@ def crawl(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def records(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in path.read_bytes().splitlines()]
+    """What was exported; an export has one data dir after the other, the pages here are numbered."""
+    return sorted((json.loads(line) for line in path.read_bytes().splitlines()), key=number_of)
+
+
+def number_of(record: Mapping[str, object]) -> int:
+    return NUMBERS[str(record["url"])]
 
 
 # ── JSONL and CSV ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -72,8 +78,9 @@ def test_jsonl_opens_in_duckdb_and_pandas(crawl: list[Path], tmp_path: Path) -> 
     assert dict(by_status) == Counter(row.status for row in ROWS)
     frame = pd.read_json(path, lines=True)
     assert list(frame.columns) == [*FIELDS, "text"]
-    assert frame.text[0].startswith("Page 1\n") and frame.language[0] == "en"
-    assert frame.text[8] is None or pd.isna(frame.text[8])
+    first, refused = (frame[frame.url == url_of(n)].iloc[0] for n in (1, 9))
+    assert first.text.startswith("Page 1\n") and first.language == "en"
+    assert refused.text is None or pd.isna(refused.text)
 
 
 def test_csv_is_read_back_and_holds_no_formula(crawl: list[Path], tmp_path: Path) -> None:
@@ -83,7 +90,7 @@ def test_csv_is_read_back_and_holds_no_formula(crawl: list[Path], tmp_path: Path
     run(crawl, ExportRequest("csv"), path)
     data = path.read_bytes()
     assert data.count(b"\r\n") == PAGES + 1
-    told = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
+    told = sorted(csv.DictReader(io.StringIO(data.decode(), newline="")), key=number_of)
     assert [record["url"] for record in told] == [row.url for row in ROWS]
     assert told[3]["title"] == ODD_TITLES[4] and told[6]["title"] == ODD_TITLES[7]
     assert [told[n - 1]["title"] for n in (3, 6, 8)] == ["'" + ODD_TITLES[n] for n in (3, 6, 8)]
@@ -92,14 +99,49 @@ def test_csv_is_read_back_and_holds_no_formula(crawl: list[Path], tmp_path: Path
     assert duckdb.execute(f"select count(*) from read_csv('{path}')").fetchall() == [(PAGES,)]
 
 
-@pytest.mark.parametrize("content", ["text", "main_text", "article", "markdown", "html"])
+@pytest.mark.parametrize("content", ["text", "main_text", "markdown", "html"])
 def test_content_is_added_when_asked_for(crawl: list[Path], tmp_path: Path, content: str) -> None:
     run(crawl, ExportRequest("jsonl", fields=("url",), content=content), tmp_path / "o.jsonl")
     told = records(tmp_path / "o.jsonl")
     assert list(told[0]) == ["url", content] and "This is page 1, and" in str(told[0][content])
     assert told[8][content] is None
-    starts = {"html": "<html", "markdown": "# Page", "article": "This is"}
+    starts = {"html": "<html", "markdown": "# Page", "main_text": "This is"}
     assert str(told[0][content]).startswith(starts.get(content, "Page 1"))
+
+
+@pytest.mark.parametrize(
+    ("links", "says"), [("keep", "See [another](http"), ("text", "See another."), ("drop", "See .")]
+)
+def test_links_in_markdown_are_kept_or_not(crawl: list[Path], tmp_path: Path, links: str, says: str) -> None:
+    order = {"links": links, "hosts": ("www.h1.example.com",)}
+    run(crawl, ExportRequest("parquet", content="markdown", **order), tmp_path / "o.parquet")  # type: ignore[arg-type]
+    run(crawl, ExportRequest("markdown", **order), tmp_path / "md")  # type: ignore[arg-type]
+    (files,) = [path.read_text() for path in (tmp_path / "md").rglob("*.md") if "See " in path.read_text()]
+    (column,) = duckdb.execute(f"select markdown from '{tmp_path}/o.parquet' where markdown like '%See %'").fetchall()
+    assert says in files and says in column[0]
+    flags = ("--content", "markdown", "--links", links, "--host", "www.h1.example.com", "--out", tmp_path / "o.jsonl")
+    told = weft("export", crawl[0], "--data-dir", crawl[1], "--format", "jsonl", *flags)
+    assert told.returncode == 0, told.stderr
+    assert says in (tmp_path / "o.jsonl").read_text()
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "parquet"])
+def test_what_pages_say_of_themselves_are_columns_when_asked_for(
+    crawl: list[Path], tmp_path: Path, format_: str
+) -> None:
+    fields = ("url", "page_kind", "page_kind_certainty", "withheld", "page_title")
+    path = tmp_path / f"o.{format_}"
+    run(crawl, ExportRequest(format_, fields=fields), path)
+    if format_ == "jsonl":
+        told = records(path)
+    else:
+        import pyarrow.parquet as pq
+
+        told = pq.read_table(path).to_pylist()
+    first = next(one for one in told if one["url"] == ROWS[0].url)
+    assert tuple(first) == fields and first["page_kind"] == "article" and first["withheld"] is None
+    certainty = first["page_kind_certainty"]
+    assert isinstance(certainty, float) and 0 < certainty <= 1 and first["page_title"]
 
 
 def test_filters_hold_together(crawl: list[Path], tmp_path: Path) -> None:
@@ -171,9 +213,9 @@ def test_pages_that_have_not_changed_are_reported_too(tmp_path: Path) -> None:
     assert expected.count("warc/revisit") == 3
     run(dirs, ExportRequest("warc", statuses=("304",), all_visits=True), tmp_path / "o.warc.gz")
     assert [kind for kind, _, _ in by_warcio(tmp_path / "o.warc.gz")] == ["warcinfo", *["request", "revisit"] * 3]
-    before = [msgspec.to_builtins(row) for row in Source(dirs).rows()]
+    before = {row.item: msgspec.to_builtins(row) for _, row in Source(dirs).rows()}
     rebuild(dirs)
-    assert [msgspec.to_builtins(row) for row in Source(dirs).rows()] == before
+    assert {row.item: msgspec.to_builtins(row) for _, row in Source(dirs).rows()} == before
 
 
 def test_a_head_longer_than_a_few_kb_is_read(tmp_path: Path) -> None:
@@ -320,6 +362,7 @@ def test_the_command_writes_to_a_file_and_to_a_pipe(crawl: list[Path], tmp_path:
         (("--format", "jsonl", "--out", "{}"), "is a folder"),
         (("--format", "jsonl", "--out", "{}/o", "--fields", "urls"), "did you mean url"),
         (("--format", "xml", "--out", "{}/o"), "jsonl"),
+        (("--format", "jsonl", "--out", "{}/o", "--links", "text"), "only Markdown has links"),
     ],
 )
 def test_bad_usage_is_one_message(crawl: list[Path], tmp_path: Path, flags: tuple[str, ...], says: str) -> None:

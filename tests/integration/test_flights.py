@@ -9,8 +9,8 @@ from crawling import COMMIT_WINDOW_S, Kill, Killed
 from flights import Flights, read_flights
 
 from weft.testing.arrivals import Arrival
+from weft.testing.content.sites import WorldSpec
 from weft.testing.oracle import CrawlPlan, expect
-from weft.testing.sites import WorldSpec
 from weft.testing.world import World
 
 ONE, TWO = "http://a/one", "http://a/two"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crawling import Crawler, check_corpus, judged_with_kills, kill_now, until, weft
+from crawling import Crawler, check_corpus, judged_with_kills, kill_now, until, weft, weft_here
 from pace import patience
 
 from weft import urls
@@ -163,9 +163,9 @@ SEED = "http://127.0.0.1:9/"
 
 def refused(node: Crawler, *more: object, resume: bool = False) -> str:
     """What a node is told that may not start."""
-    assert node.run(*more, resume=resume) == 2, node.said
-    assert "Traceback" not in node.said
-    return node.said
+    said = node.refusal(*more, resume=resume)
+    assert "Traceback" not in said
+    return said
 
 
 def interrupted(running: subprocess.Popen[bytes]) -> None:
@@ -196,7 +196,7 @@ def test_a_node_that_may_not_join_learns_why_and_what_runs_is_left_alone(tmp_pat
                 ("same", (), f"pod 0 belongs to node {place}, which has its pages"),
             ):
                 another = node(0 if name == "same" else 1, web.seeds, name=name)
-                assert said in refused(another, *more), another.said
+                assert said in refused(another, *more)
                 assert not (another.data_dir / "engine.json").exists()
             assert "seeds (given) is " in refused(node(1, [*web.seeds, SEED], name="seeds"))
             with second.running() as other:
@@ -213,7 +213,8 @@ def test_a_node_that_may_not_join_learns_why_and_what_runs_is_left_alone(tmp_pat
 
 
 def test_managed_pods_are_one_nodes(tmp_path: Path) -> None:
-    said = weft("crawl", SEED, "--data-dir", tmp_path / "d", "--pods", "managed", "--pods", "managed", "--only-pods", 1)
+    pods = ("--pods", "managed", "--pods", "managed", "--only-pods", 1)
+    said = weft_here("crawl", SEED, "--data-dir", tmp_path / "d", *pods)
     assert said.returncode == 2
     assert "pod 0 is managed, which no other node can reach" in said.stderr
     assert not (tmp_path / "d" / "engine.json").exists()

@@ -56,7 +56,7 @@ FLAGS = [
     ("--header Cookie:a=b", "write Cookie=VALUE, or HOST:Cookie=VALUE"),
     ("--email notanemail", "--email: 'notanemail' is no e-mail address: write one like you@example.com"),
     ("--email 'me @example.com'", "is no e-mail address"),
-    ("--render-js", "'--render-js'; this Weft does not load pages in a browser yet"),
+    ("--render-js", "'--render-js'; here it is '--render'"),
     ("--respect-robots", "'--respect-robots'; robots.txt is always obeyed: leave it out"),
     ("--timeout 3", "'--timeout'; here it is '--total-timeout'"),
     ("--frontier-batch-size 3", "leave it out"),
@@ -106,7 +106,6 @@ FLAGS = [
     ("--cores-per-pod 8", "it is computed"),
     ("--global-coordination-redis-pod 0", "pod 0 always coordinates"),
     ("--global-metrics-update-interval 5", "here it is '--metrics-update-seconds'"),
-    ("--render", "this Weft does not load pages in a browser yet"),
 ]
 
 COMMANDS = [

@@ -127,7 +127,7 @@ def test_other_rules_need_no_page_to_be_read_again(done: Path) -> None:
 
 def test_killed_twice_and_run_again_it_gives_the_same_bytes(done: Path, tmp_path: Path) -> None:
     (tmp_path / "in").symlink_to(done / "in")
-    for step in ("result-cached:20", "collected"):
+    for step in ("result-read:20", "collected"):
         planted_run(tmp_path, "again", code=-9, WEFT_TEST_CRASH_AT=step)
     planted_run(tmp_path, "again")
     wanted, found = (

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crawling import Crawler, check_corpus, until
@@ -135,7 +136,7 @@ def test_an_engine_with_children_ends_each_of_its_crawls(
     site: tuple[str, Counter[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEFT_TEST_DEADLY_MARK", "kills-parsers")
-    settings = {"seeds": [site[0]], "delay": 0, "allow_private": True, "scope": "any"}
+    settings: dict[str, Any] = {"seeds": [site[0]], "delay": 0, "allow_private": True, "scope": "any"}
     with weft.Engine(tmp_path / "engine", parser_children=1) as engine:
         with pytest.raises(BadConfig, match="parser_children: is a setting of the engine"):
             engine.open("own", parser_children=1, **settings)

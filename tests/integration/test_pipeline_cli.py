@@ -177,7 +177,7 @@ def test_an_interrupted_run_is_told_resumed_and_refused_when_it_is_another(tmp_p
     assert "stage 'label' has changed since it began" in done.stderr or "the pipeline has changed" in done.stderr
     (tmp_path / "words.yaml").write_text(original)
     done = pipeline(tmp_path, "run", "words.yaml", "--resume", "--cache", "another", code=2)
-    assert f"goes on with its own cache, {tmp_path / 'kept'}" in done.stderr
+    assert f"continues with its own cache, {tmp_path / 'kept'}" in done.stderr
     found = document(tmp_path, "run", "words.yaml", "--resume")
     assert (found["items"], found["rows"], found["by_status"]) == (300, 300, {"ok": 300})
     assert max(count for name, count in staged.traced(tmp_path / "trace").items() if " " in name) == 1

@@ -16,13 +16,13 @@ import staged
 from staged import traced, words_file
 
 from weft.errors import BadInput, Busy, DiskFull, WeftError, writing
-from weft.pipelines.cache import Cache
-from weft.pipelines.definition import changed, load
+from weft.pipelines.cache.cache import Cache
+from weft.pipelines.output.results import EndedItem, ResultsFile
+from weft.pipelines.output.sink import OutputSink
 from weft.pipelines.replay import replay_item
-from weft.pipelines.results import EndedItem, ResultsFile
 from weft.pipelines.run import PipelineRun, RunOptions, RunSummary
 from weft.pipelines.runner import UNCHANGED
-from weft.pipelines.sink import Sink
+from weft.pipelines.spec.definition import changed, load
 from weft.pipelines.why import why
 
 
@@ -342,7 +342,7 @@ def test_a_quarantined_item_and_any_other_can_be_replayed(mixed: tuple[Bench, Ru
     bench, run, _ = mixed
     (pipeline,) = load(bench.folder / "b.yaml", {}).values()
     pipeline = changed(pipeline, [], str(bench.folder / "items.json"), None)
-    from weft.pipelines.pool.runs import RunDirectory
+    from weft.pipelines.pool.durability.runs import RunDirectory
 
     result, _ = replay_item(pipeline, RunDirectory(Path(run.path)), "die")
     assert (result.status, result.attempts) == ("crashed", 1)
@@ -518,7 +518,7 @@ def test_a_source_or_collector_that_fails_ends_the_run_with_its_error(bench: Ben
 
 def test_a_disk_that_is_full_under_a_shard_is_told_as_such(bench: Bench) -> None:
     output = bench.folder / "output"
-    sink = Sink(output, "words", ["jsonl"], None, lambda _step: None)
+    sink = OutputSink(output, "words", ["jsonl"], None, lambda _step: None)
     part = output / ".new" / "shard-00000.jsonl.part"
     sink.begin(resumed=False)
     part.symlink_to("/dev/full")
@@ -526,7 +526,7 @@ def test_a_disk_that_is_full_under_a_shard_is_told_as_such(bench: Bench) -> None
     with pytest.raises(DiskFull), writing(output):
         sink.add(0, {"id": 1, "text": "word " * 10_000})
     sink.close()
-    Sink(output, "words", ["jsonl"], None, lambda _step: None).close()
+    OutputSink(output, "words", ["jsonl"], None, lambda _step: None).close()
 
 
 def test_a_shard_that_is_given_up_says_nothing_when_it_is_collected(
@@ -534,8 +534,8 @@ def test_a_shard_that_is_given_up_says_nothing_when_it_is_collected(
 ) -> None:
     said: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", said.append)
-    monkeypatch.setattr("weft.pipelines.parquet._BATCH_ROWS", 1)
-    sink = Sink(bench.folder / "output", "words", ["parquet"], None, lambda _step: None)
+    monkeypatch.setattr("weft.pipelines.output.parquet._BATCH_ROWS", 1)
+    sink = OutputSink(bench.folder / "output", "words", ["parquet"], None, lambda _step: None)
     sink.begin(resumed=False)
     sink.add(0, {"id": 1})
     sink.close()

@@ -23,6 +23,7 @@ from crawling import (
     kill_fetcher,
     until,
     weft,
+    weft_here,
 )
 from pace import patience
 
@@ -109,7 +110,7 @@ def pods_killed(folder: Path) -> None:
 def all_killed(folder: Path) -> None:
     with synthetic_web(**CALM) as web:
         crawler = Crawler(web.seeds, folder, "--num-pods", 2, delay_s=0.05)
-        done = crawl_with_kills(crawler, 3, seed=3, pause_s=(0.2, 0.6))
+        done = crawl_with_kills(crawler, 2, seed=3, pause_s=(0.2, 0.6))
         verdict, _ = judged_with_kills(web, crawler, done)
         assert verdict.ok, verdict
         check_corpus(crawler)
@@ -118,7 +119,7 @@ def all_killed(folder: Path) -> None:
 
 def pages_in_all(folder: Path) -> None:
     with synthetic_web(**PLAIN | {"pages": 400}) as web:
-        crawler = Crawler(web.seeds, folder, "--num-pods", 3, "--max-pages", 60, delay_s=DELAY_S)
+        crawler = Crawler(web.seeds, folder, "--num-pods", 2, "--max-pages", 60, delay_s=DELAY_S)
         assert crawler.run() == 3, crawler.said
         assert len(crawler.pages()) == 60 == crawler.status()["pages"]
         assert crawler.status()["note"] == "max_pages"
@@ -166,20 +167,22 @@ def test_another_number_of_pods_is_refused(tmp_path: Path) -> None:
     with synthetic_web(**CALM | {"pages": 30}) as web:
         crawler = Crawler(web.seeds, tmp_path, "--num-pods", 2, "--max-pages", 5, delay_s=DELAY_S)
         assert crawler.run() == 3, crawler.said
-        assert crawler.run("--num-pods", 3, resume=True) == 2
-        assert "the crawl has 2 pods, 3 were asked for" in crawler.said
-        assert "weft reshard" in crawler.said
+        said = crawler.refusal("--num-pods", 3, resume=True)
+        assert "the crawl has 2 pods, 3 were asked for" in said
+        assert "weft reshard" in said
         assert crawler.run("--max-pages", 10, resume=True) == 3, "without a number it goes on with its own"
         identity = crawler.data_dir / "engine.json"
         values = json.loads(identity.read_text())
         del values["sha256"]
         identity.write_bytes(sealed_json(values | {"suffix_list": "1.0.0"}))
-        assert crawler.run(resume=True) == 2
-        assert "-m pip install publicsuffixlist==1.0.0" in crawler.said or "uv pip install" in crawler.said
+        said = crawler.refusal(resume=True)
+        assert "-m pip install publicsuffixlist==1.0.0" in said or "uv pip install" in said
 
 
 def test_politeness_by_address_needs_one_pod(tmp_path: Path) -> None:
-    refused = weft("crawl", "http://127.0.0.1/", "--num-pods", 2, "--politeness-scope", "ip", "--data-dir", tmp_path)
+    refused = weft_here(
+        "crawl", "http://127.0.0.1/", "--num-pods", 2, "--politeness-scope", "ip", "--data-dir", tmp_path
+    )
     assert refused.returncode == 2
     assert "`ip` needs one embedded pod, or Redis pods" in refused.stderr
     assert not (tmp_path / "engine.json").exists()

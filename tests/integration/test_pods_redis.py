@@ -99,6 +99,8 @@ def undisturbed(folder: Path) -> None:
         assert sum(pod["pages"] for pod in status["pods"]) == status["pages"] == len(crawler.pages())
         logs = {str(path.relative_to(crawler.data_dir / "logs")) for path in (crawler.data_dir / "logs").rglob("*.log")}
         assert {"pod_0/orchestrator.log", "pod_0/fetcher_1.log", "pod_1/parser_0.log"} <= logs
+        assert len([*crawler.data_dir.glob("index-*.db")]) == 6, "each process has an index of its own"
+        assert not any(path.is_file() for path in (crawler.data_dir / "spool").rglob("*")), "what has been read is gone"
         check_commands(crawler)
 
 
@@ -164,41 +166,85 @@ def _are_gone(pids: list[int]) -> bool:
 
 
 def pages_in_all(folder: Path) -> None:
-    with synthetic_web(**MESSY | {"pages": 300}) as web:
-        crawler = Crawler(web.seeds, folder, *SPLIT, "--max-pages", 70, delay_s=0.02)
-        assert crawler.run() == 3, crawler.said
-        assert len(crawler.pages()) == 70 == crawler.status()["pages"]
-        assert crawler.run("--max-pages", 111, resume=True) == 3, crawler.said
-        assert len(crawler.pages()) == 111
-        check_corpus(crawler)
-        web.stop()
-        verdict = judge(web.arrivals(), web.expect(), 0.02, complete=False)
-        assert verdict.ok, verdict
+    """`--max-pages` holds for all pods together. `weft explain` asks them what is queued, and says where they cannot be
+    asked."""
+    with redis_servers(folder, 2) as servers:
+        pods = (*(word for server in servers for word in ("--pods", server.url)), "--fetchers-per-pod", 2)
+        with synthetic_web(**CALM | {"pages": 300}) as web:
+            crawler = Crawler(web.seeds, folder, *pods, "--parsers-per-pod", 0, "--max-pages", 70, delay_s=0.02)
+            assert crawler.run() == 3, crawler.said
+            assert len(crawler.pages()) == 70 == crawler.status()["pages"]
+            assert crawler.run("--max-pages", 111, resume=True) == 3, crawler.said
+            assert len(crawler.pages()) == 111
+            check_corpus(crawler)
+            web.stop()
+            expected = web.expect()
+            verdict = judge(web.arrivals(), expected, 0.02, complete=False)
+            assert verdict.ok, verdict
+        missing = sorted({*expected.must} - {row.url for row in crawler.rows()})
+        by_pod = [[url for url in missing if urls.pod_of(urls.domain_of(url), 2) == pod] for pod in (0, 1)]
+        told = explained(crawler, [url for part in by_pod for url in part[:: 1 + len(part) // 30]])
+        queued = [url for url, answer in told.items() if answer["reason"] == "queued"]
+        assert queued  # of which pods, depends on how fast each was
+        assert all("come before it" in told[url]["evidence"][0] for url in queued)
+        for server in servers:
+            server.kill()
+        for answer in explained(crawler, queued[:3]).values():
+            assert (answer["crawled"], answer["reason"]) == (False, "unknown")
+            assert "which cannot be asked" in answer["summary"]
+            assert "no server is running there" in answer["evidence"][0]
 
 
-def one_core_each(folder: Path) -> None:
-    """Orchestrator and fetcher on the first core, the parser on the next."""
+def explained(crawler: Crawler, those: list[str]) -> dict[str, dict[str, Any]]:
+    answers = json.loads(weft("explain", crawler.data_dir, *those, "--json").stdout)["urls"]
+    return {answer["url"]: answer for answer in answers}
+
+
+def one_pod(folder: Path) -> None:
+    """Orchestrator and fetcher on the first core, the parser on the next. When the server's password changes, the pod
+    pauses until it is accepted again."""
     if not {0, 1} <= os.sched_getaffinity(0):
         pytest.skip("needs the cores 0 and 1")
-    pod = ("--pods", "managed", "--fetchers-per-pod", 1, "--parsers-per-pod", 1, "--enable-cpu-affinity")
-    with synthetic_web(**CALM) as web:
-        crawler = Crawler(web.seeds, folder, *pod, "--max-pages", 40, delay_s=0.05)
+    with redis_servers(folder, 1) as (server,), synthetic_web(**CALM) as web:
+        flags = (*on([server], parsers=1), "--enable-cpu-affinity", "--max-pages", 40)
+        crawler = Crawler(web.seeds, folder, *flags, delay_s=DELAY_S)
         with crawler.running() as running:
             crawler.pages_at_least(5)
             (fetcher,), (parser,) = (processes(crawler, running.pid, role) for role in ("fetcher", "parser"))
             assert [os.sched_getaffinity(pid) for pid in (running.pid, fetcher, parser)] == [{0}, {0}, {1}]
+            change_password(server, crawler)
             assert running.wait(patience(100)) == 3, crawler.said
-        assert len(crawler.pages()) == 40
+        web.stop()
+        verdict = judge(web.arrivals(), web.expect(), DELAY_S, complete=False)
+        assert (verdict.robots, verdict.delay, verdict.overlap) == ([], [], []), verdict
+        pages = [row.url for row in crawler.pages()]
+        assert len(pages) == len({*pages}) == 40
+    logs = "".join(path.read_text() for path in (crawler.data_dir / "logs").rglob("*.log"))
+    assert "Traceback" not in logs and "refuses the password" in logs
 
 
-def redis_away(folder: Path) -> None:
-    """Its pod pauses, and links for it wait."""
-    with redis_servers(folder, 2) as servers, synthetic_web(**OTHER) as web:
+def change_password(server: RedisServer, crawler: Crawler) -> None:
+    """And back, when the crawl says what it waits for."""
+    client: Any = connect(server.url)
+    client.config_set("requirepass", "changed")
+    client.client_kill_filter(_type="normal", skipme=True)
+    until(lambda: "refuses the password" in crawler.status()["note"], 30, "the reason of the pause")
+    assert crawler.status()["state"] == "paused"
+    client.config_set("requirepass", "")
+
+
+def redis_hangs_and_dies(folder: Path) -> None:
+    """A server that hangs holds up its own pod alone. One that is away pauses it, and links for it wait."""
+    with redis_servers(folder, 2) as servers, synthetic_web(**OTHER | {"pages": 200}) as web:
         crawler = Crawler(web.seeds, folder, *on(servers, parsers=1), delay_s=DELAY_S)
-        with crawler.running() as running:
+        with crawler.running(WEFT_REDIS_SOCKET_TIMEOUT="3600") as running:
             crawler.pages_at_least(20, 60)
+            kills = hangs(servers[1], crawler)
+            served = asked_by(crawler, 1)
+            until(lambda: asked_by(crawler, 1) > served + 5, 30, "pages of pod 1")
             died = time.monotonic()
             kill_written(servers[1])
+            kills.append(Kill(died, died))
             until(lambda: crawler.status()["pods"][1]["state"] == "paused", 30, "a pause of pod 1")
             gone_on = crawler.status()["pods"][0]["requests"] + 10
             until(lambda: crawler.status()["pods"][0]["requests"] >= gone_on, 30, "pages of pod 0")
@@ -207,35 +253,26 @@ def redis_away(folder: Path) -> None:
             assert running.poll() is None, crawler.said
             servers[1].start()
             assert running.wait(patience(100)) == 0, crawler.said
-        verdict, _ = judged_with_kills(web, crawler, [Kill(died, died)])
+        verdict, _ = judged_with_kills(web, crawler, kills)
         assert verdict.ok, verdict
         check_corpus(crawler)
         check_pods(crawler)
 
 
-def redis_hangs(folder: Path) -> None:
-    """It holds up its own pod alone."""
-    with redis_servers(folder, 2) as servers, synthetic_web(**OTHER) as web:
-        crawler = Crawler(web.seeds, folder, *on(servers, parsers=0), delay_s=DELAY_S)
-        with crawler.running(WEFT_REDIS_SOCKET_TIMEOUT="3600") as running:
-            crawler.pages_at_least(20, 60)
-            stopped, hanging = time.monotonic(), servers[1].pid
-            assert hanging is not None
-            os.kill(hanging, signal.SIGSTOP)
-            before = asked_by(crawler, 0)
-            try:
-                # Whoever waits for its answer waits for ever: neither the other pod does, nor who replaces its dead.
-                until(lambda: asked_by(crawler, 0) >= before + 15, 20, "pages of pod 0")
-                killed = kill_fetcher(pid_of(crawler, "pod0-fetcher0"), crawler.data_dir)
-                again = asked_by(crawler, 0)
-                until(lambda: asked_by(crawler, 0) >= again + 15, 20, "pages of pod 0 by another fetcher")
-            finally:
-                os.kill(hanging, signal.SIGCONT)
-            assert running.wait(patience(100)) == 0, crawler.said
-        verdict, _ = judged_with_kills(web, crawler, [Kill(stopped, stopped), killed])
-        assert verdict.ok, verdict
-        check_corpus(crawler)
-        check_pods(crawler)
+def hangs(server: RedisServer, crawler: Crawler) -> list[Kill]:
+    """For a while, in which the other pod's fetcher dies."""
+    stopped, hanging, before = time.monotonic(), server.pid, asked_by(crawler, 0)
+    assert hanging is not None
+    os.kill(hanging, signal.SIGSTOP)
+    try:
+        # Whoever waits for its answer waits for ever: neither the other pod does, nor who replaces its dead.
+        until(lambda: asked_by(crawler, 0) >= before + 10, 20, "pages of pod 0")
+        killed = kill_fetcher(pid_of(crawler, "pod0-fetcher0"), crawler.data_dir)
+        again = asked_by(crawler, 0)
+        until(lambda: asked_by(crawler, 0) >= again + 10, 20, "pages of pod 0 by another fetcher")
+    finally:
+        os.kill(hanging, signal.SIGCONT)
+    return [Kill(stopped, stopped), killed]
 
 
 def pid_of(crawler: Crawler, slot: str) -> int:
@@ -301,67 +338,17 @@ def databases_emptied(folder: Path) -> None:
         assert "a pod's database was emptied: it is filled again from what is stored" in logs
 
 
-def password_changed(folder: Path) -> None:
-    """The pod pauses until it is accepted again."""
-    with redis_servers(folder, 1) as (server,):
-        with synthetic_web(**CALM | {"hosts": 4, "pages": 15}) as web:
-            crawler = Crawler(web.seeds, folder, *on([server], parsers=0), delay_s=DELAY_S)
-            with crawler.running() as running:
-                crawler.pages_at_least(5, 60)
-                client: Any = connect(server.url)
-                client.config_set("requirepass", "changed")
-                client.client_kill_filter(_type="normal", skipme=True)
-                until(lambda: "refuses the password" in crawler.status()["note"], 30, "the reason of the pause")
-                assert crawler.status()["state"] == "paused"
-                client.config_set("requirepass", "")
-                assert running.wait(patience(90)) == 0, crawler.said
-            verdict = web.judge(delay_s=DELAY_S)
-            assert (verdict.missing, verdict.robots, verdict.delay, verdict.overlap) == ([], [], [], []), verdict
-            pages = [row.url for row in crawler.pages()]
-            assert len(pages) == len({*pages})
-        logs = "".join(path.read_text() for path in (crawler.data_dir / "logs").rglob("*.log"))
-        assert "Traceback" not in logs and "refuses the password" in logs
-
-
-def explained_from_the_pods(folder: Path) -> None:
-    """`weft explain` asks the pods what is queued, and says where they cannot be asked."""
-    with redis_servers(folder, 2) as servers:
-        with synthetic_web(**CALM) as web:
-            crawler = Crawler(web.seeds, folder, *on(servers, parsers=0), "--max-pages", 30, delay_s=DELAY_S)
-            assert crawler.run() == 3, crawler.said
-            missing = sorted({*web.expect().must} - {row.url for row in crawler.rows()})
-        by_pod = [[url for url in missing if urls.pod_of(urls.domain_of(url), 2) == pod] for pod in (0, 1)]
-        told = explained(crawler, [url for part in by_pod for url in part[:: 1 + len(part) // 30]])
-        queued = [url for url, answer in told.items() if answer["reason"] == "queued"]
-        assert {urls.pod_of(urls.domain_of(url), 2) for url in queued} == {0, 1}
-        assert all("come before it" in told[url]["evidence"][0] for url in queued)
-        for server in servers:
-            server.kill()
-        for answer in explained(crawler, queued[:3]).values():
-            assert (answer["crawled"], answer["reason"]) == (False, "unknown")
-            assert "which cannot be asked" in answer["summary"]
-            assert "no server is running there" in answer["evidence"][0]
-
-
-def explained(crawler: Crawler, those: list[str]) -> dict[str, dict[str, Any]]:
-    answers = json.loads(weft("explain", crawler.data_dir, *those, "--json").stdout)["urls"]
-    return {answer["url"]: answer for answer in answers}
-
-
 # --max-depth over pods on Redis: in test_nodes.py.
 # Those that wait longest come first.
 SCENARIOS = [
     databases_emptied,
     all_roles_killed,
+    redis_hangs_and_dies,
     ends_lost,
-    redis_hangs,
-    redis_away,
     undisturbed,
     orchestrator_killed,
     pages_in_all,
-    password_changed,
-    explained_from_the_pods,
-    one_core_each,
+    one_pod,
 ]
 
 

@@ -148,7 +148,7 @@ def test_a_disk_that_fills_up_is_no_items_fault(tmp_path: Path, small_disk: Path
 
 def test_no_room_for_even_one_worker_is_said(tmp_path: Path, small_disk: Path) -> None:
     (small_disk / "filler").write_bytes(b"x" * (1_900 << 10))
-    with pytest.raises(WeftError, match=r"no place for its results.*No space left"):
+    with pytest.raises(WeftError, match=r"cannot create the files for its results.*No space left"):
         WorkerPool(misbehaving.double, workers=1, run_dir=small_disk / "run").run([{"id": 1, "n": 1}])
 
 

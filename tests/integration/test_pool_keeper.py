@@ -32,7 +32,7 @@ def test_items_that_kill_the_keeper_among_slow_ones_cost_nobody_else_a_result() 
     assert [result.item_id for result in results if result.status == "crashed"] == killers
     assert {result.status for result in results if result.item_id not in killers} == {"ok"}
     assert {str(result.error) for result in results if result.item_id in killers} == {
-        "the workers' keeper died while this item ran"
+        "the fork server died while this item ran"
     }
 
 

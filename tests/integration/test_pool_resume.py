@@ -134,7 +134,7 @@ def test_resuming_a_run_that_is_alive_is_refused(tmp_path: Path) -> None:
     second = run.start("--resume", stderr=subprocess.PIPE)
     _, told = second.communicate(timeout=patience(20))
     assert second.returncode == 2
-    assert b"still going on" in told
+    assert b"still running" in told
     parent.terminate()
     assert parent.wait(patience(10)) == 130
     assert (tmp_path / "out.jsonl").read_bytes().startswith(b"{"), "what is there is what the first one wrote"

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from counting import check_counts
+from crawling import Crawler, until
 from ports import free_port
 from warcio.archiveiterator import ArchiveIterator
 
@@ -105,6 +110,28 @@ def test_a_failed_refetch_never_takes_the_old_copy_away(tmp_path: Path) -> None:
     report = weft("stats", str(folder), "--changes")
     assert report["failed"] > 0
     assert (report["gone"], report["changed"], report["unchanged"]) == ([], [], 0)
+
+
+def _asked(web: SyntheticWeb) -> bool:
+    return len(web.arrivals()) > 20
+
+
+def test_what_is_counted_is_right_after_kills_in_a_recrawl_and_in_retries(tmp_path: Path) -> None:
+    port, world = free_port(), dict[str, Any](hosts=3, pages=40, seed=3)
+    with synthetic_web(**world, port=port) as web:
+        seeds = web.seeds
+    crawler = Crawler(seeds, tmp_path / "crawl", "--max-retries", 0, "--breaker-reset-seconds", 0.1, delay_s=0.02)
+    assert crawler.run() == 4, "nobody is there yet"
+    for edition, flag in ((0, "--retry-failed"), (1, "--recrawl")):
+        with synthetic_web(**world, port=port, edition=edition, changed=0.4 * edition) as web:
+            with crawler.running(flag, resume=True, group=True) as running:
+                until(partial(_asked, web), 20, "some requests")
+                os.killpg(running.pid, signal.SIGKILL)
+            check_counts([crawler.data_dir])
+            assert crawler.run(resume=True) == 0, crawler.said
+        check_counts([crawler.data_dir])
+    told = weft("stats", str(crawler.data_dir))
+    assert told["rows"] > told["urls"] >= told["live_pages"] > 0
 
 
 @pytest.mark.parametrize("pods", [1, 2])

@@ -111,7 +111,7 @@ def test_a_url_is_found_in_the_tasks_that_have_it(served: Served) -> None:
     (answer,) = asked("explain", served.folder, url)["urls"]
     assert (answer["crawl"], answer["crawled"], answer["reason"]) == (served.done[1], True, "page")
     (other,) = asked("explain", served.folder, url, "--crawl", served.done[0])["urls"]
-    assert (other["crawl"], other["crawled"], other["reason"]) == (served.done[0], False, "no-link")
+    assert (other["crawl"], other["crawled"], other["reason"]) == (served.done[0], False, "unknown")
     (waits,) = asked("explain", served.folder, f"{served.site}/held/3")["urls"]
     assert (waits["crawl"], waits["reason"]) == (served.running, "queued")
     nobody = asked("explain", served.folder, f"{served.site}/nobody-links-here")["urls"]

@@ -1,4 +1,4 @@
-"""Folders of 10,000 and of 100,000 pages, as the benchmark at size builds them: what must not grow with a crawl."""
+"""Folders of 2,000 and of 20,000 pages, as the benchmark at size builds them: what must not grow with a crawl."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pace import patience
 from ports import free_port
 
 ROOT = Path(__file__).parents[2]
+SIZES = [2_000, 20_000]
 COMMANDS = ["explain-unknown", "explain-queued", "explain-stored", "get", "stats", "export-host", "export-one"]
 Points = list[dict[str, Any]]
 
@@ -21,7 +22,8 @@ Points = list[dict[str, Any]]
 def points(tmp_path_factory: pytest.TempPathFactory) -> Points:
     folder = tmp_path_factory.mktemp("scale")
     out = folder / "points.json"
-    command = [sys.executable, str(ROOT / "benchmarks" / "scale.py"), "--quick", "--busy", "0", "--out", str(out)]
+    command = [sys.executable, str(ROOT / "benchmarks" / "scale.py"), "--busy", "0", "--out", str(out)]
+    command += ["--sizes", ",".join(map(str, SIZES))]
     command += ["--folder", str(folder), "--port", str(free_port()), "--only", *COMMANDS, "resume"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=patience(180), check=False)
     assert ended.returncode == 0, ended.stderr
@@ -30,7 +32,7 @@ def points(tmp_path_factory: pytest.TempPathFactory) -> Points:
 
 
 def test_commands_answer_right_at_each_size(points: Points) -> None:
-    assert [point["pages"] for point in points] == [10_000, 100_000]
+    assert [point["pages"] for point in points] == SIZES
     for point in points:
         wrong = {name: point["costs"][name] for name in COMMANDS if "wall_s" not in point["costs"][name]}
         wrong |= {name: cost for name, cost in point["costs"].items() if "failed" in cost}

@@ -21,7 +21,7 @@ from pace import patience
 from supervised import System
 
 from weft.supervise import process
-from weft.supervise.held import Identity
+from weft.supervise.held import ProcessIdentity
 from weft.system import control
 from weft.system import state as kept
 from weft.system.supervisor import Stopping, Supervisor
@@ -102,11 +102,11 @@ def test_what_a_killed_supervisor_leaves_is_found_and_no_stranger_is(
     row = system.status()["api"]
     assert (row["state"], row["healthy"], row["pid"]) == ("orphaned", False, pids["api"])
     unrecorded = subprocess.Popen(SLEEPS, env=system.mark())  # started, and the supervisor died before it wrote it down
-    whose = Identity.of(stranger.pid)
+    whose = ProcessIdentity.of(stranger.pid)
     assert whose is not None
     before = kept.read(system.folder)
     assert before is not None
-    before.processes["redis"] = kept.Process(whose.pid, whose.birth - 1, before.processes["redis"].argv)
+    before.processes["redis"] = kept.ProcessView(whose.pid, whose.birth - 1, before.processes["redis"].argv)
     kept.write(system.folder, before)
 
     system.up()

@@ -15,7 +15,8 @@ from isal import isal_zlib
 from pace import patience
 from zstd_module import zstd
 
-from weft.testing import hostile, tls
+from weft.testing import tls
+from weft.testing.content import hostile
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 HOSTS = 2

@@ -13,8 +13,9 @@ import pytest
 from pace import patience
 from ports import free_port
 
-from weft.testing import nginx, pages
-from weft.testing.sites import WorldSpec
+from weft.testing import nginx
+from weft.testing.content import pages
+from weft.testing.content.sites import WorldSpec
 from weft.testing.world import World
 
 pytestmark = pytest.mark.usefixtures("nginx_here")

@@ -21,10 +21,10 @@ from pace import patience
 
 from weft.errors import Busy
 from weft.supervise import process
-from weft.testing import pages
+from weft.testing.content import pages
+from weft.testing.content.sites import SyntheticSite
 from weft.testing.judge import judge
 from weft.testing.oracle import Expectation
-from weft.testing.sites import Site
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 
@@ -35,7 +35,7 @@ def web() -> Iterator[SyntheticWeb]:
 
 
 def fetch(
-    web: SyntheticWeb, site: Site, path: str, method: str = "GET", **headers: str
+    web: SyntheticWeb, site: SyntheticSite, path: str, method: str = "GET", **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection(site.host, web.port, timeout=patience(10))
     try:
@@ -46,7 +46,7 @@ def fetch(
         connection.close()
 
 
-def flavoured(web: SyntheticWeb, flavour: str) -> Site:
+def flavoured(web: SyntheticWeb, flavour: str) -> SyntheticSite:
     return max((site for site in web.world.ordinary if site.flavour == flavour), key=lambda site: site.count)
 
 
@@ -282,7 +282,7 @@ def test_an_open_request_is_logged_when_the_server_ends() -> None:
 # -- a polite client and a rude one, judged -----------------------------------------------------------------------
 
 
-def crawl_host(web: SyntheticWeb, site: Site, urls: list[str], delay_s: float) -> None:
+def crawl_host(web: SyntheticWeb, site: SyntheticSite, urls: list[str], delay_s: float) -> None:
     """Asks for robots.txt and then for every URL, waiting the delay after the end of each."""
     connection = http.client.HTTPConnection(site.host, web.port, timeout=patience(10))
     for url in [site.origin + "/robots.txt", *urls]:

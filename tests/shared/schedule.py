@@ -16,11 +16,7 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 DURATIONS = Path(__file__).with_name("durations.json")
-SPREAD = {
-    "tests/integration/test_docs.py",
-    "tests/integration/test_pods_again.py",
-    "tests/integration/test_pods_split.py",
-}
+SPREAD = {"tests/integration/test_docs.py"}
 # Here the cases of one test function share something, and the functions nothing.
 SPREAD_BY_FUNCTION = {
     "tests/integration/test_pods_redis.py",

@@ -148,7 +148,7 @@ FOREIGN = {
     "fetcher_memory_limit": "body_memory_bytes",
     "parser_memory_limit": "leave it out",
     "crawler_debug_pod_assignment": "it is the variable WEFT_DEBUG_POD_ASSIGNMENT",
-    "render_js": "this Weft does not load pages in a browser yet",
+    "render_js": "render",
     "respect_robots": "robots.txt is always obeyed: leave it out",
     "timeout": "total_timeout",
     "concurrency": "fetcher_workers",

@@ -30,8 +30,8 @@ def test_what_is_made_from_the_configuration_is_current(path: str, made: object)
 
 def test_every_name_of_a_setting_is_a_keyword_and_no_other() -> None:
     own = set(inspect.signature(crawl).parameters)
-    assert set(Settings.__annotations__) | {"data_dir"} == set(own_names(keys()))
-    assert own == {"seeds", "data_dir", "config", "settings"}
+    assert set(Settings.__annotations__) | {"data_dir", "spider", "on_page"} == set(own_names(keys()))
+    assert own == {"seeds", "data_dir", "config", "on_page", "settings"}
 
 
 def test_every_section_has_its_group_and_every_computed_default_its_words() -> None:

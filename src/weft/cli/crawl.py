@@ -5,17 +5,20 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from weft.cli.messages import as_flags
 from weft.cli.output import output_flags, print_document, shown
+from weft.cli.own_items import check_flags, item_flags, output_of
 from weft.cli.settings import SettingsCommand, config_flags, given, help_all
 from weft.cli.suggestions import Typed, resume
 from weft.records import Reason
 
 if TYPE_CHECKING:
+    from weft.crawl.items.writing import ItemOutput
     from weft.crawl.reports.outcome import Outcome
     from weft.crawl.start import Prepared
     from weft.engine.loop.progress import CrawlStatus
@@ -26,13 +29,22 @@ CANCELLED = "cancelled"  # the state of a crawl that has ended for good
 
 @click.command(cls=SettingsCommand, context_settings={"max_content_width": 120})
 @click.argument("urls", metavar="[URL]...", nargs=-1)
+@item_flags
 @click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
 @click.option("--no-progress", is_flag=True, help="No live display; one line every few seconds.")
 @config_flags
 @output_flags
 @help_all
 def crawl(
-    urls: tuple[str, ...], config_file: str | None, no_progress: bool, as_json: bool, quiet: bool, **values: Any
+    urls: tuple[str, ...],
+    out: str | None,
+    overwrite: bool,
+    append: bool,
+    config_file: str | None,
+    no_progress: bool,
+    as_json: bool,
+    quiet: bool,
+    **values: Any,
 ) -> int:
     """Crawl from the given URLs, or those of a file, until nothing is left or a limit is reached.
 
@@ -44,14 +56,35 @@ def crawl(
     finished, 3 stopped by a limit that left work, 4 finished and nothing stored, or every seed failed (the summary says
     why), 2 bad usage, 130 interrupted, 1 anything else.
     """
+    return start(
+        urls, given(values), config_file, out=out, overwrite=overwrite, append=append, no_progress=no_progress,
+        as_json=as_json, quiet=quiet,
+    )  # fmt: skip
+
+
+def start(
+    urls: Sequence[str],
+    flags: dict[str, Any],
+    config_file: str | None,
+    *,
+    out: str | None = None,
+    overwrite: bool = False,
+    append: bool = False,
+    no_progress: bool,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Prepares a crawl and runs it; gives the exit code. `out`: where a spider's items go."""
     from weft.crawl.start import prepare
     from weft.errors import BadInput, Occupied
+
+    check_flags(out, overwrite=overwrite, append=append)
 
     def say(text: str) -> None:
         click.echo(f"weft: {as_flags(text)}", err=True)
 
     told: list[str] = []
-    typed = Typed(urls, given(values), config_file)
+    typed = Typed(urls, flags, config_file)
     try:
         prepared = prepare(urls, typed.flags, config_file, complain=say, announce=told.append)
     except Occupied as taken:
@@ -59,11 +92,26 @@ def crawl(
         raise BadInput(f"{taken}\nGo on:      {resume(dirs)}\nStart over: {typed.fresh(dirs)}") from None
     for text in () if quiet or as_json else told:  # after all that can be refused: that is one message
         say(text)
-    return run(prepared, typed, no_progress=no_progress, as_json=as_json, quiet=quiet)
+    try:
+        output = output_of(prepared, out, overwrite=overwrite, append=append)
+    except BaseException:
+        if not flags.get("resume"):
+            prepared.folder.clear()  # it was made for this crawl, which does not begin
+        prepared.close()
+        raise
+    return run(prepared, typed, no_progress=no_progress, as_json=as_json, quiet=quiet, output=output)
 
 
-def run(prepared: Prepared, typed: Typed, *, no_progress: bool, as_json: bool, quiet: bool) -> int:
-    """Runs a prepared crawl under the eyes of a person; gives the exit code."""
+def run(
+    prepared: Prepared,
+    typed: Typed,
+    *,
+    no_progress: bool,
+    as_json: bool,
+    quiet: bool,
+    output: ItemOutput | None = None,
+) -> int:
+    """Runs a prepared crawl under the eyes of a person; gives the exit code. `output`: where its items go."""
     from weft.cli.display import show_crawl
     from weft.crawl.ends import NOTHING
     from weft.crawl.reports.outcome import Outcome
@@ -84,13 +132,19 @@ def run(prepared: Prepared, typed: Typed, *, no_progress: bool, as_json: bool, q
             is_told = True
             getattr(show, "say", _say)("stopping: what is in flight comes home first (Ctrl-C again stops at once)")
         show(status)
+        if output is not None:
+            output.write()
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         try:
             home, limits = str(prepared.folder.home), prepared.loaded.config.limits
             with show_crawl(home, limits.max_pages, quiet=quiet or as_json, plain=no_progress) as show:
-                code = orchestrator.run(watch)
+                try:
+                    code = orchestrator.run(watch)
+                finally:
+                    if output is not None:
+                        output.close()
                 outcome = prepared.outcome() if code in OUTCOMES else Outcome()
         finally:
             prepared.close()
@@ -157,12 +211,22 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outc
         lines.append(f"{status.queued:,} {'URL is' if status.queued == 1 else 'URLs are'} left in the queue.")
     if errors or not outcome.is_nothing:  # what is no error by its kind (robots.txt, a scope) is among the causes
         lines.append(f"Errors: {errors or 'none'}. Retries: {status.retries:,}.")
+    if prepared.loaded.config.spider.is_given:
+        lines.append(f"{items_of(prepared):,} items.")
     if prepared.loaded.config.run.recrawl and (report := changes(prepared.folder)) is not None:
         lines.append(
             f"Since the last visit: {report.summary()} ({shlex.join(['weft', 'stats', str(home), '--changes'])})."
         )
     if status.repairs:
         lines.append(f"Repaired: {'; '.join(map(_repair, status.repairs.items()))}.")
+    if status.rendered:
+        each = status.rendering_s / status.rendered
+        lines.append(
+            f"Rendered: {status.rendered:,} pages, {each:.1f} s each, {status.parts:,} requests for their parts."
+        )
+    if (unread := status.shells - status.rendered) > 0:
+        how = " (`--render auto` draws them)" if prepared.loaded.config.fetch.render == "never" else ""
+        lines.append(f"Pages that need JavaScript: {unread:,}{how}.")
     if status.poisoned:
         lines.append(f"Stored unparsed, because parsing crashed: {', '.join(status.poisoned[:5])}")
     if slowed := ", ".join(f"HTTP {kind} ({count:,})" for kind, count in sorted(status.slowed.items()) if count):
@@ -173,6 +237,17 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outc
     lines += map(as_flags, outcome.lines())
     lines.append(f"The corpus is in {home}.{_next(prepared, typed, status, outcome, code)}")
     return "\n".join(lines)
+
+
+def items_of(prepared: Prepared) -> int:
+    """How many items a crawl has."""
+    from weft.store.pages import PageStore
+
+    store = PageStore.open(prepared.folder.data_dirs, read_only=True)
+    try:
+        return store.items_made()
+    finally:
+        store.abandon()
 
 
 def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outcome, code: int) -> str:
@@ -216,6 +291,8 @@ def _resume(prepared: Prepared, status: CrawlStatus) -> str:
     command = resume(prepared.folder.data_dirs)
     if status.note == "max_pages":
         command += f" --max-pages {2 * (limits.max_pages or 1)}"
+    if status.note == "callback_errors":
+        command += f" --max-callback-errors {2 * status.errors.get('callback_error', 1)}"
     if status.note == "budget":
         command += f" --max-pages-per-domain {2 * (limits.max_pages_per_domain or 1)}"
     return command

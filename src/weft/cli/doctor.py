@@ -32,15 +32,15 @@ def doctor(config_file: str | None, as_json: bool, quiet: bool, **values: Any) -
     changed. The exit code is 1 if something is in the way of `weft up` with these settings, else 0.
     """
     from weft.config import load_service
-    from weft.system.doctor import Verdict, examine
+    from weft.system.doctor import CheckState, examine
 
     found = list(examine(load_service(config_file, flags=given(values, "service"))))
-    is_well = all(one.verdict is not Verdict.PROBLEM for one in found)
+    is_well = all(one.verdict is not CheckState.PROBLEM for one in found)
     if as_json:
         print_document({"ok": is_well, "findings": [dataclasses.asdict(one) for one in found]})
         return 0 if is_well else 1
     for one in found:
-        if quiet and one.verdict is not Verdict.PROBLEM:
+        if quiet and one.verdict is not CheckState.PROBLEM:
             continue
         word = click.style(f"{one.verdict:8}", fg=_COLOURS[one.verdict])
         click.echo(f"{word} {one.name:17} {shown(one.found)}")

@@ -13,7 +13,7 @@ from weft.cli.folders import report_in, which_crawl
 from weft.cli.output import VisibleStream, output_flags, print_document, shown
 from weft.cli.settings import several
 from weft.errors import BadInput
-from weft.store.export.request import FORMATS
+from weft.store.export.request import FORMATS, LINKS
 
 if TYPE_CHECKING:
     from weft.store.export.job import Done
@@ -39,7 +39,9 @@ SHOW_EVERY_S = 0.2
     help="Where to write it; - is standard output (not for markdown and parquet).",
 )
 @click.option("--content", default="none", show_default=True, metavar="KIND",
-              help="Add the page: text, main_text, article (by trafilatura), markdown or html.")  # fmt: skip
+              help="Add the page: text, main_text, markdown or html.")  # fmt: skip
+@click.option("--links", default="keep", show_default=True, metavar="keep|text|drop", type=click.Choice(LINKS),
+              help="In Markdown: keep links, their text alone, or neither.")  # fmt: skip
 @click.option("--fields", multiple=True, metavar="A,B", help="Only these columns, in this order. Repeatable.")
 @click.option("--status", multiple=True, metavar="A,B", help="Only these: 200, 2xx, 0 for no response. Repeatable.")
 @click.option("--host", multiple=True, metavar="A,B", help="Only these; *.HOST for it and all under it. Repeatable.")
@@ -57,6 +59,7 @@ def export(
     format_: str,
     out: str,
     content: str,
+    links: str,
     fields: tuple[str, ...],
     status: tuple[str, ...],
     host: tuple[str, ...],
@@ -84,7 +87,7 @@ def export(
     from weft.store.export.request import ExportRequest
 
     lists = [tuple(several(texts)) for texts in (fields, status, host)]
-    order = ExportRequest(format_, lists[0], content, lists[1], lists[2], since, max_bytes, all_visits)
+    order = ExportRequest(format_, lists[0], content, lists[1], lists[2], since, max_bytes, all_visits, links)
     on_terminal = out == "-" and sys.stdout.isatty()
     show = _Line(quiet or as_json or on_terminal or not sys.stderr.isatty())
     with report_in(crawl_dirs, more) as report:

@@ -20,6 +20,13 @@ from weft.cli.suggestions import resume
 @click.option("--headers", "what", flag_value="headers", help="The response's status line and headers.")
 @click.option("--body", "what", flag_value="body", help="The body as bytes, decompressed.")
 @click.option("--text", "what", flag_value="text", help="The page's text.")
+@click.option("--main-text", "what", flag_value="main_text", help="The text that the page is about.")
+@click.option("--comments", "what", flag_value="comments", help="What readers wrote below it.")
+@click.option("--markdown", "what", flag_value="markdown", help="The same as Markdown; see --markdown-links.")
+@click.option("--markdown-links", type=click.Choice(("keep", "text", "drop")), default="keep", show_default=True,
+              help="What becomes of links in Markdown: kept, their text alone, or neither.")  # fmt: skip
+@click.option("--rendered", "what", flag_value="rendered", help="The page as a browser had it, with `render`.")
+@click.option("--screenshot", "what", flag_value="screenshot", help="The picture of it, a PNG.")
 @click.option("--links", "what", flag_value="links", help="The page's links, one a line.")
 @which_crawl
 @output_flags
@@ -27,12 +34,13 @@ def get(
     crawl_dir: str,
     url: str,
     what: str | None,
+    markdown_links: str,
     crawl: str | None,
     more: tuple[str, ...],
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Print the stored page of a URL: headers, body, text or links; without an option, what is known about it.
+    """Print the stored page of a URL: headers, body, text, Markdown, links; without an option, what is known of it.
 
     On a terminal control characters are shown as escapes; elsewhere everything comes as it is stored. Of an engine or a
     service it is the latest page that any crawl has, and `crawl` says which.
@@ -85,20 +93,39 @@ def get(
             click.echo(visible(page.body.decode("utf-8", "replace")))
         else:
             click.echo(page.body, nl=False)
+    elif what in ("rendered", "screenshot") and page is not None:
+        kept = page.rendered if what == "rendered" else page.screenshot
+        if not kept:
+            setting = "`--render`" if what == "rendered" else "`--render` and `--render-screenshot`"
+            raise BadInput(f"{url}: no browser has had it; crawl with {setting}")
+        if as_json:
+            print_document(facts | {f"{what}_base64": b64encode(kept).decode()})
+        else:
+            click.echo(kept, nl=False)
+    elif page is None and what != "text":
+        raise BadInput(f"{url}: the crawl keeps texts alone, no page that has {what}; `--text` prints its text")
     elif page is None:
         _show(facts | {"text": text}, text or "", "utf-8", as_json)
     else:
         try:
             with Parsers() as parsers:
-                part = "hrefs" if what == "links" else "text"
-                read = parsers.result(parsers.submit(page.body, page.url, page.header("content-type"), [part]))
+                part = _part(what, markdown_links)
+                read = parsers.result(parsers.submit(page.readable, page.url, page.readable_type, [part]))
         except Unparsed as error:
             raise WeftError(f"{url} cannot be parsed ({error}); --body and --headers give what is stored") from error
         if what == "links":
             links = list(urls.join_all(read.base, read.hrefs, read.charset or "utf-8"))
             _show(facts | {"links": links}, "\n".join(links), "utf-8", as_json, nl=bool(links))
         else:
-            _show(facts | {"text": read.text}, read.text, "utf-8", as_json)
+            found = getattr(read, part)
+            _show(facts | {what or "text": found}, found, "utf-8", as_json)
+
+
+def _part(what: str | None, markdown_links: str) -> str:
+    """The property of a page that is printed."""
+    if what == "markdown" and markdown_links != "keep":
+        return f"markdown_{markdown_links}"
+    return "hrefs" if what == "links" else what or "text"
 
 
 def _show(facts: dict[str, Any], text: str, charset: str, as_json: bool, *, nl: bool = True) -> None:

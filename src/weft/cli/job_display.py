@@ -6,7 +6,7 @@ from collections import deque
 
 from weft.cli.live import Part, Picture, ProgressLine, RegularLines, Size, TextLine
 from weft.client.model import Event
-from weft.client.telling import said
+from weft.client.progress_display import progress_text
 from weft.scraping import TaskStatus
 
 LINE_EVERY_S = 2.0
@@ -31,7 +31,7 @@ class TaskPicture:
         parts: list[Part] = [
             TextLine(status.url, "bold"),
             ProgressLine(100, status.progress.percent),
-            TextLine(said(status), wraps=True),
+            TextLine(progress_text(status), wraps=True),
             TextLine(f"errors  {errors}", "red" if status.errors_by_class else "dim", wraps=True),
             TextLine("\n".join(self._recent), "dim"),
         ]
@@ -40,4 +40,4 @@ class TaskPicture:
 
 def task_lines() -> RegularLines[TaskStatus]:
     """A line when its state changes, and now and then; the last one, with how it has ended, is the caller's."""
-    return RegularLines(said, LINE_EVERY_S, key=lambda status: status.status)
+    return RegularLines(progress_text, LINE_EVERY_S, key=lambda status: status.status)

@@ -50,6 +50,7 @@ jobs.add_command(webhooks)
 @click.option(
     "--formats", metavar="NAME[,NAME]", multiple=True, help="What is kept of a page: markdown, text, html, links, ..."
 )
+@click.option("--links", metavar="NAME", help="In Markdown: keep links, their text alone (text), or neither (drop).")
 @click.option("--extract", metavar="FILE", help="Rules for the fields of a page, in JSON or YAML.")
 @click.option("--webhook", metavar="URL", help="Where to tell what happens, signed.")
 @click.option("--no-partial", is_flag=True, help="A task that could not do all of it has failed.")
@@ -145,15 +146,15 @@ def errors(task_id: str, server: str | None, key_file: str | None, as_json: bool
         print_document({"task_id": task_id, "errors": msgspec.to_builtins(found)})
         return 0
     for error in found:
-        said = f"HTTP {error.status}" if error.status and not error.error else error.error
-        click.echo(shown(f"{error.error_class:10}  {error.url}  {said}"))
+        message = f"HTTP {error.status}" if error.status and not error.error else error.error
+        click.echo(shown(f"{error.error_class:10}  {error.url}  {message}"))
     return 0
 
 
-def _changing(name: str, said: str) -> None:
+def _changing(name: str, summary: str) -> None:
     """Makes a command that changes a task."""
 
-    @jobs.command(name, help=said)
+    @jobs.command(name, help=summary)
     @click.argument("task_id")
     @service_flags
     def change(task_id: str, server: str | None, key_file: str | None, as_json: bool, quiet: bool) -> int:
@@ -202,10 +203,10 @@ def _watch(weft: Weft, task_id: str, as_json: bool, quiet: bool) -> int:
     if as_json:
         print_document(msgspec.to_builtins(status))
     elif not quiet:
-        from weft.client.telling import said
+        from weft.client.progress_display import progress_text
 
         reason = f" ({status.finish_reason})" if status.finish_reason else ""
-        click.echo(f"{said(status)}{reason}{': ' + status.message if status.message else ''}", err=True)
+        click.echo(f"{progress_text(status)}{reason}{': ' + status.message if status.message else ''}", err=True)
         if status.errors_by_class and status.status in ("PARTIAL", "FAILED"):
             click.echo(f"weft jobs errors {task_id}   # says which pages, and why", err=True)
     return EXIT_CODES.get(status.status, 1)

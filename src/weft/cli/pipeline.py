@@ -19,10 +19,10 @@ from weft.cli.pool_display import RunView, phases
 from weft.cli.running import LATEST, item_log_flags, stdout_to_stderr, terminate_like_interrupt
 from weft.errors import BadConfig, BadInput
 from weft.pipelines import catalogue, run_facts
-from weft.pipelines.definition import Pipeline, changed, json_schema, load, located
-from weft.pipelines.graph import picture
-from weft.pipelines.pool.runs import RunDirectory
+from weft.pipelines.pool.durability.runs import RunDirectory
 from weft.pipelines.run import CACHE, OUTPUT, PipelineRun, RunOptions, RunSummary, check_callables
+from weft.pipelines.spec.definition import Pipeline, changed, json_schema, load, located
+from weft.pipelines.spec.graph import picture
 from weft.supervise import process
 
 
@@ -53,7 +53,7 @@ def list_(as_json: bool, quiet: bool) -> int:
     return 0
 
 
-def _listed(one: catalogue.Listed) -> dict[str, Any]:
+def _listed(one: catalogue.ListedPipeline) -> dict[str, Any]:
     spec = one.pipeline.spec if one.pipeline else None
     return {
         "name": one.name,

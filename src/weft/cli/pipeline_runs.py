@@ -16,9 +16,9 @@ from weft.cli.pool_display import failure_line
 from weft.cli.running import stdout_to_stderr
 from weft.errors import BadInput
 from weft.pipelines import run_facts
-from weft.pipelines.definition import Pipeline, changed, load
 from weft.pipelines.replay import replay_item
-from weft.pipelines.why import NOTE, Answer
+from weft.pipelines.spec.definition import Pipeline, changed, load
+from weft.pipelines.why import NOTE, ItemExplanation
 from weft.pipelines.why import why as find_why
 
 logs_option = click.option(
@@ -132,7 +132,7 @@ def why(run_id: str, item: str, logs: Path, as_json: bool, quiet: bool) -> int:
     return 0
 
 
-def _why_lines(answer: Answer) -> list[str]:
+def _why_lines(answer: ItemExplanation) -> list[str]:
     compared = f", compared with run {answer.before}" if answer.before else ""
     lines = [f"{answer.item} in run {answer.run_id}: {answer.status}{compared}"]
     if answer.error and not answer.stages:

@@ -24,12 +24,12 @@ from weft.cli.running import LATEST, item_log_flags, stdout_to_stderr, terminate
 from weft.errors import BadInput, WeftError
 from weft.pipelines.pool import shared_config
 from weft.pipelines.pool.api import Stream, WorkerPool
-from weft.pipelines.pool.events import Counts
+from weft.pipelines.pool.durability.runs import RunDirectory
+from weft.pipelines.pool.events import PoolCounts
 from weft.pipelines.pool.items import Feeder, check_items, count_lines, read_items
 from weft.pipelines.pool.record import Result
-from weft.pipelines.pool.runs import RunDirectory
-from weft.pipelines.pool.settings import Settings, worker_count
-from weft.pipelines.pool.target import Target
+from weft.pipelines.pool.settings import PoolSettings, worker_count
+from weft.pipelines.pool.target import CallableTarget
 from weft.supervise import process
 
 _FLUSH_EVERY_S = 0.5
@@ -46,7 +46,7 @@ class Manifest(msgspec.Struct):
     out: str
     settings: dict[str, Any]
     finished: bool = False
-    counts: Counts | None = None
+    counts: PoolCounts | None = None
     journal_bytes: int = 0
     """How long the journal was when this was written: one that is shorter later has lost something."""
     items_stamp: list[int] | None = None
@@ -215,7 +215,7 @@ def _config(name: str | None) -> dict[str, Any] | None:
 
 def _full_name(function: str) -> str:
     """The function's name, from wherever it is called again; workers import from here, and from beside its script."""
-    target = Target.of(function)
+    target = CallableTarget.of(function)
     sys.path.insert(0, str(Path.cwd()))
     if target.script is not None:
         sys.path.insert(0, str(Path(target.script).parent))
@@ -238,7 +238,7 @@ def _prepare(function: str, options: dict[str, Any]) -> tuple[RunDirectory, Mani
         manifest.out = _out_path(options, directory) if options["out"] or not manifest.out else manifest.out
         _tell_changes(directory, manifest)
         return directory, manifest
-    Settings(**_settings(options) | {"workers": worker_count(options["workers"])})
+    PoolSettings(**_settings(options) | {"workers": worker_count(options["workers"])})
     directory = RunDirectory.create(root)
     manifest = Manifest(directory.run_id, function, items, _out_path(options, directory), _settings(options))
     manifest.items_stamp = _stamp(items)

@@ -22,11 +22,11 @@ from weft.cli.live import (
     say,
     showing,
 )
-from weft.pipelines.pool.engine import WorkerView
-from weft.pipelines.pool.events import Counts
-from weft.pipelines.pool.itemlog import one_line
+from weft.pipelines.pool.engine.pool_engine import WorkerView
+from weft.pipelines.pool.events import PoolCounts
 from weft.pipelines.pool.record import Result, Status
-from weft.pipelines.pool.view import Watched
+from weft.pipelines.pool.view import WatchedStream
+from weft.pipelines.pool.worker.item_log import one_line
 
 _LINE_EVERY_S = 5.0
 _FAILURES_SHOWN = 5
@@ -42,7 +42,7 @@ _TALLIES = {"ok": "green", "skipped": "dim", "failed": "red", "timeout": "yellow
 class RunState(NamedTuple):
     """How far a run is."""
 
-    counts: Counts
+    counts: PoolCounts
     workers: list[WorkerView]
 
 
@@ -58,7 +58,7 @@ class RunView:
         self._show = self._stack.enter_context(showing(self.picture, lines, quiet=quiet, remains=True))
         self._has_lines = self._show is lines
 
-    def update(self, stream: Watched) -> None:
+    def update(self, stream: WatchedStream) -> None:
         """As often as you like."""
         self._show(RunState(stream.counts(), stream.workers()))
 
@@ -71,7 +71,7 @@ class RunView:
         if self._has_lines and self._failures == _FAILURE_LINES:
             say(f"{self._title}: further failures are only in the results")
 
-    def close(self, stream: Watched) -> None:
+    def close(self, stream: WatchedStream) -> None:
         """The bar as it ended, without the workers, who have gone; of lines the summary is the last, elsewhere."""
         if not self._has_lines:
             self._show(RunState(stream.counts(), []))
@@ -110,7 +110,7 @@ class RunPicture:
         return Picture([fit(self._title, width - 4)], parts)
 
 
-def sentence(counts: Counts, *, over: bool = False) -> str:
+def sentence(counts: PoolCounts, *, over: bool = False) -> str:
     """How far it is, in words."""
     words = [f"{_share(counts)} done", f"{counts.ok} ok"]
     for name in ("skipped", "failed", "timeout", "crashed"):
@@ -136,14 +136,14 @@ def failure_line(result: Result) -> str:
     return text if len(text) <= 200 else text[:199] + "…"
 
 
-def _share(counts: Counts) -> str:
+def _share(counts: PoolCounts) -> str:
     if counts.total is None:
         return f"{counts.done:,}"
     percent = f" {counts.done * 100 // counts.total} %" if counts.total else ""
     return f"{counts.done:,}/{counts.total:,}{percent}"
 
 
-def _left(counts: Counts) -> str:
+def _left(counts: PoolCounts) -> str:
     if counts.left_s is None or (counts.total is not None and counts.done >= counts.total):
         return ""
     return f"{clock(round(counts.left_s))} left"

@@ -10,7 +10,7 @@ from weft.cli.live import ChangeLines, Column, Grid, Picture, Shower, Size, Styl
 from weft.cli.output import visible
 
 if TYPE_CHECKING:
-    from weft.system.state import Row, SystemState
+    from weft.system.state import ServiceRow, SystemState
 
 NARROW = 100  # columns: below these `since` is left out
 
@@ -46,7 +46,7 @@ def services_picture(state: SystemState, size: Size, home: str) -> Picture:
     return Picture([title], [Grid([Column(name) for name in names], rows, 4), *notes], state.urls.get("api", home))
 
 
-def _style(row: Row) -> str:
+def _style(row: ServiceRow) -> str:
     if row.healthy:
         return "green"
     return "bold red" if row.state in ("failed", "orphaned", "unwatched") else "yellow"

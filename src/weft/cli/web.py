@@ -11,7 +11,7 @@ from weft.cli.output import output_flags
 from weft.errors import BadInput
 
 if TYPE_CHECKING:
-    from weft.testing.sites import WorldSpec
+    from weft.testing.content.sites import WorldSpec
     from weft.testing.world import World
 
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -81,8 +81,8 @@ def web(
     Every host is an address of its own (127.1.0.1 and on). calm is a well-kept web, messy one with failures and traps,
     hostile one that attacks its crawler. The web ends on Ctrl-C or SIGTERM.
     """
+    from weft.testing.content.sites import WorldSpec
     from weft.testing.server import ServeOptions, prepare, run
-    from weft.testing.sites import WorldSpec
 
     if cache_mb < 0 or any(not 0 <= number < 1e9 for number in (latency_ms, duration_s or 0.0)):
         raise BadInput("--latency, --cache-mb and --duration must be numbers from 0 up, below a billion")

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Self, TypeVar
 
-from weft.client.calls import Ask, Awaiting, Found, Many, Operations
+from weft.client.calls import Awaiting, CallRequest, Many, OperationResult, Operations
 from weft.client.errors import ClientError
-from weft.client.wire import Exchange
+from weft.client.wire import HttpExchange
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class AsyncWeft(Operations, Awaiting):
 
     async def run(self, steps: Many[T]) -> AsyncIterator[T]:
         """Carries the steps of an operation out, and gives its results."""
-        exchange: Exchange | None = None
+        exchange: HttpExchange | None = None
         reply: Any = None
         try:
             while True:
@@ -35,14 +35,14 @@ class AsyncWeft(Operations, Awaiting):
                     return
                 reply = None
                 try:
-                    if isinstance(step, Found):
+                    if isinstance(step, OperationResult):
                         yield step.value
                     elif isinstance(step, float):
                         await asyncio.sleep(step)
-                    elif isinstance(step, Ask):
+                    elif isinstance(step, CallRequest):
                         if exchange is not None:
                             exchange.close()
-                        exchange = Exchange(self.service, step.timeout_s)
+                        exchange = HttpExchange(self.service, step.timeout_s)
                         reply = await exchange.begin(step)
                     elif exchange is not None:
                         reply = await exchange.read()

@@ -1,14 +1,16 @@
 """What both clients do, written once and without any I/O.
 
-Each operation is a generator of steps: a request to send (`Ask`), the next bytes of its answer (`Read`), a time to wait
-(a float), or a result (`Found`). A client carries them out, blocking or with `await`, and sends back what came of them.
-`Operations` declares the operations for both; `Weft` and `AsyncWeft` are that, with a transport.
+Each operation is a generator of steps: a request to send (`CallRequest`), the next bytes of its answer (`ReadPiece`), a
+time to wait (a float), or a result (`OperationResult`). A client carries them out, blocking or with `await`, and sends
+back what came of them. `Operations` declares the operations for both; `Weft` and `AsyncWeft` are that, with a
+transport.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing, closing
 from functools import wraps
@@ -21,8 +23,8 @@ from msgspec import Struct
 from weft import __version__, scraping
 from weft.client.errors import ClientError, NotWeft, Refused
 from weft.client.model import Event, Page, Results, Scrape
+from weft.client.progress_display import Progress, progress_display
 from weft.client.sse import EventParser
-from weft.client.telling import Progress, shower
 from weft.errors import BadInput
 from weft.scraping import (
     Call,
@@ -38,14 +40,14 @@ from weft.scraping import (
     WebhookDelivery,
 )
 
-SILENT_S = 60.0  # a stream that says nothing for so long is dead: the service speaks every 15 s
+SILENT_S = 60.0  # a stream that says nothing for that long is dead: the service speaks every 15 s
 LOOK_EVERY_S = 1.0  # while there is no stream
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 5.0
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Service(Struct, frozen=True):
+class ServiceAddress(Struct, frozen=True):
     """Where the service is, with which key, and how patient its callers are."""
 
     url: str
@@ -69,8 +71,8 @@ class Service(Struct, frozen=True):
         return urlsplit(self.url).port or (443 if self.is_tls else 80)
 
 
-class Ask(Struct, frozen=True):
-    """A request to send; the reply is the `Head` of its answer."""
+class CallRequest(Struct, frozen=True):
+    """A request to send; the reply is the `ReplyHead` of its answer."""
 
     method: str
     target: str
@@ -79,28 +81,28 @@ class Ask(Struct, frozen=True):
     timeout_s: float  # for its answer, and between two pieces of it
 
 
-class Read:
+class ReadPiece:
     """The next piece of the answer; the reply is bytes, empty at its end."""
 
 
-class Head(Struct, frozen=True):
+class ReplyHead(Struct, frozen=True):
     """What an answer begins with; names of headers are in lower case."""
 
     status: int
     headers: dict[str, str]
 
 
-class Found(Struct, Generic[T], frozen=True):
+class OperationResult(Struct, Generic[T], frozen=True):
     """A result of an operation."""
 
     value: T
 
 
-Steps = Generator[Ask | Read | float, Any, T]  # of an operation that returns its result
-Many = Generator[Ask | Read | float | Found[T], Any, None]
+Steps = Generator[CallRequest | ReadPiece | float, Any, T]  # of an operation that returns its result
+Many = Generator[CallRequest | ReadPiece | float | OperationResult[T], Any, None]
 
 
-def service_at(url: str, key: str | None, timeout_s: float, patience_s: float) -> Service:
+def service_at(url: str, key: str | None, timeout_s: float, patience_s: float) -> ServiceAddress:
     """The service at a URL; BadInput where that is none."""
     try:
         parts = urlsplit(url if "//" in url else f"http://{url}")
@@ -118,16 +120,16 @@ def service_at(url: str, key: str | None, timeout_s: float, patience_s: float) -
         raise BadInput(f"{url!r} is no address of a service: write it like http://localhost:8000")
     if key is not None and not (key.isascii() and key.isprintable() and key.strip() == key and key):
         raise BadInput("the API key has characters that none has: copy it whole, and nothing else")
-    return Service(parts.geturl(), key, timeout_s, patience_s)
+    return ServiceAddress(parts.geturl(), key, timeout_s, patience_s)
 
 
 # ── one request ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _ask(
-    service: Service, call: Call[Any], task_id: str, query: dict[str, Any], body: Any, headers: dict[str, str],
+    service: ServiceAddress, call: Call[Any], task_id: str, query: dict[str, Any], body: Any, headers: dict[str, str],
     timeout_s: float,
-) -> Ask:  # fmt: skip
+) -> CallRequest:  # fmt: skip
     sent = b"" if body is None else msgspec.json.encode(body)
     own = {
         "Host": urlsplit(service.url).netloc, "User-Agent": f"weft-client/{__version__}", "Connection": "close",
@@ -139,10 +141,10 @@ def _ask(
               query.items() if value is not None}  # fmt: skip
     path = call.path.replace("{task_id}", quote(task_id, safe="") or "-")
     target = urlsplit(service.url).path.rstrip("/") + path + (f"?{urlencode(values)}" if values else "")
-    return Ask(call.method, target, own | headers, sent, timeout_s)
+    return CallRequest(call.method, target, own | headers, sent, timeout_s)
 
 
-def _checked(service: Service, head: Head, body: bytes) -> None:
+def _checked(service: ServiceAddress, head: ReplyHead, body: bytes) -> None:
     """Refused for an answer that is an error; NotWeft where it is none of the service's."""
     if 200 <= head.status < 300:
         return
@@ -155,7 +157,7 @@ def _checked(service: Service, head: Head, body: bytes) -> None:
     raise Refused(head.status, problem.detail, fields, float(wait) if wait.isdigit() else None)
 
 
-def _pauses(service: Service) -> Callable[[ClientError], float]:
+def _pauses(service: ServiceAddress) -> Callable[[ClientError], float]:
     """How long to wait after each error, while there is patience; raises one that time does not cure."""
 
     def waits() -> Iterator[float]:
@@ -178,16 +180,16 @@ def _pauses(service: Service) -> Callable[[ClientError], float]:
 
 
 def _answer(
-    service: Service, call: Call[T], task_id: str = "", *, query: dict[str, Any] | None = None, body: Any = None,
+    service: ServiceAddress, call: Call[T], task_id: str = "", *, query: dict[str, Any] | None = None, body: Any = None,
     headers: dict[str, str] | None = None,
-) -> Steps[tuple[Head, bytes]]:  # fmt: skip
+) -> Steps[tuple[ReplyHead, bytes]]:  # fmt: skip
     """The answer to a request, which is sent again while the service is away: all of them can be repeated."""
     ask = _ask(service, call, task_id, query or {}, body, headers or {}, service.timeout_s)
     pause = _pauses(service)
     while True:
         try:
             head, pieces = (yield ask), list[bytes]()
-            while piece := (yield Read()):
+            while piece := (yield ReadPiece()):
                 pieces.append(piece)
             _checked(service, head, b"".join(pieces))
             return head, b"".join(pieces)
@@ -195,13 +197,13 @@ def _answer(
             yield pause(error)
 
 
-def _call(service: Service, call: Call[T], task_id: str = "", **more: Any) -> Steps[T]:
+def _call(service: ServiceAddress, call: Call[T], task_id: str = "", **more: Any) -> Steps[T]:
     """The same, decoded as the call's answer."""
     _, body = yield from _answer(service, call, task_id, **more)
     return _decoded(service, body, call.answer)
 
 
-def _decoded(service: Service, body: bytes, kind: type[T]) -> T:
+def _decoded(service: ServiceAddress, body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, ValueError) as error:
@@ -212,30 +214,30 @@ def _decoded(service: Service, body: bytes, kind: type[T]) -> T:
 
 
 def submit(
-    service: Service, url: str, *, idempotency_key: str | None = None, **options: Unpack[ScrapeOptions]
+    service: ServiceAddress, url: str, *, idempotency_key: str | None = None, **options: Unpack[ScrapeOptions]
 ) -> Steps[TaskSubmitted]:
     """Starts a task; it is on the service's disk when this returns, and one task however often it was sent."""
     headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}
     return (yield from _call(service, scraping.SUBMIT, body={"url": url, **options}, headers=headers))
 
 
-def status(service: Service, task_id: str) -> Steps[TaskStatus]:
-    """How a task stands."""
+def status(service: ServiceAddress, task_id: str) -> Steps[TaskStatus]:
+    """How a task is."""
     return (yield from _call(service, scraping.STATUS, task_id))
 
 
 def results(
-    service: Service, task_id: str, *, include_errors: bool = False, limit: int = 100, cursor: str | None = None
+    service: ServiceAddress, task_id: str, *, include_errors: bool = False, limit: int = 100, cursor: str | None = None
 ) -> Steps[Results]:
-    """A stretch of what there is now; go on with its `next_cursor`, or later with its `cursor`."""
+    """A stretch of what there is now; continue with its `next_cursor`, or later with its `cursor`."""
     query = {"format": "json", "include_errors": include_errors, "limit": limit, "cursor": cursor}
-    found = yield from _call(service, scraping.RESULTS, task_id, query=query)
-    pages = tuple(Page(document) for document in found.results)
-    return Results(found.status, pages, tuple(found.errors or ()), found.next_cursor, found.cursor)
+    page = yield from _call(service, scraping.RESULTS, task_id, query=query)
+    pages = tuple(Page(document) for document in page.results)
+    return Results(page.status, pages, tuple(page.errors or ()), page.next_cursor, page.cursor)
 
 
 def export(
-    service: Service, task_id: str, kind: str, *, include_errors: bool = False, cursor: str | None = None,
+    service: ServiceAddress, task_id: str, kind: str, *, include_errors: bool = False, cursor: str | None = None,
     limit: int = 100,
 ) -> Steps[tuple[bytes, str | None]]:  # fmt: skip
     """A stretch of what there is now as jsonl, csv, ...; and the cursor of the next, None where there is none."""
@@ -244,54 +246,56 @@ def export(
     return body, head.headers.get("next-cursor")
 
 
-def cancel(service: Service, task_id: str) -> Steps[TaskChanged]:
+def cancel(service: ServiceAddress, task_id: str) -> Steps[TaskChanged]:
     """Ends a task; what was scraped is kept."""
     return (yield from _call(service, scraping.CANCEL, task_id))
 
 
-def pause(service: Service, task_id: str) -> Steps[TaskChanged]:
+def pause(service: ServiceAddress, task_id: str) -> Steps[TaskChanged]:
     """Nothing more is asked for until `resume`; the deadline runs on."""
     return (yield from _call(service, scraping.PAUSE, task_id))
 
 
-def resume(service: Service, task_id: str) -> Steps[TaskChanged]:
-    """Goes on with a task that is paused."""
+def resume(service: ServiceAddress, task_id: str) -> Steps[TaskChanged]:
+    """Continues with a task that is paused."""
     return (yield from _call(service, scraping.RESUME, task_id))
 
 
-def health(service: Service) -> Steps[dict[str, Any]]:
+def health(service: ServiceAddress) -> Steps[dict[str, Any]]:
     """How the service as a whole is."""
     _, body = yield from _answer(service, scraping.SERVICE_STATUS)
     return _decoded(service, body, dict[str, Any])
 
 
-def webhook(service: Service, task_id: str) -> Steps[Webhook]:
+def webhook(service: ServiceAddress, task_id: str) -> Steps[Webhook]:
     """How far a task's webhook is."""
     return (yield from _call(service, scraping.WEBHOOK, task_id))
 
 
-def replay(service: Service, task_id: str, *, after: int | None = None, numbers: Sequence[int] = ()) -> Steps[Webhook]:
-    """Has a webhook's events sent again: everything behind a number (-1: all), or some; else it goes on where it has
+def replay(
+    service: ServiceAddress, task_id: str, *, after: int | None = None, numbers: Sequence[int] = ()
+) -> Steps[Webhook]:
+    """Has a webhook's events sent again: everything behind a number (-1: all), or some; else it continues where it has
     stopped."""
     return (yield from _call(service, scraping.REPLAY, task_id, body={"after": after, "numbers": list(numbers)}))
 
 
-def webhook_secret(service: Service) -> Steps[str]:
+def webhook_secret(service: ServiceAddress) -> Steps[str]:
     """What this key's deliveries are signed with."""
     return (yield from _call(service, scraping.WEBHOOK_SECRET)).secret
 
 
 def wait(
-    service: Service, task_id: str, *, progress: Progress | bool | None = None, timeout: float | None = None
+    service: ServiceAddress, task_id: str, *, progress: Progress | bool | None = None, timeout: float | None = None
 ) -> Steps[TaskStatus]:
-    """Returns when a task has ended; TimeoutError where it has not in so many seconds."""
+    """Returns when a task has ended; TimeoutError where it has not within the given time."""
     until = None if timeout is None else time.monotonic() + timeout
-    with shower(progress) as show:
+    with progress_display(progress) as show:
         while True:
-            found = yield from status(service, task_id)
-            show(found)
-            if found.has_ended:
-                return found
+            current = yield from status(service, task_id)
+            show(current)
+            if current.has_ended:
+                return current
             left = LOOK_EVERY_S if until is None else until - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"the task {task_id} has not ended in {timeout:g} s")
@@ -299,22 +303,22 @@ def wait(
 
 
 def scrape(
-    service: Service, url: str, *, progress: Progress | bool | None = None, **options: Unpack[ScrapeOptions]
+    service: ServiceAddress, url: str, *, progress: Progress | bool | None = None, **options: Unpack[ScrapeOptions]
 ) -> Steps[Scrape]:
-    """Scrapes, waits for the end, and returns the pages; `.status` and `.errors` tell the rest.
+    """Scrapes, waits for the end, and returns the pages; `.status` and `.errors` say the rest.
 
-    `progress`: called with a `TaskStatus` now and then; left out, a line is shown where stderr is a terminal. What is
-    interrupted goes on in the service: `submit` and the other calls have an id to come back with.
+    `progress`: called with a `TaskStatus` now and then; left out, a line is displayed where stderr is a terminal. What
+    is interrupted continues in the service: `submit` and the other calls have an id to come back with.
     """
     task_id = (yield from submit(service, url, **options)).task_id
     ended = yield from wait(service, task_id, progress=progress)
-    found, cursor = Scrape([], ended, []), None
+    scraped, cursor = Scrape([], ended, []), None
     while True:
         some = yield from results(service, task_id, include_errors=True, cursor=cursor)
-        found += some.pages
-        found.errors += some.errors
+        scraped += some.pages
+        scraped.errors += some.errors
         if (cursor := some.next_cursor) is None:
-            return found
+            return scraped
 
 
 # ── operations with many results ───────────────────────────────────────────────────────────────────────────────────
@@ -323,25 +327,25 @@ def scrape(
 def _paged(ask: Callable[[str | None], Steps[Any]], some: Callable[[Any], Iterable[T]]) -> Many[T]:
     cursor: str | None = None
     while True:
-        found = yield from ask(cursor)
-        yield from map(Found, some(found))
-        if (cursor := found.next_cursor) is None:
+        page = yield from ask(cursor)
+        yield from map(OperationResult, some(page))
+        if (cursor := page.next_cursor) is None:
             return
 
 
-def pages(service: Service, task_id: str) -> Many[Page]:
+def pages(service: ServiceAddress, task_id: str) -> Many[Page]:
     """Every page that there is now, in the order in which they were stored."""
     return _paged(lambda cursor: results(service, task_id, cursor=cursor), lambda found: found.pages)
 
 
-def errors(service: Service, task_id: str) -> Many[PageError]:
+def errors(service: ServiceAddress, task_id: str) -> Many[PageError]:
     """Every URL that has given no page so far."""
     return _paged(
         lambda cursor: results(service, task_id, include_errors=True, cursor=cursor), lambda found: found.errors
     )
 
 
-def tasks(service: Service, status: TaskState | str | None = None) -> Many[TaskSummary]:
+def tasks(service: ServiceAddress, status: TaskState | str | None = None) -> Many[TaskSummary]:
     """Every task, newest first."""
 
     def ask(cursor: str | None) -> Steps[scraping.TaskList]:
@@ -350,7 +354,7 @@ def tasks(service: Service, status: TaskState | str | None = None) -> Many[TaskS
     return _paged(ask, lambda found: found.tasks)
 
 
-def deliveries(service: Service, task_id: str) -> Many[WebhookDelivery]:
+def deliveries(service: ServiceAddress, task_id: str) -> Many[WebhookDelivery]:
     """What became of each event of a task's webhook, in the order of the events."""
 
     def ask(cursor: str | None) -> Steps[scraping.WebhookDeliveries]:
@@ -359,7 +363,7 @@ def deliveries(service: Service, task_id: str) -> Many[WebhookDelivery]:
     return _paged(ask, lambda found: found.deliveries)
 
 
-def events(service: Service, task_id: str, *, after: int = 0) -> Many[Event]:
+def events(service: ServiceAddress, task_id: str, *, after: int = 0) -> Many[Event]:
     """What happens to a task, until it ends: each numbered event once and in order, whatever breaks in between."""
     pause = _pauses(service)
     while True:
@@ -367,17 +371,17 @@ def events(service: Service, task_id: str, *, after: int = 0) -> Many[Event]:
             headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
             head = yield _ask(service, scraping.EVENTS, task_id, {}, None, headers, SILENT_S)
             parser, refused = EventParser(), b""
-            while piece := (yield Read()):
+            while piece := (yield ReadPiece()):
                 if head.status != 200:
                     refused += piece
                     continue
                 for event in parser.feed(piece):
                     after = event.number or after
                     pause = _pauses(service)
-                    yield Found(event)
+                    yield OperationResult(event)
             _checked(service, head, refused)
-            found = yield from status(service, task_id)
-            if found.has_ended and found.last_event <= after:
+            current = yield from status(service, task_id)
+            if current.has_ended and current.last_event <= after:
                 return
         except ClientError as error:
             yield pause(error)
@@ -386,7 +390,7 @@ def events(service: Service, task_id: str, *, after: int = 0) -> Many[Event]:
 # ── for both clients ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Client:
+class ServiceClient:
     """A scrape service. Where it is away for a while, calls wait for it: `patience` seconds at most."""
 
     def __init__(
@@ -401,40 +405,40 @@ class Client:
         self.service = service_at(url, key, timeout, patience)
 
 
-class Blocking(Client):
+class Blocking(ServiceClient, ABC):
     """A client that returns results."""
 
+    @abstractmethod
     def run(self, steps: Many[T]) -> Iterator[T]:
         """Carries the steps of an operation out, and gives its results."""
-        raise NotImplementedError
 
     def first(self, steps: Steps[T]) -> T:
         """The result of an operation that has one."""
-        with closing(self.run(_single(steps))) as found:  # type: ignore[type-var]
-            return next(found)
+        with closing(self.run(_single(steps))) as results:  # type: ignore[type-var]
+            return next(results)
 
 
-class Awaiting(Client):
+class Awaiting(ServiceClient, ABC):
     """A client that returns awaitables of results."""
 
+    @abstractmethod
     def run(self, steps: Many[T]) -> AsyncIterator[T]:
         """Carries the steps of an operation out, and gives its results."""
-        raise NotImplementedError
 
     async def first(self, steps: Steps[T]) -> T:
         """The result of an operation that has one."""
-        async with aclosing(self.run(_single(steps))) as found:  # type: ignore[type-var]
-            return await anext(found)
+        async with aclosing(self.run(_single(steps))) as results:  # type: ignore[type-var]
+            return await anext(results)
 
 
 def _single(steps: Steps[T]) -> Many[T]:
-    yield Found((yield from steps))
+    yield OperationResult((yield from steps))
 
 
 class One(Generic[P, T]):
     """An operation with one result, as a method of both clients."""
 
-    def __init__(self, operation: Callable[Concatenate[Service, P], Steps[T]]) -> None:
+    def __init__(self, operation: Callable[Concatenate[ServiceAddress, P], Steps[T]]) -> None:
         self._operation: Callable[..., Any] = operation
         self.__doc__ = operation.__doc__
 
@@ -453,7 +457,7 @@ class One(Generic[P, T]):
 class Each(Generic[P, T]):
     """An operation with many results, as a method of both clients."""
 
-    def __init__(self, operation: Callable[Concatenate[Service, P], Many[T]]) -> None:
+    def __init__(self, operation: Callable[Concatenate[ServiceAddress, P], Many[T]]) -> None:
         self._operation: Callable[..., Any] = operation
         self.__doc__ = operation.__doc__
 
@@ -469,7 +473,9 @@ class Each(Generic[P, T]):
         return self if client is None else _method(self._operation, client.service, client.run)
 
 
-def _method(operation: Callable[..., Any], service: Service, carry_out: Callable[[Any], Any]) -> Callable[..., Any]:
+def _method(
+    operation: Callable[..., Any], service: ServiceAddress, carry_out: Callable[[Any], Any]
+) -> Callable[..., Any]:
     @wraps(operation)
     def call(*given: Any, **named: Any) -> Any:
         return carry_out(operation(service, *given, **named))

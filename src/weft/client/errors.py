@@ -2,7 +2,7 @@
 
 WeftError
 └── ClientError
-    ├── Refused       the service has said no: `status`, `detail`, and `fields` that it names; ask for something else
+    ├── Refused       the service refuses: `status`, `detail`, and `fields` that it names; ask for something else
     ├── NoAnswer      it cannot be reached, or has broken off: again later; what was submitted is kept
     └── NotWeft       what answers there is no scrape service
 """

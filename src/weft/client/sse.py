@@ -48,5 +48,5 @@ def _event(lines: list[bytes]) -> Event | None:
             number = value
         elif name == "data":
             data.append(value)
-    found = msgspec.json.decode("\n".join(data), type=dict[str, Any]) if data else None
-    return None if found is None else Event(kind, int(number) if number else None, found)
+    document = msgspec.json.decode("\n".join(data), type=dict[str, Any]) if data else None
+    return None if document is None else Event(kind, int(number) if number else None, document)

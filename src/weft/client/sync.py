@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Self, TypeVar
 
-from weft.client.calls import Ask, Blocking, Found, Head, Many, Operations, Service
+from weft.client.calls import Blocking, CallRequest, Many, OperationResult, Operations, ReplyHead, ServiceAddress
 from weft.client.errors import ClientError, NoAnswer
 
 T = TypeVar("T")
@@ -32,11 +32,11 @@ class Weft(Operations, Blocking):
                 step = steps.throw(reply) if isinstance(reply, ClientError) else steps.send(reply)
                 reply = None
                 try:
-                    if isinstance(step, Found):
+                    if isinstance(step, OperationResult):
                         yield step.value
                     elif isinstance(step, float):
                         time.sleep(step)
-                    elif isinstance(step, Ask):
+                    elif isinstance(step, CallRequest):
                         if exchange is not None:
                             exchange.close()
                         exchange = _Exchange(self.service, step.timeout_s)
@@ -56,23 +56,23 @@ class Weft(Operations, Blocking):
 class _Exchange:
     """One HTTP request and its answer."""
 
-    def __init__(self, service: Service, timeout_s: float) -> None:
+    def __init__(self, service: ServiceAddress, timeout_s: float) -> None:
         kind = http.client.HTTPSConnection if service.is_tls else http.client.HTTPConnection
         self._url = service.url
         self._connection = kind(service.host, service.port, timeout=timeout_s)
         self._response: Any = None
 
-    def begin(self, ask: Ask) -> Head:
+    def begin(self, ask: CallRequest) -> ReplyHead:
         """Sends the request, and reads the head of its answer."""
 
-        def work() -> Head:
+        def work() -> ReplyHead:
             self._connection.putrequest(ask.method, ask.target, skip_host=True, skip_accept_encoding=True)
             for name, value in ask.headers.items():
                 self._connection.putheader(name, value)
             self._connection.endheaders(ask.body)
             self._response = self._connection.getresponse()
             headers = {name.lower(): value for name, value in self._response.getheaders()}
-            return Head(self._response.status, headers)
+            return ReplyHead(self._response.status, headers)
 
         return self._guarded(work)
 

@@ -7,24 +7,24 @@ import ssl
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from weft.client.calls import Ask, Head, Service
+from weft.client.calls import CallRequest, ReplyHead, ServiceAddress
 from weft.client.errors import NoAnswer
 
 T = TypeVar("T")
 LIMIT = 256 * 1024  # bytes of one line
 
 
-class Exchange:
+class HttpExchange:
     """`begin` sends the request, and gives the head of its answer; `read` its body, piece by piece."""
 
-    def __init__(self, service: Service, timeout_s: float) -> None:
+    def __init__(self, service: ServiceAddress, timeout_s: float) -> None:
         self._service = service
         self._timeout_s = timeout_s
         self._writer: asyncio.StreamWriter | None = None
         self._left: int | None = None  # bytes of the body; None: until the connection ends
         self._is_chunked = False
 
-    async def begin(self, ask: Ask) -> Head:
+    async def begin(self, ask: CallRequest) -> ReplyHead:
         """Sends the request, and reads the head of its answer."""
         return await self._guarded(self._begin(ask))
 
@@ -45,7 +45,7 @@ class Exchange:
         if self._writer is not None:
             self._writer.close()
 
-    async def _begin(self, ask: Ask) -> Head:
+    async def _begin(self, ask: CallRequest) -> ReplyHead:
         tls = ssl.create_default_context() if self._service.is_tls else None
         self._reader, self._writer = await asyncio.open_connection(
             self._service.host, self._service.port, ssl=tls, limit=LIMIT
@@ -63,11 +63,11 @@ class Exchange:
             self._left = 0
         elif length.isdigit() and not self._is_chunked:
             self._left = int(length)
-        return Head(status, headers)
+        return ReplyHead(status, headers)
 
     async def _line(self) -> str:
-        found = await self._reader.readuntil(b"\r\n")
-        return found[:-2].decode("latin-1")
+        line = await self._reader.readuntil(b"\r\n")
+        return line[:-2].decode("latin-1")
 
     async def _chunk(self) -> bytes:
         size = int((await self._line()).partition(";")[0], 16)

@@ -15,6 +15,13 @@ from weft.config.tree import BLOOM_KEYS, was_given
 from weft.errors import Missing
 from weft.patterns import BadPattern, compile_url_pattern, is_url_pattern
 
+MOST_ACTIONS = 50
+# What may be done on a page before it is read, with what each needs.
+ACTIONS: Mapping[str, tuple[str, ...]] = {
+    "wait": (), "click": ("selector",), "write": ("text",), "press": ("key",), "scroll": (),
+    "select": ("selector", "value"), "screenshot": (), "executeJavascript": ("script",),
+}  # fmt: skip
+
 
 def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Values that are fine alone and wrong together, or wrong in a way that no type tells."""
@@ -29,6 +36,9 @@ def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Ite
     yield from _pod_contradictions(values, origins)
     yield from _header_contradictions(values)
     yield from _host_contradictions(values)
+    yield from _render_contradictions(values)
+    if values["render"] != "never" and values["politeness_scope"] == "ip":
+        yield "render", "a browser's requests are not counted by address: use politeness_scope domain or host"
 
 
 def service_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[tuple[str, str]]:  # noqa: ARG001
@@ -36,6 +46,7 @@ def service_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]
     yield from _header_contradictions(values)
     yield from _open_credentials(values)
     yield from _host_contradictions(values)
+    yield from _render_contradictions(values)
     for name in ("data_dir", "host"):
         if not values[name].strip():
             yield name, "is empty: write what is meant, or leave it out"
@@ -53,6 +64,35 @@ def _host_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]
             yield "accept", f"{pattern!r} is no content type: write {known}, a glob as image/*, or */* for everything"
     yield from _name_server_contradictions(values["dns_servers"])
     yield from _proxy_contradictions(values)
+
+
+def _render_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    given = [name for name in ("render_wait_for", "render_scrolls", "render_mobile", "render_actions") if values[name]]
+    given += ["render_screenshot"] if values["render_screenshot"] != "none" else []
+    if values["render"] == "never":
+        for name in given:
+            yield name, "pages are not rendered: set render to auto or always, too"
+    elif values["proxies"] is not None and "scope" in values:  # a service's tasks ask for proxies, or for a browser
+        yield "render", "browsers do not go through proxies: leave out one of the two"
+    for number, action in enumerate(values["render_actions"], 1):
+        if why := wrong_action(action):
+            yield "render_actions", f"action {number}: {why}"
+    if len(values["render_actions"]) > MOST_ACTIONS:
+        yield "render_actions", f"has {len(values['render_actions'])} actions: {MOST_ACTIONS} are the most"
+
+
+def wrong_action(action: Mapping[str, Any]) -> str:
+    """What is wrong with an action on a page; empty if it can be carried out where its elements are."""
+    kind = str(action.get("type"))
+    if kind not in ACTIONS:
+        return f"{kind!r} is none of {', '.join(ACTIONS)}"
+    if kind == "wait" and "milliseconds" not in action:
+        return "" if isinstance(action.get("selector"), str) else "needs `milliseconds` or `selector`"
+    for name in ACTIONS[kind]:
+        is_good = isinstance(action.get(name), int) if name == "milliseconds" else isinstance(action.get(name), str)
+        if not is_good:
+            return f"needs `{name}`"
+    return ""
 
 
 def _proxy_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -65,6 +65,13 @@ class PolitenessSection(Section, frozen=True, kw_only=True):
     lease_s: Annotated[Timeout, Tuning("seconds a fetcher may hold a URL; more than total_timeout")] = field(
         default=90.0, name="lease_seconds"
     )
+    log_days: Annotated[Timeout | None, Tuning("days that requests are kept in the request log; none: for good")] = (
+        field(default=None, name="request_log_days")
+    )
+    log_bytes: Annotated[
+        Positive | None,
+        Tuning("bytes of closed files of a request log, at most; older ones are deleted; none: no limit"),
+    ] = field(default=None, name="request_log_bytes")
 
 
 class FetchSection(Section, frozen=True, kw_only=True):
@@ -124,6 +131,33 @@ class FetchSection(Section, frozen=True, kw_only=True):
     proxy_sticky: Annotated[bool, Tuning("keep one proxy for a site, for as long as it works")] = False
     proxy_apart: Annotated[bool, Tuning("never use one proxy for two sites")] = False
     direct_fallback: Annotated[bool, Tuning("ask sites directly while no proxy is free, instead of waiting")] = False
+    render: Annotated[
+        Literal["never", "auto", "always"],
+        Help("draw pages in a browser: never, auto (those that need it) or always"),
+    ] = "never"
+    render_wait_for: Annotated[
+        str | None, Tuning("what a page must have before it is read in a browser: a CSS selector, or seconds")
+    ] = None
+    render_scrolls: Annotated[
+        Annotated[int, Meta(ge=0, le=100)], Tuning("how often a page is scrolled to its end while it grows")
+    ] = 0
+    render_screenshot: Annotated[
+        Literal["none", "viewport", "full"],
+        Tuning("keep a picture of each rendered page, of what is in view or of all"),
+    ] = "none"
+    render_blocked: Annotated[
+        tuple[Literal["media", "font", "image", "stylesheet"], ...], Tuning("parts of pages that a browser leaves out")
+    ] = ("media", "font")
+    render_mobile: Annotated[bool, Tuning("show pages as a telephone would")] = False
+    render_actions: Annotated[
+        tuple[dict[str, Any], ...],
+        Tuning("what is done on a page before it is read: click, write, press, scroll, wait, select, screenshot"),
+    ] = ()
+    max_browsers: Annotated[Annotated[int, Meta(ge=1, le=64)], Tuning("browsers that run at a time")] = 2
+    pages_per_browser: Annotated[
+        Annotated[int, Meta(ge=1, le=64)], Tuning("pages that a browser renders at a time")
+    ] = 4
+    browser_sandbox: Annotated[bool, Tuning("run browsers in their sandbox; off only where it cannot be had")] = True
 
     def user_agent(self) -> str:
         """The user agent that is sent."""
@@ -160,6 +194,29 @@ class ExtractSection(Section, frozen=True, kw_only=True):
     extract: Annotated[
         dict[str, Any], Help("rules for the fields of a page: a file of JSON or YAML (see docs/extraction.md)")
     ] = field(default_factory=dict)
+
+
+class SpiderSection(Section, frozen=True, kw_only=True):
+    """The user's own code."""
+
+    spider: Annotated[str | None, Help("the spider to run: FILE.py[:CLASS] or MODULE:CLASS")] = None
+    on_page: Annotated[
+        str | None, Help("a function that is given each page, and may yield items and requests: FILE.py:NAME")
+    ] = None
+    spider_workers: Annotated[
+        Annotated[int, Meta(ge=1, le=64)] | None,
+        Tuning("processes that run the user's code; by default one less than there are cores"),
+    ] = None
+    callback_s: Annotated[Timeout, Tuning("seconds that a callback may take for a page")] = field(
+        default=30.0, name="callback_seconds"
+    )
+    callback_memory_mb: Annotated[Positive, Tuning("megabytes that a callback may take for a page")] = 500
+    max_callback_errors: Annotated[Positive | None, Help("pages whose callback fails, at most")] = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there is code."""
+        return bool(self.spider or self.on_page)
 
 
 class LogSection(Section, frozen=True, kw_only=True):

@@ -37,7 +37,7 @@ Path = str | os.PathLike[str]
 
 
 class Settings(TypedDict, total=False):
-    """Every setting; `data_dir`, which may be left out, is a parameter of its own."""
+    """Every setting; `data_dir`, which may be left out, and what names own code are parameters of their own."""
 '''
 _PLAIN = {"integer": "int", "number": "float", "boolean": "bool", "string": "str", "null": "None"}
 _PATHS = frozenset({"seed_file", "exclude_file", "log_dir"})
@@ -53,7 +53,7 @@ def keywords_module() -> str:
     lines = [_KEYWORDS]
     for item in keys().values():
         names = dict.fromkeys((item.name, item.flag.removeprefix("--").replace("-", "_")))
-        lines += [f"    {name}: {_type(item)}" for name in names if name != "data_dir"]
+        lines += [f"    {name}: {_type(item)}" for name in names if name not in ("data_dir", "spider", "on_page")]
     return "\n".join([*lines, ""])
 
 

@@ -53,17 +53,19 @@ def load(
     earlier: Mapping[str, Any] | None = None,
     *,
     earlier_defaults: Collection[str] = (),
+    earlier_origin: str = _RECORDED,
     is_judged: bool = True,
 ) -> Loaded:
     """Merges all sources into one configuration, or raises BadConfig with every problem found.
 
-    `earlier` is what is recorded of a crawl that is resumed: it counts before the defaults. `earlier_defaults` are
+    `earlier` is what is recorded of a crawl that is resumed, or what a spider brings along (`earlier_origin`): it
+    counts before the defaults. `earlier_defaults` are
     those of its keys that nobody named. Whether the values fit together is left open where that is not known yet
     (`is_judged`).
     """
     known = keys()
     kept = [
-        (name, Value(value, _RECORDED_DEFAULT if name in earlier_defaults else _RECORDED))
+        (name, Value(value, _RECORDED_DEFAULT if name in earlier_defaults else earlier_origin))
         for name, value in (earlier or {}).items()
         if name in known
     ]

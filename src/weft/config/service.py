@@ -25,6 +25,7 @@ class JobsSection(Section, frozen=True, kw_only=True):
     max_tasks_per_key: Annotated[
         Positive | None, Help("tasks of one API key that run at a time; none: as many as there are slots")
     ] = None
+    allow_scripts: Annotated[bool, Tuning("let callers run JavaScript of their own on rendered pages")] = False
     max_scrapes: Annotated[Positive, Help("single pages and maps that run at a time")] = field(
         default=20, name="max_concurrent_scrapes"
     )
@@ -48,6 +49,12 @@ class JobsSection(Section, frozen=True, kw_only=True):
     retention_hours: Annotated[Timeout, Help("hours that a task is kept after its end")] = field(
         default=24.0, name="task_retention_hours"
     )
+    log_days: Annotated[
+        Timeout | None, Help("days that requests are kept as evidence in the request log; none: for good")
+    ] = field(default=None, name="request_log_days")
+    log_bytes: Annotated[
+        Positive | None, Help("bytes of the request log, at most; its oldest files are deleted; none: no limit")
+    ] = field(default=None, name="request_log_bytes")
     cleanup_s: Annotated[Timeout, Tuning("seconds between two deletions of old tasks, or a tenth of the retention")] = (
         field(default=3600.0, name="cleanup_interval_seconds")
     )

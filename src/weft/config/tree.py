@@ -15,6 +15,7 @@ from weft.config.crawl import (
     PolitenessSection,
     RunSection,
     ScopeSection,
+    SpiderSection,
     StoreSection,
 )
 from weft.config.pods import PodsSection, RedisSection
@@ -31,6 +32,7 @@ class Config(Struct, frozen=True, kw_only=True):
     proxy: ProxySection
     limits: LimitsSection
     extract: ExtractSection
+    spider: SpiderSection
     store: StoreSection
     log: LogSection
     pods: PodsSection
@@ -45,10 +47,18 @@ Compute = Callable[[Mapping[str, Any], Mapping[str, str]], tuple[Any, str]]
 # Defaults that follow from other values: key -> (the value, why), from the values so far and their origins.
 COMPUTED: dict[str, Compute] = {
     "scope": lambda got, _: (
-        ("any", "from a seed file") if got.get("seed_file") else ("domain", "URLs on the command line")
+        ("any", "a spider goes where it says")
+        if got.get("spider")
+        else ("any", "from a seed file")
+        if got.get("seed_file")
+        else ("domain", "URLs on the command line")
     ),
     "politeness_delay_seconds": lambda got, _: (
-        (70.0, "scope is any") if got["scope"] == "any" else (1.0, "within a scope")
+        (1.0, "a spider")
+        if got.get("spider")
+        else (70.0, "scope is any")
+        if got["scope"] == "any"
+        else (1.0, "within a scope")
     ),
     "per_domain_concurrency": lambda got, _: (
         (8, "the delay is 0") if got["politeness_delay_seconds"] == 0 else (1, "there is a delay")
@@ -65,8 +75,8 @@ COMPUTED: dict[str, Compute] = {
 }
 # The same in words, for the help and docs/settings.md.
 COMPUTED_WORDS = {
-    "scope": "domain; any with a seed file",
-    "politeness_delay_seconds": "1; 70 when scope is any",
+    "scope": "domain; any with a seed file or a spider",
+    "politeness_delay_seconds": "1; 70 when scope is any and there is no spider",
     "per_domain_concurrency": "1; 8 when the delay is 0",
     "num_pods": "as many as are listed, else 1",
     "fetchers_per_pod": "6 with Redis pods, else 1",

@@ -22,6 +22,7 @@ from weft.crawl.feeding import SLICE_S
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import ProcessOrder
 from weft.engine.loop.stop import BLOCKING
+from weft.engine.user_code.running import found_again
 from weft.frontier.contract import Frontier
 from weft.frontier.walk import is_cut_off
 from weft.records import MAY_SUCCEED, POD_SHIFT, Found, Reason, Row
@@ -149,15 +150,18 @@ class Again:
                 for row, visits in self._store.with_visits(asked)
                 if chosen(row, visits) and not earlier.is_before(visits[-1].item, visits[-1].fetched_at)
             }
+            if again:
+                self._store.may_come_again(self._crawl, start.last_item)
             self._queued += len(again)
+            outputs = self._store.outputs_of([*again]) if self._order.config.spider.is_given else {}
             yield from (
-                (row.item, Found(row.url, row.depth, row.parent) if row.item in again else None) for row in some
+                (row.item, found_again(row, outputs.get(row.item)) if row.item in again else None) for row in some
             )
         self._frontier.notes.note(f"{name}_queued", self._frontier.notes.note(f"{name}_from"))
 
     def _is_asked(self, row: Row, start: WalkStart, wanted: Callable[[Row], bool] | None) -> bool:
         is_kind = 200 <= row.status < 300 if wanted is None else wanted(row)
-        return is_kind and start.is_before(row.item, row.fetched_at) and self._owns(row.url)
+        return is_kind and not row.request and start.is_before(row.item, row.fetched_at) and self._owns(row.url)
 
 
 def _is_first_page(row: Row, visits: list[Visit]) -> bool:

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Unpack
 
@@ -22,6 +22,8 @@ from weft.crawl.start import Prepared, prepare
 from weft.crawl.yielded import Yielded
 from weft.engine.loop.progress import CrawlStatus
 from weft.engine.stored_page import CrawledPage, read_page
+from weft.engine.user_code.page import Page
+from weft.engine.user_code.sources import is_imported, text_of_object
 from weft.errors import BadConfig, BadInput, NothingStored
 from weft.names import answer
 from weft.store.pages import PageStore
@@ -34,16 +36,34 @@ def crawl(
     *,
     data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     config: str | os.PathLike[str] | None = None,
+    on_page: Callable[[Page], Any] | str | None = None,
     **settings: Unpack[Settings],
 ) -> Iterator[CrawledPage]:
     """Crawls and yields the pages as they are stored. Settings are the configuration's keys, or their flags' names.
 
-    `config` is a YAML file of settings. Without a `data_dir` (or several) the crawl lives in a temporary folder and is
-    gone at the end. With `resume=True` no seeds are needed, and the pages are those that no call has yielded before;
-    what a crawl of the command line had stored before counts as yielded (`weft export` reads it). A name that is no
-    setting is refused at once, everything else when the first page is asked for. A crawl that has nothing to show warns
-    with its causes (`weft.errors.NothingStored`).
+    `config` is a YAML file of settings. `on_page` is a function of a module that is given each page in a process of
+    its own, and may yield items and requests (`weft items` reads them). Without a `data_dir` (or several) the crawl
+    lives in a temporary folder and is gone at the end. With `resume=True` no seeds are needed, and the pages are those
+    that no call has yielded before; what a crawl of the command line had stored before counts as yielded (`weft export`
+    reads it). A name that is no setting is refused at once, everything else when the first page is asked for. A crawl
+    that has nothing to show warns with its causes (`weft.errors.NothingStored`).
     """
+    given = given_settings(settings, data_dir)
+    if on_page is not None:
+        given["on_page"] = on_page if isinstance(on_page, str) else text_of_object(on_page)
+    typed = [seeds] if isinstance(seeds, str) else list(seeds)
+    return _crawled(typed, given, None if config is None else os.fspath(config))
+
+
+def given_settings(
+    settings: Mapping[str, Any], data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+) -> dict[str, Any]:
+    """The settings of a call; BadConfig for a name that is none. `data_dir` may be one or several."""
+    if is_imported():
+        raise BadInput(
+            "a crawl is started while the file of its spider is imported: put the call under "
+            "`if __name__ == '__main__':`"
+        )
     own, given = own_names(keys()), dict[str, Any](settings)
     if unknown := [f"no setting {name!r}{answer(name, own, str)}" for name in given if name not in own]:
         raise BadConfig(unknown)
@@ -51,31 +71,36 @@ def crawl(
         if "data_dirs" in given:
             raise BadConfig(["data_dir and data_dirs are the same setting: give one of them"])
         given["data_dirs"] = [data_dir] if isinstance(data_dir, str | os.PathLike) else list(data_dir)
-    typed = [seeds] if isinstance(seeds, str) else list(seeds)
-    return _crawled(typed, given, None if config is None else os.fspath(config))
+    return given
+
+
+def prepared_for(stack: ExitStack, seeds: list[str], settings: dict[str, Any], config_file: str | None) -> Prepared:
+    """A crawl that is ready to run; it is closed with the stack, also when the program ends."""
+    # A program may end while it still holds the iterator: the crawl stops then, too, and what was yielded is kept.
+    atexit.register(stack.close)
+    stack.callback(atexit.unregister, stack.close)
+    # Where nobody says otherwise: no port, since a program may run many crawls, and nothing stays. A resumed crawl
+    # keeps the port that it was started with.
+    loaded, flags = load(config_file, flags=settings, is_judged=False), dict[str, Any]()
+    if not loaded.config.run.resume and not was_given(loaded.origins, "prometheus_port"):
+        flags["prometheus_port"] = 0
+    if not was_given(loaded.origins, "data_dirs"):
+        flags["data_dirs"] = [stack.enter_context(tempfile.TemporaryDirectory(prefix="weft-"))]
+    prepared = prepare(seeds, settings | flags, config_file)
+    stack.callback(prepared.close)
+    return prepared
 
 
 def _crawled(seeds: list[str], settings: dict[str, Any], config_file: str | None) -> Iterator[CrawledPage]:
     with ExitStack() as stack:
-        # A program may end while it still holds the iterator: the crawl stops then, too, and what was yielded is kept.
-        atexit.register(stack.close)
-        stack.callback(atexit.unregister, stack.close)
-        # Where nobody says otherwise: no port, since a program may run many crawls, and nothing stays. A resumed crawl
-        # keeps the port that it was started with.
-        loaded, flags = load(config_file, flags=settings, is_judged=False), dict[str, Any]()
-        if not loaded.config.run.resume and not was_given(loaded.origins, "prometheus_port"):
-            flags["prometheus_port"] = 0
-        if not was_given(loaded.origins, "data_dirs"):
-            flags["data_dirs"] = [stack.enter_context(tempfile.TemporaryDirectory(prefix="weft-"))]
-        prepared = prepare(seeds, settings | flags, config_file)
-        stack.callback(prepared.close)
+        prepared = prepared_for(stack, seeds, settings, config_file)
         folder, resume = prepared.folder, prepared.loaded.config.run.resume
         yield from _pages(prepared, stack, Yielded.of(folder.data_dirs, resume=resume))
 
 
-def _pages(prepared: Prepared, stack: ExitStack, yielded: Yielded) -> Iterator[CrawledPage]:
+def run_beside(stack: ExitStack, prepared: Prepared, news: News) -> Callable[[], None]:
+    """Runs a crawl in a thread beside; what is returned waits for its end, and raises what has failed."""
     failure: list[BaseException] = []
-    news = _News()
 
     def run() -> None:
         try:
@@ -89,19 +114,29 @@ def _pages(prepared: Prepared, stack: ExitStack, yielded: Yielded) -> Iterator[C
     thread.start()
     stack.callback(thread.join)
     stack.callback(prepared.orchestrator.stop)
+
+    def finish() -> None:
+        thread.join()
+        if failure:
+            raise failure[0]
+
+    return finish
+
+
+def _pages(prepared: Prepared, stack: ExitStack, yielded: Yielded) -> Iterator[CrawledPage]:
+    news = News()
+    finish = run_beside(stack, prepared, news)
     store = _opened(prepared, news)
     if store is not None:
         stack.callback(store.abandon)
         stack.callback(yielded.write)
         yield from _committed_pages(store, news, yielded)
-    thread.join()
-    if failure:
-        raise failure[0]
+    finish()
     if (outcome := prepared.outcome()).is_nothing:
         warnings.warn("\n".join(outcome.lines()), NothingStored, stacklevel=3)
 
 
-class _News:
+class News:
     """Whether more has been stored, by the crawl's status: the index is read only when there is something new."""
 
     def __init__(self) -> None:
@@ -130,7 +165,7 @@ class _News:
             self._changed.clear()
 
 
-def _opened(prepared: Prepared, news: _News) -> PageStore | None:
+def _opened(prepared: Prepared, news: News) -> PageStore | None:
     """The store, as soon as the crawl has made its index; None if it ended before."""
     while True:
         news.wait()
@@ -142,7 +177,7 @@ def _opened(prepared: Prepared, news: _News) -> PageStore | None:
                 return None
 
 
-def _committed_pages(store: PageStore, news: _News, yielded: Yielded) -> Iterator[CrawledPage]:
+def _committed_pages(store: PageStore, news: News, yielded: Yielded) -> Iterator[CrawledPage]:
     """New pages in the order of their commits, until the crawl has ended and all are yielded."""
     while True:
         ended = news.has_ended

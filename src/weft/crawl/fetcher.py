@@ -22,8 +22,12 @@ from weft.crawl.order import Control, ProcessOrder
 from weft.crawl.pods.backend import backend_of
 from weft.engine.assembly import Fetching
 from weft.engine.loop.long_work import LongWork
-from weft.engine.loop.stop import BLOCKING, UNWRITTEN
+from weft.engine.loop.parsing import MOST_LOGGED
+from weft.engine.loop.stop import BLOCKING, UNWRITTEN, Stop
 from weft.engine.loop.suspects import Pulse
+from weft.engine.user_code.calls import CLOSED, Call, encode
+from weft.engine.user_code.sources import loading_of
+from weft.engine.user_code.starting import SpiderStart
 from weft.telemetry import Log
 
 log = Log("weft.crawl.fetcher")
@@ -42,6 +46,7 @@ class Fetcher:
         self._parts = parts = Fetching(
             backend.frontier, order.config, slot, self.progress, corpus_id=order.crawl_id, data_dirs=folder.data_dirs,
             work=work, metrics=folder.metrics, peers=backend.peers, outlet=backend.outlet,
+            loading=loading_of(order.config, backend.frontier.notes),
         )  # fmt: skip
         if parts.suspects.died_on:
             log.error("a page killed its parser", item=parts.suspects.died_on)
@@ -49,6 +54,10 @@ class Fetcher:
         crawl = opening.open()
         backend.await_seeds(parts.suspects.beat)
         chores = list(backend.chores(parts, crawl))
+        self._crawl = crawl
+        if crawl.spider is not None and order.pod == 0:
+            chores.append(SpiderStart(crawl, crawl.spider, backend.frontier, parts.results.call))
+        self._is_first = order.pod == 0
         following = Following(
             folder, order.config, control, backend.frontier, crawl, self.progress, opening.seeds,
             drain=lambda reason: self.loop.drain(reason), admit=opening.admit, has_edited=backend.has_edited,
@@ -68,6 +77,7 @@ class Fetcher:
         """Crawls; gives the exit code."""
         self.progress.write("running")
         reason = self.loop.run()
+        self._close_spider(reason)
         try:
             self._backend.close()
             self._parts.close()
@@ -88,6 +98,18 @@ class Fetcher:
             queued=status.queued,
         )
         return code
+
+    def _close_spider(self, reason: Stop) -> None:
+        """Tells the user's code that the crawl has ended, or is interrupted."""
+        spider = self._crawl.spider
+        if spider is None or not spider.description.hears_end or not self._is_first:
+            return
+        result = self._parts.results.call_now(encode(Call(CLOSED, reason=str(reason))))
+        spider.keep_state(result)
+        if result.printed:
+            log.info("printed", text=result.printed[:MOST_LOGGED])
+        if result.error:
+            log.error("closed() of the spider failed", error=result.error, traceback=result.traceback)
 
 
 def fetch(order: ProcessOrder, control: Control) -> int:

@@ -5,6 +5,7 @@
     DATA/crawls/crawl/seeds-N.pack     large seed files (see seed_streams.py); their origins: seeds-N.origins
     DATA/crawls/crawl/origins.txt      the origins that its credentials go to, one a line; where it has credentials
     DATA/crawls/crawl/yielded.json     which pages `weft.crawl` has yielded (see yielded.py)
+    DATA/crawls/crawl/spider.json      what its user's code is, as it was when the crawl was started or resumed last
     DATA/crawls/crawl/recrawl-N.json   where the last recrawl of pod N began
 
 Must stay true: settings and seeds are on the disk before engine.json is. Data dirs that Weft makes are its owner's
@@ -34,6 +35,7 @@ from weft.crawl.siblings import record_siblings
 from weft.credentials import harmless, seed_origins
 from weft.engine.folder import CRAWL, EngineFolder, Identity
 from weft.engine.settings_record import SettingsRecord
+from weft.engine.user_code.calls import Description
 from weft.errors import BadInput, Busy, Damaged, unreadable
 from weft.files import is_locked, replace_file, sync_folder, try_lock
 from weft.sealed import open_json, open_lines, sealed_json, sealed_lines
@@ -51,6 +53,7 @@ _ORIGINS_REMEDY = (
     "it says which sites may be sent the crawl's logins: restore it from a backup, or delete it, and they go to the "
     "origins of all its seeds"
 )
+_SPIDER_REMEDY = "it says what the crawl's code is: delete it, and resume with `spider=FILE`"
 # All that a crawl leaves in its data dirs.
 _OWN = (
     "engine.json", "dirs.json", "dirs.tmp", "crawls", "status.json", "status", "frontier", "spool", "warc", "content",
@@ -122,17 +125,20 @@ class CrawlFolder(EngineFolder):
         crawl_id: str | None = None,
         large: SeedFile | None = None,
         tell: Callable[[str], None] = lambda _: None,
+        spider: Description | None = None,
     ) -> Identity:
         """Makes a new crawl, or this node's part of the one that has that id: all of it, or none.
 
         `defaults`: the keys of `settings` that nobody named. `large`: a seed file that is read while the crawl runs;
-        `tell` hears how far its copy is.
+        `tell` hears how far its copy is. `spider` describes the user's code, where there is some.
         """
         identity = Identity.new(crawl_id, len(self.data_dirs), pods, on_redis=on_redis)
         for path in (self.crawls, self.own):
             path.mkdir(mode=0o700, exist_ok=True)
         sync_folder(self.crawls)
         self._write_settings(SettingsRecord(dict(settings or {}), sorted(defaults)))
+        if spider is not None:
+            self.keep_spider(spider)
         self._write_seeds(seeds, [self._copy(large, tell, [])] if large is not None else [])
         record_siblings(self.data_dirs, identity.id)
         return self.make(identity)
@@ -195,6 +201,20 @@ class CrawlFolder(EngineFolder):
 
     def _write_settings(self, record: SettingsRecord) -> None:
         replace_file(self.own / "config.json", sealed_json(msgspec.to_builtins(record)))
+
+    def spider(self) -> Description | None:
+        """What the crawl's own code is; None for a crawl without."""
+        path = self.own / "spider.json"
+        if not path.exists():
+            return None
+        try:
+            return msgspec.convert(open_json(path, _SPIDER_REMEDY), Description)
+        except msgspec.ValidationError as error:
+            raise Damaged(path, f"cannot be read: {error}", _SPIDER_REMEDY) from None
+
+    def keep_spider(self, description: Description) -> None:
+        """Records what the crawl's own code is now."""
+        replace_file(self.own / "spider.json", sealed_json(msgspec.to_builtins(description)))
 
     def recrawl(self) -> dict[int, RecrawlStart]:
         """Where the last recrawl of each pod began; empty if there was none."""

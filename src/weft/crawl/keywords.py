@@ -10,7 +10,7 @@ Path = str | os.PathLike[str]
 
 
 class Settings(TypedDict, total=False):
-    """Every setting; `data_dir`, which may be left out, is a parameter of its own."""
+    """Every setting; `data_dir`, which may be left out, and what names own code are parameters of their own."""
 
     scope: Literal["any", "domain", "host", "prefix"]
     seed_file: Path | None
@@ -36,6 +36,8 @@ class Settings(TypedDict, total=False):
     breaker_reset_seconds: float
     breaker_max_probes: int
     lease_seconds: float
+    request_log_days: float | None
+    request_log_bytes: int | None
     email: str | None
     user_agent_template: str
     fetcher_workers: int | None
@@ -61,6 +63,16 @@ class Settings(TypedDict, total=False):
     proxy_sticky: bool
     proxy_apart: bool
     direct_fallback: bool
+    render: Literal["always", "auto", "never"]
+    render_wait_for: str | None
+    render_scrolls: int
+    render_screenshot: Literal["full", "none", "viewport"]
+    render_blocked: str | Sequence[str]
+    render_mobile: bool
+    render_actions: str | Sequence[str]
+    max_browsers: int
+    pages_per_browser: int
+    browser_sandbox: bool
     proxy_sources: str | Sequence[str]
     proxy_test_url: str | None
     proxy_test_tls_url: str | None
@@ -76,6 +88,10 @@ class Settings(TypedDict, total=False):
     max_duration: float | None
     max_pages_per_domain: int | None
     extract: Mapping[str, object] | Path
+    spider_workers: int | None
+    callback_seconds: float
+    callback_memory_mb: int
+    max_callback_errors: int | None
     data_dirs: Path | Sequence[Path]
     store: str | Sequence[str]
     log_dir: Path

@@ -19,6 +19,7 @@ from weft.engine.loop.fetch_loop import Feed
 from weft.engine.loop.leads import Leads
 from weft.engine.loop.revisits import Revisits, StoredVisits
 from weft.engine.recovery import take_up
+from weft.engine.user_code.running import check_callbacks
 from weft.frontier.contract import Admission
 from weft.records import Found
 from weft.telemetry import Log
@@ -52,9 +53,12 @@ class Opening:
         frontier, seeds = self._frontier, self.seeds
         restore = partial(self._backend.restore_links, self._parts)
         crawl = take_up(
-            self._parts, frontier, CRAWL, seeds, restore, self._parts.ways, self.learn_scope, self._folder.origins()
-        )
+            self._parts, frontier, CRAWL, seeds, restore, self._parts.ways, self.learn_scope, self._folder.origins(),
+            self._folder.spider(),
+        )  # fmt: skip
         self._crawl = crawl
+        if crawl.spider is not None:
+            check_callbacks(frontier, crawl.spider.description)
         if self._order.index == 0:
             self.admit(seeds)
             self._offer_left_sitemaps(crawl)

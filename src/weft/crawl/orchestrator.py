@@ -38,7 +38,7 @@ from weft.crawl.process import Process
 from weft.crawl.reports.standing import Standing, begin_alone, end_alone
 from weft.engine.channel import Peer, Server, socket_path
 from weft.engine.loop.progress import CrawlStatus, ProgressLines, read_status
-from weft.engine.loop.stop import UNWRITTEN, Stop
+from weft.engine.loop.stop import CALLBACK_ERROR, UNWRITTEN, Stop
 from weft.errors import BadInput, WeftError
 from weft.supervise.process import Exit, named
 from weft.telemetry import Log
@@ -297,6 +297,9 @@ class Orchestrator:
 
     def _decide(self) -> None:
         """Whether all is done, or the time is over."""
+        most = self._config.spider.max_callback_errors
+        if most is not None and self.status().errors.get(CALLBACK_ERROR, 0) >= most:
+            self._end(Stop.CALLBACK_ERRORS)
         if self._duration.is_over:
             self._end(Stop.MAX_DURATION)
         if self._alone or self._duration.is_paused or self._reason is not None or not self._is_followed:

@@ -19,7 +19,7 @@ from weft.engine.loop.progress import CrawlStatus, read_status
 from weft.engine.loop.suspects import pulse, steps_of
 from weft.supervise.child import Child, RestartPolicy
 from weft.supervise.process import Exit
-from weft.supervise.service import Command, Moving, Service, Verdict
+from weft.supervise.service import Command, ExitMeaning, Moving, Service
 from weft.telemetry import Log, Slot
 
 # A process drains for ten seconds, then writes down what it has, and makes steps while it does (engine/loop/long_work).
@@ -125,13 +125,13 @@ class Process:
         self._began = time.monotonic()
         self._done_before = self._done()
 
-    def _judged(self, how: Exit) -> Verdict:
+    def _judged(self, how: Exit) -> ExitMeaning:
         """A process that died is no sign of a crash loop if it brought the crawl forward, or a page killed it.
 
         A page kills twice at most; then it is stored unparsed.
         """
         was_of_use = pulse(self._pulse_folder)[1] > 0 or self._done() > self._done_before
-        return Verdict.HARMLESS if how.code == SERVER_AWAY or was_of_use else Verdict.BY_TIME
+        return ExitMeaning.HARMLESS if how.code == SERVER_AWAY or was_of_use else ExitMeaning.BY_TIME
 
     def _done(self) -> int:
         status = self.status()

@@ -23,7 +23,16 @@ from weft.engine.loop.stop import Stop
 from weft.errors import BadInput
 from weft.supervise.child import RestartPolicy
 from weft.supervise.process import Exit
-from weft.supervise.service import Command, Health, HealthCheck, Moving, Report, Service, Verdict, touched
+from weft.supervise.service import (
+    Command,
+    ExitMeaning,
+    HealthCheck,
+    HealthReport,
+    Moving,
+    Service,
+    ServiceHealth,
+    touched,
+)
 
 LATE_S = 10.0  # without a sign for this long it is not healthy
 STUCK_S = 90.0  # and is replaced: its orchestrator replaces a process that hangs after 30 s
@@ -68,12 +77,12 @@ class DeclaredCrawl:
         status = read_status(self.folder.status) if self.folder.exists() else None
         return status is not None and status.state in DONE_STATES
 
-    def _judged(self, how: Exit) -> Verdict:
+    def _judged(self, how: Exit) -> ExitMeaning:
         if how.code in DONE or (how.code is not None and self._is_done()):
-            return Verdict.DONE
+            return ExitMeaning.DONE
         if how.code == BAD_USE:
-            return Verdict.FINAL
-        return Verdict.HARMLESS if how.signal_name == "SIGKILL" else Verdict.BY_TIME
+            return ExitMeaning.FINAL
+        return ExitMeaning.HARMLESS if how.signal_name == "SIGKILL" else ExitMeaning.BY_TIME
 
     def _ending(self) -> float:
         """Changes while the crawl makes progress with its end, which reports what it does."""
@@ -84,15 +93,15 @@ class DeclaredCrawl:
         path = self.folder.status
         moving = Moving(lambda: touched(path), STUCK_S, must_move_first=True, late_s=LATE_S)
 
-        def health(pid: int) -> Report:
+        def health(pid: int) -> HealthReport:
             report = moving(pid)
-            if report.health is Health.HEALTHY:
+            if report.health is ServiceHealth.HEALTHY:
                 return report
             status = read_status(path)
             if status is not None and status.state == "starting":
-                return Report(Health.LOADING, "it takes up what is in its data dir")
-            if report.health is Health.UNHEALTHY and disk_usage(path.parent).free < LEAST_ROOM_BYTES:
-                return Report(Health.FAILING, f"{path.parent}: the disk is full")
+                return HealthReport(ServiceHealth.LOADING, "it takes up what is in its data dir")
+            if report.health is ServiceHealth.UNHEALTHY and disk_usage(path.parent).free < LEAST_ROOM_BYTES:
+                return HealthReport(ServiceHealth.FAILING, f"{path.parent}: the disk is full")
             return report
 
         return health

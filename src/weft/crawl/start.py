@@ -19,6 +19,7 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.frontier_settings import settings_of
 from weft.crawl.logs import open_log, orchestrator_slot, report_changes
 from weft.crawl.orchestrator import Orchestrator
+from weft.crawl.own_code import SETTINGS_ORIGIN, check_resumed, describe_code, settings_in
 from weft.crawl.pods.distribution import announce_pods
 from weft.crawl.pods.nodes import Shared, check_nodes, is_part, join
 from weft.crawl.pods.places import check_cores
@@ -34,6 +35,7 @@ from weft.engine.limits import check_email
 from weft.engine.loop.stop import Stop
 from weft.engine.machine import check_clock
 from weft.engine.settings_record import SettingsRecord
+from weft.engine.user_code.calls import Description
 from weft.errors import BadInput, Busy, NoCrawl, Occupied, WeftError, installing
 from weft.frontier.redis.connection import peers
 from weft.store.pages import PageStore
@@ -98,20 +100,27 @@ def prepare(
         flags["data_dirs"] = list(map(str, all_data_dirs(asked.config.store.data_dirs)))
         asked = load(config_file, environment, flags, is_judged=False)
     folder = CrawlFolder(asked.config.store.data_dirs)
+    description: Description | None = None
     if asked.config.run.resume and folder.exists():
         folder.go_on()
         record = folder.settings_record()
         kept = _kept(record, asked)
         loaded = load(config_file, environment, flags, kept, earlier_defaults=record.defaults)
+        description = describe_code(loaded.config)
     else:
-        loaded = load(config_file, environment, flags)
-        if asked.config.run.resume:
+        if asked.config.run.resume and not asked.config.run.fresh:  # both contradict each other, which `load` says
             folder.identity()  # raises what is wrong
+        description = describe_code(asked.config)
+        brought = settings_in(description) if description is not None else {}
+        loaded = load(config_file, environment, flags, brought, earlier_origin=SETTINGS_ORIGIN)
+        folder = CrawlFolder(loaded.config.store.data_dirs)
     config = loaded.config
     seeds = [_seed(text) for text in typed]
+    if description is not None and not description.has_start and not config.run.resume:
+        seeds += [_seed(text) for text in description.start_urls]
     given = SeedFile(config.scope.seed_file) if config.scope.seed_file else None
     try:
-        return _prepare(loaded, folder, seeds, given, environment, complain, announce, stays_paused)
+        return _prepare(loaded, folder, seeds, given, environment, complain, announce, stays_paused, description)
     finally:
         if given is not None:
             given.close()
@@ -126,6 +135,7 @@ def _prepare(
     complain: Callable[[str], None],
     announce: Callable[[str], None],
     stays_paused: bool,
+    description: Description | None,
 ) -> Prepared:
     config, resume = loaded.config, loaded.config.run.resume
     large = given if given is not None and not given.is_small else None
@@ -138,7 +148,9 @@ def _prepare(
             f"seed file {path}: is larger than a megabyte, and with `scope='prefix'` every link would be held "
             "against each of its lines: use `scope` domain, host or any"
         )
-    if not (seeds or large) and not resume:
+    if description is not None and not (seeds or large or description.has_start or resume):
+        raise BadInput(f"{description.title} has no `start_urls` and no `start()`: give it one of them, or give URLs")
+    if not (seeds or large or description is not None) and not resume:
         raise BadInput(
             "no seeds: give URLs, or `seed_file=FILE` with one a line, or `resume=True` to go on with a crawl"
         )
@@ -164,6 +176,7 @@ def _prepare(
             if not stays_paused:
                 folder.keep_state(is_paused=False)
             record_siblings(folder.data_dirs, identity.id)
+            check_resumed(folder, description, complain)
             folder.check_streams()  # what is damaged is refused before anything is started
             _check_pods(folder, loaded)
             _check_suffixes(folder, identity.suffix_list)
@@ -181,6 +194,7 @@ def _prepare(
                 crawl_id=crawl_id,
                 large=large,
                 tell=complain,
+                spider=description,
             )
             folder.record_credential_origins(config.fetch)
         log_file = open_log(loaded, folder, identity)
@@ -192,6 +206,8 @@ def _prepare(
             folder.add_seeds(seeds, large, complain)
             _keep_origins(folder, loaded, seeds, complain)
             report_changes(loaded, _keep(folder, loaded), announce)
+            if description is not None:
+                folder.keep_spider(description)
         if config.scope.scope != "any":
             folder.record_scope_origins(complain)  # before the crawl's time is counted, and once
         if endpoint is not None and pods is not None:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from weft.engine.handle import Ending, Engine
-from weft.engine.model import Blocked, Event, Seeded, Standing
+from weft.engine.model import Blocked, BrowserStatus, Event, Seeded, Standing
 from weft.engine.stored_page import CrawledPage
 from weft.errors import WeftError
 
@@ -90,6 +90,10 @@ class AsyncEngine:
     async def blocked(self) -> list[Blocked]:
         """The sites whose breakers are open, and until when."""
         return await asyncio.to_thread(self._opened().blocked)
+
+    async def browsers(self) -> BrowserStatus:
+        """The browsers that render pages, and why none can now."""
+        return await asyncio.to_thread(self._opened().browsers)
 
     async def wait(self, name: str, timeout: float | None = None) -> Standing:
         """Returns when a crawl has ended."""

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from weft import __version__
 from weft.bodies import Spool
 from weft.config import Config
+from weft.engine.browsers import Browsers
 from weft.engine.loop.commit import Committer
 from weft.engine.loop.fetch_loop import Loop
 from weft.engine.loop.flight import Flight, most_in_flight
@@ -27,6 +28,7 @@ from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.spool import SpoolReader, Sweeper
 from weft.engine.loop.steps import crash_point
 from weft.engine.loop.suspects import Suspects
+from weft.engine.parsers import Parsers
 from weft.engine.ways import Clients, Ways
 from weft.errors import Busy
 from weft.frontier.contract import Frontier, SharedFrontier
@@ -123,25 +125,37 @@ class Fetching(Parts):
 
     committer: Committer
     loop: Loop
+    parsers: Parsers  # where it parses
 
-    def __init__(self, frontier: Frontier, *args: Any, outlet: Outlet | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        frontier: Frontier,
+        *args: Any,
+        outlet: Outlet | None = None,
+        loading: Callable[[], bytes] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """`loading`: what a parser child is sent of the user's code."""
         super().__init__(frontier, *args, **kwargs)
         most = most_in_flight(self.config.fetch.workers)
         # Its files are made where the pages go: they have no name, and the disk is the one that must have room anyway.
         self.bodies = Spool(self.config.fetch.body_memory_bytes, self.folder)
-        clients = Clients(most, self.bodies, self.config.proxy, self.folder)
+        self.browsers = Browsers(self.config.fetch, self.folder / self.slot.name, self.crawls, frontier)
+        clients = Clients(most, self.bodies, self.config.proxy, self.folder, self.browsers.around)
         self.ways = Ways(clients, most)
-        self._held_up = clients.held_up
+        self._held_up = lambda now: clients.held_up(now) or self.browsers.unusable
         self._flight = Flight(most)
         self.metrics.before_save.append(lambda: self.metrics.names(self.ways.lookups()))
         self.metrics.before_save.append(lambda: self.metrics.bodies(self.bodies))
         self.metrics.before_save.append(lambda: self.metrics.proxies(clients.counts(time.monotonic())))
+        self.metrics.before_save.append(lambda: self.metrics.browsers(self.browsers.report))
         self.outlet = outlet
         store, crawls = self.store, self.crawls
         if outlet is not None:
             self.results = fetching(frontier, store, crawls, self.metrics, outlet.handoff)
         else:
-            parsers, sends_all = parsers_of(self.config)
+            parsers, sends_all = parsers_of(self.config, loading)
+            self.parsers = parsers
             self.results = fused(frontier, store, crawls, self.suspects, self.metrics, parsers, sends_all=sends_all)
 
     def start(self, owner: str, chores: Sequence[Chore] = (), **how: Any) -> Loop:
@@ -152,8 +166,8 @@ class Fetching(Parts):
         self.loop = Loop(
             frontier, self.ways, self.results, self.committer, self.crawls, self.progress, self.suspects, self.metrics,
             owner=owner, step=self.step, flight=self._flight, held_up=self._held_up,
-            chores=[*chores, self._go_on_checking], by_address=self.config.politeness.key_scope == "ip",
-            pressure=outlet.pressure if outlet else None, **how,
+            chores=[*chores, self._go_on_checking, self.browsers.look],
+            by_address=self.config.politeness.key_scope == "ip", pressure=outlet.pressure if outlet else None, **how,
         )  # fmt: skip
         return self.loop
 
@@ -161,6 +175,7 @@ class Fetching(Parts):
         """When the loop has ended."""
         self.work.begin("storing the last pages", state="draining")
         self.ways.shut()
+        self.browsers.close()
         self.results.close()
         self.committer.close()
         if self.outlet is not None:

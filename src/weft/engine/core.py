@@ -47,7 +47,7 @@ from weft.engine.loop.robots import RobotsBook
 from weft.engine.loop.suspects import Pulse
 from weft.engine.machine import open_clock
 from weft.engine.memory import check_memory, flight_within
-from weft.engine.model import Blocked, EndReason, Seeded, Standing, State, check_name
+from weft.engine.model import Blocked, BrowserStatus, EndReason, Seeded, Standing, State, check_name
 from weft.engine.notices import Notices
 from weft.engine.recorded import RecordedSettings
 from weft.engine.recovery import Recovery, read_links_again
@@ -534,10 +534,14 @@ class Core:
         was = {key: [crawl_settings.value_of(one, key) for one in (before, config)] for key in own}
         if new := crawl_settings.plain({key: both for key, both in was.items() if both[0] != both[1]}):
             record.changes = [*record.changes, SettingsChange(time.time(), __version__, new)]
-            self._frontier.crawls.follow(tenant.number, record.revision, record.trust)
         self._deadlines.watch(tenant)
         self._store.change(Change(tenant.number, name, tenant.noted()))
         self._loop.touched.add(tenant.number)
+        if new:
+            # Committed before the request log names it: of a revision that a kill undoes, a later edit has the number.
+            self._step("settings-changed")
+            self._loop.flush()
+            self._frontier.crawls.follow(tenant.number, record.revision, record.trust)
         for key, (old, now) in new.items():
             log.always("setting changed", crawl=name, key=key, old=old, new=now)
         log.info("crawl edited", crawl=name, came_back=back)
@@ -620,6 +624,10 @@ class Core:
         """The sites whose breakers are open."""
         return [Blocked(site, until) for site, until in self._frontier.sites.open_breakers()]
 
+    def browsers(self) -> BrowserStatus:
+        """The browsers that render pages."""
+        return self._parts.browsers.status
+
     def settings(self) -> dict[str, Any]:
         """What the engine was started with: its own settings, and its crawls' defaults."""
         return self._shared
@@ -701,9 +709,10 @@ _VERBS: dict[str, Callable[..., Any]] = {
     "standing": Core.standing,
     "standings": Core.standings,
     "blocked": Core.blocked,
+    "browsers": Core.browsers,
     "settings": Core.settings,
     "subscribe": Core._subscribe,
 }
 _READ_ONLY = frozenset(
-    {"blocked", "settings", "standing", "standings", "subscribe"}
+    {"blocked", "browsers", "settings", "standing", "standings", "subscribe"}
 )  # verbs; their replies wait for no commit

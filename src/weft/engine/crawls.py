@@ -16,6 +16,8 @@ from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.revisits import Revisits
 from weft.engine.loop.robots import RobotsBook
 from weft.engine.loop.stop import Stop
+from weft.engine.shells import ShellHosts
+from weft.engine.user_code.running import RunningSpider
 from weft.errors import ServerAway
 from weft.fetch.auth import authorization
 from weft.fetch.contract import Way
@@ -24,6 +26,7 @@ from weft.fetch.robots import product_token
 from weft.frontier.contract import Admission, CrawlLimits, Frontier, PageLinks
 from weft.records import Found, Lease, Purpose, Reason
 
+_REASONS = frozenset(Reason)
 PAUSED = ("paused", "by a command")  # the state of a process whose crawl is paused, and the note with it
 
 
@@ -56,14 +59,17 @@ class RunningCrawl:
         book: RobotsBook | None = None,
         way: Way | None = None,
         extraction: Extraction | None = None,
+        spider: RunningSpider | None = None,
         origins: Iterable[str] = (),
     ) -> None:
         """`book`, `way` and `origins` are for processes that fetch; `origins`: those that its credentials go to (see
-        `credentials.seed_origins`). `extraction` is what is read from pages beyond their links."""
+        `credentials.seed_origins`). `extraction` is what is read from pages beyond their links, `spider` the user's
+        code that they are given to."""
         self.number = number
         self.fetch = fetch
         self.politeness = politeness
         self.extraction = extraction
+        self.spider = spider
         self.agent = product_token(fetch.user_agent())
         self._book = book
         self._way = way
@@ -79,6 +85,7 @@ class RunningCrawl:
         self._has_headers = any(":" in key for key in fetch.headers) or bool(without_host(fetch.headers))
         self._frontier = frontier
         self._challenged: dict[str, _Challenge] = {}  # by origin: 401 challenges for which a login is configured
+        self.shells = ShellHosts() if fetch.render == "auto" else None
         self.known_origins = NameSet()
         self._seed_origins = NameSet(map(urls.origin_of, seeds))
         self.revisits: Revisits | None = None  # set while known pages are visited again
@@ -116,7 +123,7 @@ class RunningCrawl:
 
     def awaits_seeds(self) -> bool:
         """Whether it must not end because nothing is left: more seeds may come."""
-        return False
+        return self.spider is not None and self.spider.is_starting
 
     def why_over(self) -> Stop | None:
         """Why it ends now; None while there is something to do, or to wait for."""
@@ -152,19 +159,22 @@ class RunningCrawl:
         """What this crawl sends beyond the usual; nothing, for most."""
         if self._share is not None:
             self._share.catch_up(lease)
-        if not self._challenged and not self.jar and self.revisits is None and not self._has_headers:
+        spec = self.spider.spec_of(lease) if self.spider is not None and lease.request else None
+        own_headers = spec.headers if spec is not None else {}
+        if not (self._challenged or self.jar or self.revisits or self._has_headers or own_headers):
             return ()
         url, headers = lease.url, list[tuple[str, str]]()
-        if self.revisits is not None and lease.purpose is Purpose.PAGE:
+        if self.revisits is not None and lease.purpose is Purpose.PAGE and (spec is None or spec.is_plain):
             headers += self.revisits.conditions(lease)
         split = url.index("/", 8)
         origin, path = url[:split], url[split:].partition("?")[0]
         own = {name.lower(): (name, value) for name, value in self.credentials.headers_for(origin)}
+        own |= {name.lower(): (name, value) for name, value in own_headers.items()}
         if self.jar and (cookie := self.jar.header(urls.host_of(url), path, url.startswith("https:"), now)):
             given = own["cookie"][1] if "cookie" in own else ""
             own["cookie"] = ("Cookie", with_cookies(given, cookie))
         if (challenge := self._challenged.get(origin)) and (
-            authorisation := self._authorisation(origin, url, challenge)
+            authorisation := self._authorisation(origin, url, challenge, spec.method if spec is not None else "GET")
         ):
             own["authorization"] = ("Authorization", authorisation)
         return [*headers, *own.values()]
@@ -191,19 +201,35 @@ class RunningCrawl:
             self._challenged[origin] = _Challenge(challenges)
         return True
 
-    def _authorisation(self, origin: str, url: str, challenge: _Challenge) -> str | None:
+    def _authorisation(self, origin: str, url: str, challenge: _Challenge, method: str = "GET") -> str | None:
         """The Authorization for a URL, where there is a login for its origin."""
         login = self.credentials.login_for(origin)
         if login is None:
             return None
         user, _, password = login.partition(":")
         challenge.answers += 1
-        return authorization(challenge.values, user, password, "GET", url, count=challenge.answers)
+        return authorization(challenge.values, user, password, method, url, count=challenge.answers)
 
     @property
     def finds_depth(self) -> bool:
-        """Whether the depth of a URL decides if it is wanted, so that a shorter way to it matters."""
-        return self.scope.max_depth is not None
+        """Whether the depth of a URL decides if it is wanted, so that a shorter way to it matters. The requests of a
+        user's code have the depth at which they were made first."""
+        return self.scope.max_depth is not None and self.spider is None
+
+    @property
+    def follows_links(self) -> bool:
+        """Whether the links of its pages are followed by its scope."""
+        return self.spider is None or (self.spider.description.follows and not self.spider.description.chooses_links)
+
+    def must_be_sent_once(self, lease: Lease) -> bool:
+        """Whether a request must not be sent again once it may have been sent."""
+        return self.spider is not None and bool(lease.request) and not self.spider.spec_of(lease).idempotent
+
+    def refused_request(self, url: str, reason: str, parent: int) -> None:
+        """A request of the user's code was not admitted: counted, and known to `weft explain`."""
+        self.progress.refused[reason] += 1
+        if reason in _REASONS:
+            self._frontier.rejected.refused(self.number, Reason(reason), url, parent)
 
     def links(self, found: list[str], page: Lease, *, are_new: bool = True) -> list[PageLinks]:
         """What the rules let in of URLs that a page links to; the others are counted by reason.
@@ -278,7 +304,9 @@ class RunningCrawl:
         target = self.rules.rewritten(target) if target != lease.url else target
         offsite = 0 if self.rules.in_scope(target) else max(1, lease.offsite)
         reason = self.rules.refusal(target, lease.depth, is_link=False, offsite=max(0, offsite - 1))
-        if reason is Reason.SCOPE and lease.depth == 0 and lease.purpose is Purpose.PAGE:
+        if reason is None and self.spider is not None:
+            reason = self.spider.refusal(target)
+        elif reason is Reason.SCOPE and lease.depth == 0 and lease.purpose is Purpose.PAGE:
             self.extend(target)
             self._frontier.notes.scope_extended(self.number, target)
             offsite = 0
@@ -293,6 +321,8 @@ class RunningCrawl:
         """The sitemaps that an origin names; the usual place where it names none and holds a seed. Once per origin."""
         if self.scope.seeded_urls_only or origin in self.known_origins:
             return []
+        if self.spider is not None and not self.spider.description.follows:
+            return []  # it goes where its code says
         self.known_origins.add(origin)
         if self.scope.max_depth is not None and depth >= self.scope.max_depth:
             return []

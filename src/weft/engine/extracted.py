@@ -14,14 +14,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from weft import frames
-from weft.extract.article import article
 from weft.extract.charset import Source, as_text
 from weft.extract.kind import Kind
 from weft.extract.links import Link
 from weft.extract.metadata import Json, Meta
-from weft.extract.page import MAX_BYTES, Page, extract
+from weft.extract.page import Page, extract
 
 if TYPE_CHECKING:
+    from weft.engine.user_code.calls import Runner
     from weft.extract.rules import Rules
 
 TOO_SLOW = "the rules took too long on this page"
@@ -40,15 +40,17 @@ class Request(msgspec.Struct, array_like=True, gc=False):
     rules: bytes = b""  # JSON, for `fields`
     order: bytes = b""  # JSON of a `Rendering`, for `rendered`
     without_rules: bool = False  # they took too long on this page: its fields say so
+    call: bytes = b""  # a `calls.Call`, for `called`: of a child that has a user's code
 
 
 class Rendering(msgspec.Struct, frozen=True):
-    """In which formats a page is wanted, and which part of it."""
+    """In which formats a page is wanted, which part of it, and what becomes of links in Markdown."""
 
     formats: tuple[str, ...]
     main_only: bool = True
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    links: str = "keep"
 
 
 class Asked(msgspec.Struct, gc=False):
@@ -58,7 +60,10 @@ class Asked(msgspec.Struct, gc=False):
     links: list[Link] | UnsetType = UNSET
     text: str | UnsetType = UNSET
     main_text: str | UnsetType = UNSET
-    article: str | UnsetType = UNSET
+    comments: str | UnsetType = UNSET
+    described: dict[str, str | float | None] | UnsetType = UNSET
+    markdown_text: str | UnsetType = UNSET
+    markdown_drop: str | UnsetType = UNSET
     markdown: str | UnsetType = UNSET
     language: str | UnsetType | None = UNSET
     meta: Meta | UnsetType = UNSET
@@ -67,9 +72,10 @@ class Asked(msgspec.Struct, gc=False):
     microdata: list[Any] | UnsetType = UNSET
     fields: str | UnsetType = UNSET
     rendered: dict[str, Any] | UnsetType = UNSET
+    called: bytes | UnsetType = UNSET
 
 
-NAMES = frozenset(Asked.__struct_fields__)
+NAMES = frozenset(Asked.__struct_fields__) - {"called"}  # which a child without code cannot give
 
 
 class Extracted(msgspec.Struct, array_like=True, gc=False):
@@ -124,9 +130,24 @@ class Extracted(msgspec.Struct, array_like=True, gc=False):
         return _set(self.asked.main_text, "main_text")
 
     @property
-    def article(self) -> str:
-        """The text the page is about, by trafilatura."""
-        return _set(self.asked.article, "article")
+    def comments(self) -> str:
+        """What readers wrote below the page's own text."""
+        return _set(self.asked.comments, "comments")
+
+    @property
+    def described(self) -> dict[str, str | float | None]:
+        """What filters need to know of the page, by name."""
+        return _set(self.asked.described, "described")
+
+    @property
+    def markdown_text(self) -> str:
+        """The Markdown with the text of its links alone."""
+        return _set(self.asked.markdown_text, "markdown_text")
+
+    @property
+    def markdown_drop(self) -> str:
+        """The Markdown without its links."""
+        return _set(self.asked.markdown_drop, "markdown_drop")
 
     @property
     def markdown(self) -> str:
@@ -168,6 +189,11 @@ class Extracted(msgspec.Struct, array_like=True, gc=False):
         """The page in formats."""
         return _set(self.asked.rendered, "rendered")
 
+    @property
+    def called(self) -> bytes:
+        """What a user's code has made of the page: a `calls.CallResult`."""
+        return _set(self.asked.called, "called")
+
 
 class Reply(msgspec.Struct, array_like=True, gc=False):
     """The answer to a request; to number 0, which is none, when the child is ready.
@@ -181,12 +207,17 @@ class Reply(msgspec.Struct, array_like=True, gc=False):
     spent_s: float = 0.0
 
 
-def read(request: Request) -> Extracted:
-    """Reads a page, in the process that calls it."""
+def read(request: Request, runner: Runner | None = None) -> Extracted:
+    """Reads a page, in the process that calls it; `runner` is what `called` needs."""
     page = extract(request.body, request.url, request.content_type)
     asked = Asked()
     for name in request.wanted:
-        setattr(asked, name, _made(name, page, request))
+        if name != "called":
+            setattr(asked, name, _made(name, page, request))
+    if request.call and runner is not None:  # last: the user's code may do anything with the page
+        from weft.engine.user_code.calls import decode_call, encode
+
+        asked.called = encode(runner.run(decode_call(request.call), page, request.body))
     return Extracted(
         page.url, page.kind, page.charset, page.charset_source, page.title, page.base, page.canonical, page.refresh,
         page.noindex, page.nofollow, page.truncated, page.capped, asked,
@@ -194,16 +225,16 @@ def read(request: Request) -> Extracted:
 
 
 def _made(name: str, page: Page, request: Request) -> Any:
-    if name == "article":
-        return article(as_text(request.body[:MAX_BYTES], page.charset), page.url)
     if name == "fields":
         rules = _rules(request.rules)
         return (rules.unread(TOO_SLOW) if request.without_rules else rules.apply(page)).encoded()
     if name == "rendered":
         from weft.extract.formats import Shape, render
+        from weft.extract.text.markdown import Links
 
         order = _order(request.order)
-        return render(page, order.formats, Shape(order.main_only, order.include, order.exclude))
+        shape = Shape(order.main_only, order.include, order.exclude, Links(order.links))
+        return render(page, order.formats, shape)
     return getattr(page, name)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from weft.errors import WeftError
-from weft.frontier.durability.recovery import Bitmap
+from weft.frontier.durability.items import Bitmap
 from weft.frontier.journal import Journal
 from weft.records import Row
 from weft.telemetry import Log
@@ -74,14 +74,14 @@ class Frontiers:
             journal.close()
 
     def _read(self, journal: Journal) -> None:
-        for numbers in journal.done_since(0):
+        for _, _, numbers in journal.done_since(0):
             self._done.add(numbers)
         self.acknowledged = max(self.acknowledged, int(journal.meta("acknowledged") or 0))
 
     def _pages(self) -> Iterator[list[tuple[int, str, list[str]]]]:
         """What was admitted: item, URL and the fields of the journal's line; a commit at a time."""
         for journal in self._journals:
-            for lines in journal.admitted_since(0):
+            for _, _, lines in journal.admitted_since(0):
                 fields = [line.split(" ", 7) for line in lines]
                 yield [(int(one[0]), one[7].partition(" ")[0], one) for one in fields if one[6] == PAGE]
 

@@ -27,7 +27,7 @@ from weft.engine.folder import EngineFolder
 from weft.engine.host import HostOrder
 from weft.engine.keeper import START_S, EngineKeeper
 from weft.engine.machine import check_clock
-from weft.engine.model import Blocked, Event, Seeded, Standing, State, check_name
+from weft.engine.model import Blocked, BrowserStatus, Event, Seeded, Standing, State, check_name
 from weft.engine.reader import Reader
 from weft.engine.settings import check_deadline, config_of, differing, of_crawl, of_engine, plain
 from weft.engine.stored_page import CrawledPage
@@ -187,6 +187,10 @@ class Engine:
     def blocked(self) -> list[Blocked]:
         """The sites whose breakers are open, and until when."""
         return msgspec.convert(self._call("blocked"), list[Blocked])
+
+    def browsers(self) -> BrowserStatus:
+        """The browsers that render pages, and why none can now."""
+        return msgspec.convert(self._call("browsers"), BrowserStatus)
 
     def wait(self, name: str, timeout: float | None = None, *, ends: Ending | None = None) -> Standing:
         """Returns when a crawl has ended; TimeoutError if it has not in so many seconds."""

@@ -19,7 +19,7 @@ from weft.engine.loop.suspects import pulse, steps_of
 from weft.errors import BadInput, Busy, WeftError
 from weft.supervise.child import RestartPolicy
 from weft.supervise.process import Exit
-from weft.supervise.service import Ask, Command, HealthCheck, Moving, Service, Verdict
+from weft.supervise.service import Command, ExitMeaning, HealthCheck, Moving, Service, StopMethod
 
 LOOK_S = 0.05
 START_S = 120.0  # without progress: a frontier of many millions of URLs takes its time
@@ -36,7 +36,7 @@ def engine_service(
     *,
     policy: RestartPolicy = POLICY,
     health: HealthCheck | None = None,
-    judge: Callable[[Exit], Verdict] | None = None,
+    judge: Callable[[Exit], ExitMeaning] | None = None,
     on_start: Callable[[int], None] = lambda _: None,
     environment: Mapping[str, str] | None = None,
 ) -> Service:
@@ -50,7 +50,7 @@ def engine_service(
     moving = Moving(lambda: pulse(pulse_folder(order)), STUCK_S, start_s=START_S)
     return Service(
         "engine", command, health=health or moving, policy=policy,
-        ask=Ask.CLOSE_INPUT, judge=judge or _judged, on_start=on_start, environment=environment,
+        ask=StopMethod.CLOSE_INPUT, judge=judge or _judged, on_start=on_start, environment=environment,
         ending=lambda: steps_of(pulse_folder(order)),
     )  # fmt: skip
 
@@ -128,8 +128,8 @@ class EngineKeeper:
         return WeftError(f"the engine's process keeps dying: {why}")
 
 
-def _judged(how: Exit) -> Verdict:
+def _judged(how: Exit) -> ExitMeaning:
     """What it refuses it would refuse again; what was killed from outside is started at once."""
     if how.code == REFUSED:
-        return Verdict.FINAL
-    return Verdict.HARMLESS if how.signal_name == "SIGKILL" else Verdict.BY_TIME
+        return ExitMeaning.FINAL
+    return ExitMeaning.HARMLESS if how.signal_name == "SIGKILL" else ExitMeaning.BY_TIME

@@ -20,9 +20,9 @@ def limits_of(config: Config, in_flight: int | None = None) -> CrawlLimits:
     """The limits that the frontier keeps. Of a site's sitemaps no crawl needs more than it may take pages."""
     limits = config.limits
     sitemaps = MOST_SITEMAPS if limits.max_pages is None else min(MOST_SITEMAPS, max(FEW_SITEMAPS, limits.max_pages))
-    return CrawlLimits(
-        limits.max_pages, limits.max_pages_per_domain, config.scope.max_depth, in_flight, max_sitemaps=sitemaps
-    )
+    # A user's requests have the depth at which they were made first: no shorter way to them is looked for.
+    max_depth = None if config.spider.is_given else config.scope.max_depth
+    return CrawlLimits(limits.max_pages, limits.max_pages_per_domain, max_depth, in_flight, max_sitemaps=sitemaps)
 
 
 def check_email(seeds: Iterable[str], fetch: FetchSection) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from weft.engine.channel import ERRORS, LONGEST_FRAME, Gone, framed, socket_path
-from weft.engine.model import Blocked, Seeded, Standing, State
+from weft.engine.model import Blocked, BrowserStatus, Seeded, Standing, State
 from weft.errors import BadInput, WeftError
 from weft.frames import HEAD, length_of
 from weft.records import PastVisit
@@ -160,6 +160,10 @@ class EngineLink:
     async def blocked(self) -> list[Blocked]:
         """The sites whose breakers are open."""
         return msgspec.convert(await self.call("blocked"), list[Blocked])
+
+    async def browsers(self) -> BrowserStatus:
+        """The browsers that render pages, and why none can now."""
+        return msgspec.convert(await self.call("browsers"), BrowserStatus)
 
     async def notices(self) -> AsyncIterator[None]:
         """One at once, one whenever something may have been committed, and one now and then; until `close`."""

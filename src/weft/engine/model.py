@@ -89,6 +89,19 @@ class Blocked(Struct, frozen=True):
     until: float
 
 
+class BrowserStatus(Struct, frozen=True):
+    """The browsers of an engine."""
+
+    is_used: bool = False  # whether a crawl has asked for them
+    trouble: str = ""  # why no page can be rendered now
+    sandbox: bool = True
+    browsers: int = 0  # that run now, as the other numbers are
+    pages: int = 0
+    memory_bytes: int = 0
+    rendered: int = 0  # pages, since the engine started
+    deaths: dict[str, int] = {}  # of browsers and pages, by cause
+
+
 class Event(Struct, frozen=True, kw_only=True):
     """One row or change of state; `progress`, which has no number, is a standing."""
 

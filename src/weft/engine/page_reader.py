@@ -23,8 +23,8 @@ class PageReader:
         if crawled is None:
             return lambda: None
         names = [name for name in wanted if name in NAMES]
-        pending = self._parsers.submit(crawled.body, crawled.url, crawled.header("content-type"), names)
-        body = crawled.body[:MAX_BYTES] if "html" in wanted else b""
+        pending = self._parsers.submit(crawled.readable, crawled.url, crawled.readable_type, names)
+        body = crawled.readable[:MAX_BYTES] if "html" in wanted else b""
 
         def read() -> Extracted:
             page = self._parsers.result(pending)

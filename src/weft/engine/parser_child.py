@@ -12,10 +12,14 @@ import os
 import signal
 import socket
 import time
+from typing import TYPE_CHECKING
 
 from weft.engine.extracted import Reply, framed, read, request_of
 from weft.supervise.pool.frame_reader import FrameReader
 from weft.supervise.process import set_name
+
+if TYPE_CHECKING:
+    from weft.engine.user_code.calls import Runner
 
 NAME = "weft-parser"
 _GC_THRESHOLDS = (20_000, 20, 100)  # a page makes hundreds of objects and hardly a cycle
@@ -45,6 +49,30 @@ class Marks:
 
 def main(connection_fd: int, output_fd: int) -> None:
     """Reads pages until the socket is closed. What it prints, the traceback of a crash above all, is the parent's."""
+    _run(connection_fd, output_fd, loads_code=False)
+
+
+def main_with_code(connection_fd: int, output_fd: int) -> None:
+    """The same with a user's code, which comes first: it is imported before the child counts as ready."""
+    _run(connection_fd, output_fd, loads_code=True)
+
+
+def _run(connection_fd: int, output_fd: int, *, loads_code: bool) -> None:
+    _begin(output_fd)
+    with socket.socket(fileno=connection_fd) as connection:
+        reader = FrameReader(connection)
+        try:
+            runner = _load(reader.next()) if loads_code else None
+            gc.freeze()
+            connection.sendall(framed(Reply(0)))
+            marks = Marks()
+            while (frame := reader.next()) is not None:
+                connection.sendall(_answer(frame, marks, runner))
+        except OSError:
+            return  # the parent has gone
+
+
+def _begin(output_fd: int) -> None:
     for stream in (1, 2):
         os.dup2(output_fd, stream)
     os.close(output_fd)
@@ -52,22 +80,23 @@ def main(connection_fd: int, output_fd: int) -> None:
     set_name(NAME)
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
-    marks = Marks()
-    with socket.socket(fileno=connection_fd) as connection:
-        reader = FrameReader(connection)
-        try:
-            connection.sendall(framed(Reply(0)))
-            while (frame := reader.next()) is not None:
-                connection.sendall(_answer(frame, marks))
-        except OSError:
-            return  # the parent has gone
 
 
-def _answer(frame: bytes, marks: Marks) -> bytes:
+def _load(frame: bytes | None) -> Runner | None:
+    """The code that the parent names."""
+    if frame is None:
+        return None
+    from weft.engine.user_code.calls import decode_loading
+    from weft.engine.user_code.describing import runner_of
+
+    return runner_of(decode_loading(frame))
+
+
+def _answer(frame: bytes, marks: Marks, runner: Runner | None = None) -> bytes:
     request = request_of(frame)
     marks.obey(request.body)
     began = time.perf_counter()
     try:
-        return framed(Reply(request.number, read(request), spent_s=time.perf_counter() - began))
+        return framed(Reply(request.number, read(request, runner), spent_s=time.perf_counter() - began))
     except Exception as error:  # whatever it is, it concerns this page alone, and the next can be parsed
         return framed(Reply(request.number, error=(type(error).__name__, str(error))))

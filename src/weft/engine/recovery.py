@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
+import msgspec
+
 from weft import urls
 from weft.engine.admission.rules import Rules
 from weft.engine.assembly import Parts
@@ -22,6 +24,10 @@ from weft.engine.limits import limits_of
 from weft.engine.loop.leads import Leads
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.robots import RobotsBook, rules_of
+from weft.engine.parsers import Parsers
+from weft.engine.user_code.again import request_again
+from weft.engine.user_code.calls import Description
+from weft.engine.user_code.running import RunningSpider, found_again, key_of
 from weft.engine.ways import Ways
 from weft.frontier.contract import CrawlLimits, Frontier, SharedFrontier
 from weft.frontier.embedded.frontier import EmbeddedFrontier
@@ -74,6 +80,12 @@ class Recovery:
         late = store.items_since(self._frontier.durability.acknowledged)
         self._frontier.recovery.recover(late, self._pages, by_crawl=self._by_site, batch=store.durable)
 
+    def _note_visits(self, crawl: int, lost: Sequence[Row]) -> None:
+        """Has the store know of the visits to come of lost pages whose URLs have other rows."""
+        visited = [row for row in lost if row.crawl == crawl and self._parts.store.for_url(row.url, crawl)]
+        if visited:
+            self._parts.store.may_come_again(crawl, max(row.item for row in visited))
+
     def queue_lost(self, crawls: Collection[int], ended: Collection[int] = ()) -> int:
         """Queues the pages again whose bytes are gone, under new numbers, and returns how many. A crash repeats none.
         Those of crawls that have `ended` are not fetched again: what is missing stays known."""
@@ -82,7 +94,8 @@ class Recovery:
         lost = parts.store.repair()
         notes = {crawl: f"lost:{parts.slot.name}:{crawl}" for crawl in {row.crawl for row in lost} & set(crawls)}
         for crawl, note in notes.items():
-            again = [(row.item, found_of(row)) for row in lost if row.crawl == crawl]
+            self._note_visits(crawl, lost)
+            again = self._again([row for row in lost if row.crawl == crawl])
             for _ in frontier.revisits.readmit_once(crawl, note, parts.store.lost_name(), partial(_behind, again)):
                 parts.work()
         if gone := [row for row in lost if row.crawl in ended]:
@@ -95,6 +108,17 @@ class Recovery:
         for note in notes.values():
             frontier.notes.note(note, "")
         return len(lost)
+
+    def _again(self, rows: list[Row]) -> list[tuple[int, Found]]:
+        """Lost pages as they were found, with what their requests had. Those with a body cannot be asked again: what is
+        missing stays known."""
+        asked, gone = [row for row in rows if not row.request], [row for row in rows if row.request]
+        if gone:
+            log.error("answers to requests with a body are damaged or gone", rows=len(gone), first=gone[0].url)
+            self._parts.store.keep_lost(gone)
+        outputs = self._parts.store.outputs_of([row.item for row in asked])
+        found = ((row.item, found_again(row, outputs.get(row.item), hops=row.hops)) for row in asked)
+        return [(item, one) for item, one in found if one is not None]
 
 
 def _behind(stored: list[tuple[int, Found]], after: int) -> Iterator[tuple[int, Found]]:
@@ -110,16 +134,19 @@ def take_up(
     ways: Ways | None = None,
     learn_scope: Callable[[Rules], None] = lambda _: None,
     origins: Iterable[str] = (),
+    description: Description | None = None,
 ) -> RunningCrawl:
     """A process's part of a crawl, where it was left; `ways` and `origins` (see `RunningCrawl`) are for one that
     fetches.
 
-    `learn_scope` extends the rules by seeds that are not among `seeds`; `restore_links` brings back what the frontier
-    may have lost of the links of stored pages.
+    `description` is that of the user's code, where it has some. `learn_scope` extends the rules by seeds that are not
+    among `seeds`; `restore_links` brings back what the frontier may have lost of the links of stored pages.
     """
     config, store, progress, work = parts.config, parts.store, parts.progress, parts.work
     recovery, limits = Recovery(parts, frontier, f"{parts.slot.name}."), limits_of(config)
     number = frontier.crawls.open_crawl(name, limits)
+    if description is not None:
+        store.may_come_again(number, -1)  # its code may make a request several times
     stats = recovery.count(number, limits)
     progress.take_up(stats)
     parts.check_rows(CHECKED_ROWS)
@@ -140,6 +167,7 @@ def take_up(
         book=None if ways is None else RobotsBook(frontier.sites, config.fetch.user_agent()),
         way=None if ways is None else ways.open(config.fetch),
         extraction=extraction_of(config.extract),
+        spider=None if description is None else RunningSpider(description, rules, frontier.notes),
         origins=origins,
     )
     lost, read_back = recovery.queue_lost([number]), store.read_back
@@ -168,6 +196,7 @@ def read_lost(frontier: SharedFrontier, store: PageStore, crawl: RunningCrawl, w
     if not rows:
         return 0
     log.warning("the server has lost ends of pages: their links are read again", pages=len(rows))
+    store.may_come_again(crawl.number, min(row.item for row in rows) - 1)
     leads = Leads(frontier, store)
     for row in rows:
         leads.expand_readable(crawl, [(row.item, row.url, row.depth)], {row.item: row.hops})
@@ -202,19 +231,22 @@ def read_links_again(
     crawl_of: Callable[[Row], RunningCrawl | None],
     pod: int,
     work: LongWork,
+    parsers: Parsers | None = None,
 ) -> tuple[int, int]:
     """Lets in what stored pages lead to: after a power cut that of the last ones, for a new frontier of all.
 
     A page that cannot be read, or is not kept, is visited again; for a new frontier one page of each origin as
     well, since sitemaps are asked for with the pages of an origin, and are not stored. Returns how many pages were
-    read, and how many are visited again. A kill costs the last TOGETHER of them: how far it is, is noted.
+    read, and how many are visited again. `parsers` are called for pages of a user's code. A kill costs the last
+    TOGETHER of them: how far it is, is noted.
     """
     log.warning("the frontier has lost URLs: the links of stored pages are read again", all=frontier.recovery.is_new)
     total = store.stats(0).rows if frontier.recovery.is_new else 0
     work.begin("restoring the URLs of stored pages", total)
     for row in work.each(_unsure_rows(frontier, store, pod)):
         if (crawl := crawl_of(row)) is not None:
-            frontier.recovery.restore_stored(crawl.number, [(found_of(row), row.item)])
+            known = msgspec.structs.replace(found_of(row), key=key_of(row.request, row.url))
+            frontier.recovery.restore_stored(crawl.number, [(known, row.item)])
     leads, origins, again, count = Leads(frontier, store), set[tuple[int, str]](), 0, 0
     done = int(frontier.notes.note(LINKS_READ) or 0)
     work.begin("reading the links of stored pages", total)
@@ -228,8 +260,11 @@ def read_links_again(
         if row.item <= done:
             continue
         count += 1
-        if is_first or not _lead_on(leads, crawl, row):
+        if crawl.spider is not None and parsers is not None:
+            request_again(crawl, frontier.queue, parsers, store, row)
+        if crawl.follows_links and not row.request and (is_first or not _lead_on(leads, crawl, row)):
             again += 1
+            store.may_come_again(crawl.number, row.item)
             frontier.revisits.readmit(crawl.number, found_of(row))
         work()
         if count % TOGETHER == 0:

@@ -15,7 +15,7 @@ import msgspec
 from weft.engine.extracted import Rendering
 from weft.engine.parsers import Parsers
 from weft.engine.stored_page import CrawledPage
-from weft.extract.formats import check_formats, check_shape
+from weft.extract.formats import check_formats, check_links, check_shape
 
 
 def order_of(
@@ -24,11 +24,12 @@ def order_of(
     only_main_content: bool = True,
     include_tags: Iterable[str] = (),
     exclude_tags: Iterable[str] = (),
+    links: str = "keep",
 ) -> Rendering:
     """What is wanted, checked; BadRules names the option that cannot be used."""
     names = check_formats(formats)
     shape = check_shape(only_main_content, include_tags, exclude_tags, ("include_tags", "exclude_tags"))
-    return Rendering(names, shape.main_only, shape.include, shape.exclude)
+    return Rendering(names, shape.main_only, shape.include, shape.exclude, check_links(links))
 
 
 class Renderer:
@@ -40,6 +41,5 @@ class Renderer:
 
     def __call__(self, page: CrawledPage) -> Callable[[], dict[str, Any]]:
         """Begins to render a page; what it gives waits for it, and raises Unparsed where the page cannot be parsed."""
-        kind = page.header("content-type")
-        pending = self._parsers.submit(page.body, page.url, kind, ["rendered"], order=self._order)
+        pending = self._parsers.submit(page.readable, page.url, page.readable_type, ["rendered"], order=self._order)
         return lambda: self._parsers.result(pending).rendered

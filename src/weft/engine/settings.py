@@ -24,7 +24,17 @@ EDITABLE = frozenset(
 )
 _SECTIONS = frozenset({"scope", "politeness", "fetch", "limits", "extract"})
 _ENGINES = frozenset(
-    {"politeness_scope", "fetcher_workers", "parser_children", "seed_file", "lease_seconds", "machine_clock"}
+    {
+        "politeness_scope",
+        "fetcher_workers",
+        "parser_children",
+        "seed_file",
+        "lease_seconds",
+        "machine_clock",
+        "max_browsers",
+        "pages_per_browser",
+        "browser_sandbox",
+    }
 )
 _ENGINES_SECTIONS = frozenset({"proxy"})
 _SHARED = frozenset({"store", "log_dir", "log_level"})

@@ -175,7 +175,17 @@ class Tenant(RunningCrawl):
     def add_to(self, total: CrawlProgress) -> None:
         """Adds what it has counted since the last time to the figures of its engine."""
         now, before = self.progress, self._added or CrawlProgress(None, 0)
-        for name in ("pages", "requests", "body_bytes", "retries", "redirects"):
+        for name in (
+            "pages",
+            "requests",
+            "body_bytes",
+            "retries",
+            "redirects",
+            "shells",
+            "rendered",
+            "rendering_s",
+            "parts",
+        ):
             change = getattr(now.status, name) - getattr(before.status, name)
             setattr(total.status, name, getattr(total.status, name) + change)
         for name in ("errors", "refused", "statuses"):

@@ -28,8 +28,17 @@ from weft.fetch.proxies.refresh import Refresh
 class Clients:
     """Makes libcurl clients, which share the memory for bodies, and of those with proxies the pools of these."""
 
-    def __init__(self, handles: int, spool: Spool, proxy: ProxySection, folder: Path) -> None:
-        """`folder`: where proxies that have passed their test are written down."""
+    def __init__(
+        self,
+        handles: int,
+        spool: Spool,
+        proxy: ProxySection,
+        folder: Path,
+        browsers: Callable[[Way, FetchSection], Way],
+    ) -> None:
+        """`folder`: where proxies that have passed their test are written down. `browsers` puts a transport that
+        renders around another one."""
+        self._browsers = browsers
         self._handles, self._spool = handles, spool
         self._proxy, self._folder = proxy, folder
         self._pools: dict[tuple[str, bool, bool], ProxyPool] = {}
@@ -37,7 +46,11 @@ class Clients:
         self._counts = ProxyCounts()
 
     def __call__(self, section: FetchSection) -> Way:
-        """One for these settings."""
+        """One for these settings. Missing: it needs a browser, and none is installed."""
+        inner = self._client(section)
+        return inner if section.render == "never" else self._browsers(inner, section)
+
+    def _client(self, section: FetchSection) -> Way:
         refusal = refusal_of(section)
         if section.proxies is None:
             return Client(section, refusal=refusal, handles=self._handles, spool=self._spool)

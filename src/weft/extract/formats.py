@@ -17,12 +17,12 @@ from weft.errors import BadUrl
 from weft.extract import selectors
 from weft.extract.html_writer import cleaned, written
 from weft.extract.links import MAX_HREFS, followable
-from weft.extract.main_text import without_repeats
-from weft.extract.markdown import markdown
 from weft.extract.metadata import Json
 from weft.extract.page import Page
 from weft.extract.parse import parse
 from weft.extract.rule import BadRules
+from weft.extract.text.lines import without_repeats
+from weft.extract.text.markdown import Links, markdown
 from weft.extract.turbo import LAYOUT, Document, Element
 
 FORMATS = ("markdown", "text", "html", "rawHtml", "links", "metadata", "images")
@@ -35,11 +35,13 @@ _OF_A_PART = frozenset(("markdown", "text", "html", "links", "images"))
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Which part of a page counts; `include` and `exclude` are CSS selectors."""
+    """Which part of a page counts; `include` and `exclude` are CSS selectors. `links`: what becomes of them in
+    Markdown."""
 
     main_only: bool = True
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    links: Links = Links.KEEP
 
 
 WHOLE = Shape(main_only=False)
@@ -71,6 +73,13 @@ def check_shape(main_only: bool, include: Iterable[str], exclude: Iterable[str],
     return shape
 
 
+def check_links(name: str, at: str = "links") -> str:
+    """What becomes of links in Markdown; BadRules where that is not known."""
+    if name not in tuple(Links):
+        raise BadRules([(at, f"{name!r:.80} is not known; use one of {', '.join(Links)}")])
+    return name
+
+
 def render(page: Page, names: Iterable[str], shape: Shape = MAIN) -> dict[str, Json]:
     """A page in the formats that are asked for. Of what is no HTML, text and Markdown are its text."""
     names = tuple(names)
@@ -93,6 +102,9 @@ def metadata(page: Page) -> dict[str, Json]:
         "title": page.title,
         "language": page.language,
         "canonical": page.canonical,
+        "kind": page.page_kind,
+        "kind_certainty": round(page.page_kind_certainty, 3) if page.page_kind is not None else None,
+        "withheld": page.withheld,
         "charset": page.charset,
         "keywords": list(meta.keywords) or None,
         "open_graph": dict(page.open_graph) or None,
@@ -106,12 +118,23 @@ class _Part:
     """The part of a page that counts, as a copy: the page itself is not changed."""
 
     def __init__(self, page: Page, shape: Shape) -> None:
-        self._page = page
-        self._is_content = shape == MAIN or page.document is None
+        self._page, self._shape = page, shape
+        self._is_content = page.document is None or (shape.main_only and not shape.include and not shape.exclude)
         self._root = _root(page, shape)
 
     def markdown(self) -> str:
-        return self._page.markdown if self._is_content else markdown(self._root, self._page.base)
+        links = self._shape.links
+        if self._is_content:
+            return self._page.markdown_with(links)
+        return markdown(self._root, self._page.base, links, whole=self._whole())
+
+    def _whole(self) -> Document | Element | None:
+        """Where the notes of the part are: in it, or, of the main content, in what is not excluded of the page."""
+        if self._shape.include or not self._shape.main_only or self._page.searchable is None:
+            return self._root
+        whole: Document = copy.deepcopy(self._page.searchable)
+        _exclude(whole, self._shape.exclude)
+        return whole
 
     def text(self) -> str:
         if self._is_content:
@@ -142,16 +165,20 @@ def _root(page: Page, shape: Shape) -> Element | None:
         return None
     if shape.include:
         document, _ = parse("".join(_sources(document, shape.include)))
-    root = page.content if shape.main_only and not shape.include else document.find("body")
+    root = page.content_root if shape.main_only and not shape.include else document.find("body")
     if root is None:
         return None
     root = copy.deepcopy(root)
     if shape.include or not shape.main_only:
         root.remove(_UNREAD)
-    for selector in shape.exclude:
+    _exclude(root, shape.exclude)
+    return root
+
+
+def _exclude(root: Document | Element, exclude: tuple[str, ...]) -> None:
+    for selector in exclude:
         for element in selectors.selector(selector).find(root):
             element.decompose()
-    return root
 
 
 def _sources(document: Document, include: tuple[str, ...]) -> Iterator[str]:

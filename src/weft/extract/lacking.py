@@ -1,25 +1,43 @@
-"""What a page lacks whose bytes came and which still tells a reader nothing: pure guesses, made from the page alone.
+"""What a page lacks whose bytes came and which still has nothing for a reader: pure guesses, made from the page alone.
 
-Three shapes: a shell that a script fills in a browser, a form that asks for a password, and nothing at all. They are
-asked for when a crawl has ended and all that it stored looks so, so a wrong guess must be rare: a page with a few words
-of its own is none of them.
+Three shapes: a shell that a script fills in a browser, a form that asks for a password, and nothing at all. `lack_of`
+is asked when a crawl has ended and all that it stored looks so, so a wrong guess must be rare: a page with a few words
+of its own is none of them. `is_shell` decides what is rendered: a wrong guess costs a page in a browser, or its
+content, so it also takes a page with a menu around an empty box for a shell, if it has next to no words of its own.
 """
 
 from __future__ import annotations
 
 import re
 from enum import StrEnum
+from itertools import islice
 
 from weft.extract.kind import Kind
 from weft.extract.page import Page
-from weft.extract.turbo import Document
+from weft.extract.turbo import Document, Element, nodes
 
 FEW_WORDS = 25  # of "please enable JavaScript to run this app", in any wording
+MENU_WORDS = 60  # of a shell that has its menu and footer, and nothing between them
+MENU_LINKS = 40
+OWN_WORDS = 3  # besides menu and footer, of a shell: a name
+MOST_NODES, MOST_DEPTH = 5000, 50
 _SCRIPT = re.compile(r"java\s?script", re.IGNORECASE)
 _LOADING = re.compile(r"\W*(loading|please wait|one moment|just a moment|redirecting)\b", re.IGNORECASE)
 _LOGIN = re.compile(
     r"\b(log[ -]?[io]n|sign[ -]?in|auth|sso|anmeld|connexion|iniciar|accedi|passwor[dt])", re.IGNORECASE
 )
+# Where frameworks put what they draw, by the names that their starters give.
+_ROOTS = (
+    "#root, #app, #__next, #__nuxt, #___gatsby, #svelte, #react-root, #q-app, #app-root, #main-app, #application, "
+    "app-root, [ng-app], [data-ng-app], [data-reactroot], [data-server-rendered]"
+)
+# Where content may be put: by what it is, or as a named part of the page's outermost boxes.
+_MOUNTS = "main, [role=main], body > *, body > * > [id]"
+_BLOCKS = frozenset(("main", "div", "section", "article"))
+_AROUND = frozenset(
+    ("head", "title", "nav", "header", "footer", "aside", "a", "button", "script", "style", "noscript", "template")
+)
+_DATA = re.compile(r"json|template|importmap|speculationrules", re.IGNORECASE)
 _SEEN = "img, picture, svg, video, audio, canvas, object, embed, iframe, frame"
 
 
@@ -43,6 +61,58 @@ def lack_of(page: Page, *, redirected: bool = False) -> Lack | None:
     if page.hrefs:
         return None
     return _without_links(page, document)
+
+
+def is_shell(page: Page) -> bool:
+    """Whether scripts must draw a page before there is anything to read."""
+    document = page.document
+    if document is None or len(page.hrefs) > MENU_LINKS or not _runs_scripts(document):
+        return False
+    words = page.text.split()
+    if len(words) > MENU_WORDS:
+        return False
+    if any(not one.text.strip() and one.select_one(_SEEN) is None for one in document.select(_ROOTS)):
+        return True
+    if _SCRIPT.search(" ".join(element.text for element in document.find_all("noscript"))):
+        return True
+    if _has_empty_mount(document):
+        text = " ".join(_own_words(document))
+        return len(text.split()) <= OWN_WORDS or bool(_LOADING.match(text))
+    has_nothing = len(words) <= FEW_WORDS and not page.hrefs and document.select_one(_SEEN) is None
+    return has_nothing and _without_links(page, document) is Lack.JAVASCRIPT
+
+
+def _has_empty_mount(document: Document) -> bool:
+    """Whether there is a box for content with none in it, by structure: its author chose its name."""
+    return any(
+        (one.tag in _BLOCKS or "-" in one.tag) and _is_empty(one) and "hidden" not in one.attrs
+        for one in document.select(_MOUNTS)
+    )
+
+
+def _is_empty(element: Element) -> bool:
+    text = element.text
+    return (not text.strip() or bool(_LOADING.match(text))) and element.select_one(_SEEN) is None
+
+
+def _own_words(document: Document) -> list[str]:
+    """The words of a page without its menus, links and footer; of its first nodes alone: it may have any number."""
+    body = document.select_one("body")
+    pairs = islice(nodes(body), MOST_NODES) if body is not None else ()
+    return " ".join(text for parent, text in pairs if text and not _is_around(parent)).split()
+
+
+def _is_around(element: Element | None) -> bool:
+    for _ in range(MOST_DEPTH):
+        if element is None or element.tag in _AROUND:
+            return element is not None
+        above = element.parent
+        element = above if isinstance(above, Element) else None
+    return False
+
+
+def _runs_scripts(document: Document) -> bool:
+    return any(not _DATA.search(str(one.attrs.get("type") or "")) for one in document.find_all("script"))
 
 
 def _without_links(page: Page, document: Document) -> Lack | None:

@@ -6,6 +6,7 @@ Invariant: malformed data is ignored, never raised, and no list grows beyond MAX
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -18,6 +19,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 MAX_VALUES = 1000
 MAX_CHARS = 5000
+MAX_FACT_CHARS = 200  # of a name or a date in the markup
 # Each copies what it refers to, and many may refer to the same.
 MAX_ITEMREFS = 20
 
@@ -30,11 +32,16 @@ _META = {
         "publishdate", "publish-date", "parsely-pub-date", "sailthru.date", "citation_publication_date",
     ),
     "modified": ("article:modified_time", "og:updated_time", "datemodified", "last-modified", "dcterms.modified"),
+    "title": ("og:title", "twitter:title", "dc.title", "citation_title", "headline"),
+    "url": ("og:url",),
     "site_name": ("og:site_name", "application-name", "apple-mobile-web-app-title"),
     "image": ("og:image", "og:image:url", "twitter:image", "twitter:image:src"),
     "generator": ("generator",),
 }  # fmt: skip
-_JSON_LD = {"author": "author", "published": "datePublished", "modified": "dateModified", "description": "description"}
+# Of these JSON-LD and microdata count before meta tags: they are about the page's own item.
+_JSON_LD = {"author": "author", "published": "datePublished", "modified": "dateModified"}
+_JSON_LD_LAST = {"description": "description", "title": "headline", "image": "image", "url": "url"}
+_PAGE_TYPES = re.compile(r"(?:Article|Posting|Page|Report|Recipe|HowTo|Product|QAPage|Event|Book|Movie|VideoObject)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +56,25 @@ class Meta:
     site_name: str | None = None
     image: str | None = None
     generator: str | None = None
+    title: str | None = None
+    url: str | None = None
 
 
 def meta(document: Document, linked_data: list[Json]) -> Meta:
-    """The facts of the meta tags; those missing there from the page's JSON-LD."""
+    """What the page says about itself: its JSON-LD and microdata first, then meta tags, then its markup."""
     tags = _tags(document)
-    facts = {fact: _first(tags, names) for fact, names in _META.items()}
-    for item in _items(linked_data):
+    items = [item for item in _items(linked_data) if _is_of_the_page(item)]
+    facts: dict[str, str | None] = dict.fromkeys(_META)
+    for item in items:
         for fact, key in _JSON_LD.items():
             facts[fact] = facts[fact] or _name(item.get(key))
+    for fact, key in _JSON_LD.items():
+        facts[fact] = facts[fact] or _of_itemprop(document, key)
+    facts |= {fact: facts[fact] or _first(tags, names) for fact, names in _META.items()}
+    for item in items:
+        for fact, key in _JSON_LD_LAST.items():
+            facts[fact] = facts[fact] or _name(item.get(key))
+    facts["author"] = facts["author"] or _of_markup(document)
     words = (word.strip() for word in (tags.get("keywords") or tags.get("news_keywords") or "").split(","))
     return Meta(keywords=tuple(islice(dict.fromkeys(filter(None, words)), MAX_VALUES)), **facts)
 
@@ -99,6 +116,30 @@ def _tags(document: Document) -> dict[str, str]:
         if name and content:
             tags.setdefault(name.strip().lower(), content)
     return tags
+
+
+def _is_of_the_page(item: dict[str, Json]) -> bool:
+    """Whether a JSON-LD object is what the page is about, not its publisher or its search box."""
+    given = item.get("@type")
+    kinds = given if isinstance(given, list) else [given]
+    return any(isinstance(kind, str) and _PAGE_TYPES.search(kind) for kind in kinds) or given is None
+
+
+def _of_itemprop(document: Document, name: str) -> str | None:
+    """The first value of a microdata property: a date of its attribute, a name of its text."""
+    element = document.select_one(f"[itemprop~={name}]:not(meta)")
+    if element is None:
+        return None
+    named = element.select_one("[itemprop~=name]") or element
+    value = named.attr("datetime") or named.attr("content") or named.text
+    return collapse(value, MAX_FACT_CHARS) or None if len(value) <= MAX_FACT_CHARS else None
+
+
+def _of_markup(document: Document) -> str | None:
+    """The author by a link or an address that says so."""
+    element = document.select_one("[rel~=author], address .author, .byline [class*=author i], [class~=author-name]")
+    text = collapse(element.text, MAX_FACT_CHARS) if element is not None else ""
+    return text if 2 < len(text) < MAX_FACT_CHARS else None
 
 
 def _first(tags: dict[str, str], names: tuple[str, ...]) -> str | None:

@@ -14,17 +14,21 @@ from typing import Generic, TypeVar, cast, overload
 
 from weft import urls
 from weft.errors import BadUrl
-from weft.extract import full_text as _text
-from weft.extract import language as _language
 from weft.extract import links as _links
-from weft.extract import main_text as _main
-from weft.extract import markdown as _markdown
 from weft.extract import metadata as _metadata
 from weft.extract.charset import Source, decode
 from weft.extract.kind import Kind, kind_of
 from weft.extract.links import Link
 from weft.extract.metadata import Json, Meta
 from weft.extract.parse import parse
+from weft.extract.text import full_text as _text
+from weft.extract.text import language as _language
+from weft.extract.text import main_text as _main
+from weft.extract.text import markdown as _markdown
+from weft.extract.text.main_text import Content
+from weft.extract.text.markdown import Links
+from weft.extract.text.page_kind import PageKind
+from weft.extract.text.withheld import Withheld, withheld
 from weft.extract.turbo import Document, Element, without_templates
 
 MAX_BYTES = 2 * 1024 * 1024
@@ -131,12 +135,29 @@ class Page:
     @lazy
     def main_text(self) -> str:
         """The text the page is about, as plain lines; of what is no HTML, all its text."""
-        return _main.main_text(self._document, self.content) if self._document is not None else self.text
+        return _main.main_text(self._document, self.content_root) if self._document is not None else self.text
 
     @lazy
     def markdown(self) -> str:
-        """The same as Markdown, references resolved."""
-        return _markdown.markdown(self.content, self.base) if self._document is not None else self.text
+        """The same as Markdown, references resolved, below the headline of an article."""
+        return self.markdown_with(Links.KEEP)
+
+    @property
+    def markdown_text(self) -> str:
+        """The Markdown with the text of its links alone."""
+        return self.markdown_with(Links.TEXT)
+
+    @property
+    def markdown_drop(self) -> str:
+        """The Markdown without its links and their text."""
+        return self.markdown_with(Links.DROP)
+
+    def markdown_with(self, links: Links) -> str:
+        """The Markdown with its links, with their text alone, or with neither."""
+        if self._document is None:
+            return self.text
+        headline = self.content.headline if self.content is not None else ""
+        return _markdown.markdown(self.content_root, self.base, links, headline, self._document)
 
     @lazy
     def language(self) -> str | None:
@@ -179,9 +200,52 @@ class Page:
         return without_templates(self._document) if self._document is not None else None
 
     @lazy
-    def content(self) -> Element | None:
-        """The pruned tree that main text and Markdown are made of; a copy, for extract/ alone."""
-        return _main.main_content(self._document) if self._document is not None else None
+    def content(self) -> Content | None:
+        """What the page is about, as a pruned copy of its tree, for extract/ alone; None for what is no HTML."""
+        return _main.content_of(self._document, self.url) if self._document is not None else None
+
+    @property
+    def content_root(self) -> Element | None:
+        """The tree of the content."""
+        return self.content.root if self.content is not None else None
+
+    @property
+    def comments(self) -> str:
+        """What readers wrote below the page's own text; empty in a forum, where it is the main text."""
+        return self.content.comments if self.content is not None else ""
+
+    @property
+    def page_kind(self) -> PageKind | None:
+        """What the page is for: an article, a listing, ...; None for what is no HTML."""
+        return self.content.kind.kind if self.content is not None else None
+
+    @property
+    def withheld(self) -> Withheld | None:
+        """Why the page shows less than it has: a question for consent, or a payment; None where it does not say so."""
+        return withheld(self._document, self.content, self.main_text) if self._document is not None else None
+
+    @property
+    def described(self) -> dict[str, str | float | None]:
+        """What filters need to know of a page, by name; names are those of DESCRIBED."""
+        meta = self.meta
+        kind, why = self.page_kind, self.withheld
+        values: dict[str, str | float | None] = {
+            "page_kind": str(kind) if kind is not None else None,
+            "page_kind_certainty": round(self.page_kind_certainty, 3),
+            "withheld": str(why) if why is not None else None,
+            "page_title": meta.title or self.title,
+            "author": meta.author,
+            "published": meta.published,
+            "modified": meta.modified,
+            "site_name": meta.site_name,
+            "canonical": self.canonical or meta.url,
+        }
+        return values
+
+    @property
+    def page_kind_certainty(self) -> float:
+        """How sure that is, 0 to 1."""
+        return self.content.kind.certainty if self.content is not None else 0.0
 
 
 def extract(body: bytes, url: str, content_type: str | None = None, *, references: bool = True) -> Page:

@@ -17,12 +17,12 @@ from itertools import islice
 from typing import Any
 
 from weft.extract import convert
-from weft.extract.full_text import one_line
 from weft.extract.html_writer import written
 from weft.extract.json_path import objects, values_at
 from weft.extract.metadata import Json
 from weft.extract.page import Page
 from weft.extract.rule import MAX_NESTING, MAX_RULES, TYPES, BadRules, Rule, check
+from weft.extract.text.full_text import one_line
 from weft.extract.turbo import Document, Element
 
 __all__ = ["MAX_NESTING", "MAX_RESULTS", "MAX_RULES", "TYPES", "BadRules", "Fields", "Rules", "compile_rules"]

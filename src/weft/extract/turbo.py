@@ -24,9 +24,11 @@ from turbohtml import (
     unescape,
 )  # fmt: skip
 
-__all__ = ["LAYOUT", "STYLE", "Document", "Element", "MicrodataItem", "XPath", "detect_encoding", "detect_language",
-           "in_a_block", "is_comment", "nodes", "parse_at_once", "parse_in_steps", "register_decoders",
-           "selector_fault", "text_of", "unescape", "without_comments", "without_templates"]  # fmt: skip
+__all__ = [
+    "LAYOUT", "STYLE", "Document", "Element", "MicrodataItem", "Node", "Text", "XPath", "detect_encoding",
+    "detect_language", "in_a_block", "is_comment", "is_text", "nodes", "parse_at_once", "parse_in_steps",
+    "register_decoders", "selector_fault", "text_of", "unescape", "without_comments", "without_templates",
+]  # fmt: skip
 
 _SHADOW = ("shadowrootmode", "data-shadowrootmode")
 _BLOCKS = frozenset(("article", "body", "div", "main", "section"))
@@ -113,6 +115,11 @@ def without_comments(element: Element) -> Element:
 def is_comment(node: object) -> bool:
     """Whether a node is a comment."""
     return isinstance(node, Comment)
+
+
+def is_text(node: object) -> bool:
+    """Whether a node is a text."""
+    return isinstance(node, Text | CData)
 
 
 def detect_language(text: str) -> tuple[str | None, float]:

@@ -149,9 +149,11 @@ class Client:
         filtered: bool = False,
         is_first: bool = False,
         body: bytes | None = None,
+        method: str = "",
     ) -> None:
         """Begins one GET, or the POST of a body; `headers` are added to the usual ones, and replace those of the same
-        name.
+        name. With a `method` the request is that one, and goes over a connection of its own, which cannot turn out dead
+        when it is sent. A body is no part of what is recorded: it may hold a password.
 
         With `keep_bytes` a body is read up to that size; a longer one ends as too large, with the bytes read. `until`:
         a deadline in the client's clock, after which nothing is sent and a transfer in flight is aborted, also when
@@ -179,7 +181,7 @@ class Client:
         elif now >= until:
             self._end(transfer, *OVERDUE)
         else:
-            self._prepare(transfer, found, headers, body)
+            self._prepare(transfer, found, headers, body, method)
             if address is None:
                 self._resolve(transfer)
             else:
@@ -237,22 +239,28 @@ class Client:
     # -- the beginning of a transfer
 
     def _prepare(
-        self, transfer: Transfer, found: re.Match[str], headers: Sequence[tuple[str, str]], body: bytes | None
+        self,
+        transfer: Transfer,
+        found: re.Match[str],
+        headers: Sequence[tuple[str, str]],
+        body: bytes | None,
+        named: str,
     ) -> None:
         """Sets URL, body and headers, and records the request head as it will be sent."""
         scheme, authority, host, port, target = found.groups()
         origin = f"{scheme}://{authority}"
         transfer.host = host
         transfer.aim(origin, target if target and target[0] == "/" else "/" + (target or ""))
-        transfer.post(body)
+        method = named or ("GET" if body is None else "POST")
+        is_get = method == "GET" and body is None
+        transfer.ask(method, body, alone=bool(named) and not is_get)
         # What is read leniently is asked for by us, in one piece: a GET alone.
-        transfer.connect_only(body is None and bool(self._raw.origins) and origin in self._raw.origins)
+        transfer.connect_only(is_get and bool(self._raw.origins) and origin in self._raw.origins)
         tail = self._usual_tail
         if headers or not transfer.usual or transfer.lenient or transfer.posts:
             tail = self._set_headers(transfer, headers)
         if port is not None and port == _DEFAULT_PORT[scheme]:
             authority = host
-        method = "GET" if body is None else "POST"
         transfer.request_head = f"{method} {transfer.target} HTTP/1.1\r\nHost: {authority}\r\n".encode() + tail
 
     def _set_headers(self, transfer: Transfer, headers: Sequence[tuple[str, str]]) -> bytes:
@@ -262,6 +270,8 @@ class Client:
         lines, tail = wire(chosen)
         if transfer.posts:
             lines.append(b"Expect:")  # libcurl would wait a second for leave to send a large body
+            if not any(name.lower() == "content-type" for name, _ in chosen):
+                lines.append(b"Content-Type:")  # libcurl would say that it is a form
         transfer.curl.setopt(pycurl.HTTPHEADER, lines)
         transfer.usual = chosen is self._usual and not transfer.posts
         return tail
@@ -385,9 +395,11 @@ class Client:
         elif error == "too_large":
             body = first_of(body, transfer.keep_bytes)
         now = self._clock()
+        was_sent = transfer.asked or transfer.lenient or error is None
         result = FetchResult(
-            transfer.url, status, head, body, error, detail, transfer.started, now, ip, transfer.request_head, surplus
-        )
+            transfer.url, status, head, body, error, detail, transfer.started, now, ip, transfer.request_head, surplus,
+            was_sent=was_sent,
+        )  # fmt: skip
         self._done.append((transfer.tag, result))
         del self._active[curl]
         transfer.clear()

@@ -1,5 +1,5 @@
-"""What every way out to the network does. There are two, libcurl (`client`) and libcurl with
-proxies between (`proxies/client`); `engine/ways.py` chooses.
+"""What every transport does. There are three: libcurl (`client`), libcurl with proxies between (`proxies/client`), and
+one that has pages rendered by a browser and stands around another one (`browser/renderer`); `engine/ways.py` chooses.
 
 The loop does not know which way a crawl goes. Every submit ends in exactly one `FetchResult`
 out of `poll`, whatever the server does. For each way must hold what `client` promises: the address guard, the limits of
@@ -44,6 +44,8 @@ class Way(Protocol):
         address: str | None = None,
         filtered: bool = False,
         is_first: bool = False,
+        body: bytes | None = None,
+        method: str = "",
     ) -> None:
         """Begins one transfer; `poll` gives its result with the tag. See `client.Client.submit`."""
 

@@ -110,7 +110,7 @@ class Transfer:
         self.pinned = ""
         self.usual = True  # the handle is set to the usual headers
         self.lenient = False  # libcurl only connects; the answer is read by us
-        self.posts = False  # the handle is set to send a body
+        self.posts = False  # the handle is set to something else than a GET
         self.cuts = False  # the handle is set to end a body after `keep_bytes`
         self.opened: socket.socket | None = None  # the connection, if it was opened for this transfer
         self.clear()
@@ -158,13 +158,23 @@ class Transfer:
             self.curl.setopt(pycurl.CONNECT_TO, [f"::{shown}:"])
             self.pinned = address
 
-    def post(self, body: bytes | None) -> None:
-        """Makes the next request a POST of this body; None: a GET."""
-        if body is not None:
-            self.curl.setopt(pycurl.POSTFIELDS, body)
-        elif self.posts:
+    def ask(self, method: str, body: bytes | None, *, alone: bool = False) -> None:
+        """Makes the next request this one. `alone`: over a connection that no other request has used."""
+        is_get = method == "GET" and body is None
+        if self.posts:
+            self.curl.unsetopt(pycurl.CUSTOMREQUEST)
+            self.curl.setopt(pycurl.NOBODY, 0)
+            self.curl.setopt(pycurl.FRESH_CONNECT, 0)
             self.curl.setopt(pycurl.HTTPGET, 1)
-        self.posts = body is not None
+        if not is_get:
+            if method == "HEAD" and body is None:
+                self.curl.setopt(pycurl.NOBODY, 1)
+            else:
+                if body is not None or method == "POST":
+                    self.curl.setopt(pycurl.POSTFIELDS, body or b"")
+                self.curl.setopt(pycurl.CUSTOMREQUEST, method)
+            self.curl.setopt(pycurl.FRESH_CONNECT, int(alone))
+        self.posts = not is_get
 
     def hold(self, opened: socket.socket | None) -> None:
         """Keeps a connection's socket for `has_surplus`, which needs it for plain HTTP only."""

@@ -3,10 +3,7 @@
  *
  * A bucket is one block: the number of its entries, then seven bytes for each. A bucket without entries is NULL.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
+#include "_seen_runs.h"
 
 enum { ENTRIES = 48, FIRST = 256, KEPT = 7, HEAD = sizeof(uint32_t), GRAIN = 16 };
 
@@ -36,13 +33,7 @@ static Py_ssize_t place_of(const Table *self, uint64_t number) {
   return place >= self->split ? place : (Py_ssize_t)(number & (self->mask * 2 + 1));
 }
 
-/* The bucket of a number; NULL with an IndexError where a dump is not loaded to its end. */
-static uint8_t **bucket_of(const Table *self, uint64_t number) {
-  Py_ssize_t place = place_of(self, number);
-  if (place < self->size) return &self->buckets[place];
-  PyErr_SetString(PyExc_IndexError, "no such bucket");
-  return NULL;
-}
+static uint8_t **bucket_of(const Table *self, uint64_t number) { return &self->buckets[place_of(self, number)]; }
 
 static Py_ssize_t found_at(const uint8_t *bucket, uint64_t number) { /* -1: it is not there */
   uint8_t entry[KEPT];
@@ -90,10 +81,6 @@ static void clear(Table *self) {
 
 /* Shares the entries of the next bucket in turn with a new one. */
 static int split_one(Table *self) {
-  if (self->split >= self->size) {
-    PyErr_SetString(PyExc_IndexError, "no such bucket");
-    return -1;
-  }
   if (make_room(self, self->size + 1) < 0) return -1;
   uint8_t *bucket = self->buckets[self->split], *stays = NULL, *moves = NULL;
   uint32_t entries = entries_of(bucket);
@@ -118,93 +105,122 @@ static int split_one(Table *self) {
   return 0;
 }
 
-/* The arguments `urls` and `numbers`: two lists of one length. */
-static int two_lists(PyObject *args, const char *format, PyObject **urls, PyObject **numbers, void *third) {
-  if (!PyArg_ParseTuple(args, format, &PyList_Type, urls, &PyList_Type, numbers, third)) return -1;
-  if (PyList_GET_SIZE(*urls) == PyList_GET_SIZE(*numbers)) return 0;
-  PyErr_SetString(PyExc_ValueError, "urls and numbers differ in length");
-  return -1;
-}
+/* What `unknown` and `add_new` are given. */
+typedef struct {
+  PyObject *urls, *numbers, *gone;
+  Runs runs;
+  Py_ssize_t count;
+  uint64_t *values;
+  uint8_t *known; /* in the table, or in a run */
+} Given;
 
-static int number_at(PyObject *numbers, Py_ssize_t at, uint64_t *number) {
-  *number = PyLong_AsUnsignedLongLong(PyList_GET_ITEM(numbers, at));
-  return *number == (uint64_t)-1 && PyErr_Occurred() ? -1 : 0;
+static int is_gone(const void *gone, uint64_t number) {
+  const Table *table = gone;
+  return found_at(*bucket_of(table, number), number) >= 0;
 }
 
 /* Has the buckets of all numbers brought into the processor's caches, side by side: in a table of millions each would be
  * waited for in turn. */
-static void fetch_ahead(const Table *self, PyObject *numbers) {
+static void fetch_ahead(const Table *self, const Given *given) {
 #ifdef __GNUC__
   for (int pass = 0; pass < 2; pass++)
-    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(numbers); at++) {
-      Py_ssize_t place = place_of(self, PyLong_AsUnsignedLongLongMask(PyList_GET_ITEM(numbers, at)));
-      if (place >= self->size) continue;
+    for (Py_ssize_t at = 0; at < given->count; at++) {
+      Py_ssize_t place = place_of(self, given->values[at]);
       if (pass == 0) __builtin_prefetch(&self->buckets[place]);
       else if (self->buckets[place] != NULL) {
         for (int line = 0; line < 6; line++) __builtin_prefetch(self->buckets[place] + line * 64);
       }
     }
-  PyErr_Clear();
 #endif
 }
 
-static PyObject *unknown(Table *self, PyObject *args) {
-  PyObject *urls, *numbers, *missed;
-  if (two_lists(args, "O!O!O", &urls, &numbers, &missed) < 0) return NULL;
-  if (!PyDict_Check(missed)) return PyErr_Format(PyExc_TypeError, "missed is not a dict");
-  fetch_ahead(self, numbers);
-  PyObject *found = PyList_New(0);
-  for (Py_ssize_t at = 0; found != NULL && at < PyList_GET_SIZE(urls); at++) {
-    uint64_t number;
-    uint8_t **bucket = number_at(numbers, at, &number) < 0 ? NULL : bucket_of(self, number);
-    if (bucket == NULL) {
-      Py_CLEAR(found);
-    } else if (found_at(*bucket, number) < 0) {
-      PyObject *url = PyList_GET_ITEM(urls, at);
-      if (PyList_Append(found, url) < 0 || PyDict_SetItem(missed, url, PyList_GET_ITEM(numbers, at)) < 0)
-        Py_CLEAR(found);
-    }
+static void let_go(Given *given) {
+  PyMem_Free(given->values);
+  PyMem_Free(given->known);
+  PyMem_Free(given->runs.runs);
+}
+
+/* Reads the arguments, and looks all numbers up unless they `are_missing`. */
+static int look_up(const Table *self, Given *given, PyObject *runs, int are_missing) {
+  if (!PyList_Check(given->urls) || !PyList_Check(given->numbers) ||
+      PyList_GET_SIZE(given->urls) != PyList_GET_SIZE(given->numbers)) {
+    PyErr_SetString(PyExc_ValueError, "urls and numbers are not two lists of one length");
+    return -1;
   }
+  if (given->gone != NULL && given->gone != Py_None && !Py_IS_TYPE(given->gone, Py_TYPE((PyObject *)self))) {
+    PyErr_SetString(PyExc_TypeError, "gone is not a table");
+    return -1;
+  }
+  given->count = PyList_GET_SIZE(given->urls);
+  given->values = PyMem_Malloc(((size_t)given->count + 1) * sizeof *given->values);
+  given->known = PyMem_Calloc((size_t)given->count + 1, 1);
+  if (given->values == NULL || given->known == NULL) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  for (Py_ssize_t at = 0; at < given->count; at++) {
+    uint64_t value = PyLong_AsUnsignedLongLong(PyList_GET_ITEM(given->numbers, at));
+    if (value == (uint64_t)-1 && PyErr_Occurred()) return -1;
+    given->values[at] = value;
+  }
+  fetch_ahead(self, given);
+  if (are_missing) return 0;
+  for (Py_ssize_t at = 0; at < given->count; at++)
+    given->known[at] = found_at(*bucket_of(self, given->values[at]), given->values[at]) >= 0;
+  if (runs_from(runs, &given->runs) < 0) return -1;
+  if (!given->runs.size) return 0;
+  int has_gone = given->gone != NULL && given->gone != Py_None;
+  return runs_mark(&given->runs, given->values, given->count, given->known, has_gone ? is_gone : NULL, given->gone);
+}
+
+static PyObject *unknown(Table *self, PyObject *args) {
+  PyObject *missed, *runs = NULL, *found = NULL;
+  Given given = {0};
+  if (!PyArg_ParseTuple(args, "OOO!|OO", &given.urls, &given.numbers, &PyDict_Type, &missed, &runs, &given.gone)) return NULL;
+  if (look_up(self, &given, runs, 0) == 0) found = PyList_New(0);
+  for (Py_ssize_t at = 0; found != NULL && at < given.count; at++) {
+    if (given.known[at]) continue;
+    PyObject *url = PyList_GET_ITEM(given.urls, at);
+    if (PyList_Append(found, url) < 0 || PyDict_SetItem(missed, url, PyList_GET_ITEM(given.numbers, at)) < 0)
+      Py_CLEAR(found);
+  }
+  let_go(&given);
   return found;
 }
 
 static PyObject *add_new(Table *self, PyObject *args) {
-  PyObject *urls, *numbers;
+  PyObject *runs = NULL, *added = NULL;
+  Given given = {0};
   int are_missing = 0;
-  if (two_lists(args, "O!O!|p", &urls, &numbers, &are_missing) < 0) return NULL;
-  PyObject *added = PyList_New(0);
-  for (Py_ssize_t at = 0; added != NULL && at < PyList_GET_SIZE(urls); at++) {
-    uint64_t number;
-    uint8_t entry[KEPT], **bucket = number_at(numbers, at, &number) < 0 ? NULL : bucket_of(self, number);
-    if (bucket == NULL) {
-      Py_CLEAR(added);
-      break;
-    }
-    if (!are_missing && found_at(*bucket, number) >= 0) continue;
+  if (!PyArg_ParseTuple(args, "OO|pOO", &given.urls, &given.numbers, &are_missing, &runs, &given.gone)) return NULL;
+  if (look_up(self, &given, runs, are_missing) == 0) added = PyList_New(0);
+  for (Py_ssize_t at = 0; added != NULL && at < given.count; at++) {
+    uint64_t number = given.values[at];
+    uint8_t entry[KEPT], **bucket = bucket_of(self, number);
+    if (given.known[at] || (!are_missing && found_at(*bucket, number) >= 0)) continue; /* one may come twice */
     put_entry(entry, number);
     if (append(bucket, entry) < 0) {
       Py_CLEAR(added);
       break;
     }
     self->count++;
-    if (PyList_Append(added, PyList_GET_ITEM(urls, at)) < 0) Py_CLEAR(added);
+    if (PyList_Append(added, PyList_GET_ITEM(given.urls, at)) < 0) Py_CLEAR(added);
     else if (self->count > self->size * ENTRIES && split_one(self) < 0) Py_CLEAR(added);
   }
+  let_go(&given);
   return added;
 }
 
 static int contains(Table *self, PyObject *value) {
   uint64_t number = PyLong_AsUnsignedLongLong(value);
   if (number == (uint64_t)-1 && PyErr_Occurred()) return -1;
-  uint8_t **bucket = bucket_of(self, number);
-  return bucket == NULL ? -1 : found_at(*bucket, number) >= 0;
+  return found_at(*bucket_of(self, number), number) >= 0;
 }
 
 static PyObject *discard(Table *self, PyObject *value) {
   uint64_t number = PyLong_AsUnsignedLongLong(value);
   if (number == (uint64_t)-1 && PyErr_Occurred()) return NULL;
   uint8_t **bucket = bucket_of(self, number);
-  if (bucket == NULL) return NULL;
   Py_ssize_t at = found_at(*bucket, number);
   if (at >= 0) {
     uint32_t entries = entries_of(*bucket) - 1;
@@ -214,77 +230,6 @@ static PyObject *discard(Table *self, PyObject *value) {
     self->count--;
     uint8_t *smaller = PyMem_Realloc(*bucket, block_bytes(entries));
     if (smaller != NULL) *bucket = smaller; /* or it stays larger than it must be, which `append` can bear */
-  }
-  Py_RETURN_NONE;
-}
-
-static PyObject *shape(Table *self, PyObject *Py_UNUSED(none)) {
-  return Py_BuildValue("Knn", (unsigned long long)self->mask, self->split, self->size);
-}
-
-static PyObject *piece(Table *self, PyObject *args) {
-  Py_ssize_t start, count, bytes = 0;
-  if (!PyArg_ParseTuple(args, "nn", &start, &count)) return NULL;
-  if (start < 0 || count < 0 || start > self->size) return PyErr_Format(PyExc_ValueError, "no such buckets");
-  if (count > self->size - start) count = self->size - start;
-  PyObject *sizes = PyList_New(count);
-  if (sizes == NULL) return NULL;
-  for (Py_ssize_t at = 0; at < count; at++) {
-    Py_ssize_t size = (Py_ssize_t)entries_of(self->buckets[start + at]) * KEPT;
-    PyObject *number = PyLong_FromSsize_t(size);
-    if (number == NULL) {
-      Py_DECREF(sizes);
-      return NULL;
-    }
-    PyList_SET_ITEM(sizes, at, number);
-    bytes += size;
-  }
-  PyObject *content = PyBytes_FromStringAndSize(NULL, bytes);
-  if (content == NULL) {
-    Py_DECREF(sizes);
-    return NULL;
-  }
-  char *to = PyBytes_AS_STRING(content);
-  for (Py_ssize_t at = start; at < start + count; at++) {
-    size_t size = (size_t)entries_of(self->buckets[at]) * KEPT;
-    if (size) memcpy(to, self->buckets[at] + HEAD, size);
-    to += size;
-  }
-  return Py_BuildValue("NN", sizes, content);
-}
-
-static PyObject *reset(Table *self, PyObject *args) {
-  unsigned long long mask;
-  Py_ssize_t split;
-  if (!PyArg_ParseTuple(args, "Kn", &mask, &split)) return NULL;
-  clear(self);
-  self->mask = mask;
-  self->split = split;
-  Py_RETURN_NONE;
-}
-
-static PyObject *load(Table *self, PyObject *args) {
-  PyObject *sizes;
-  const char *content;
-  Py_ssize_t bytes;
-  if (!PyArg_ParseTuple(args, "O!y#", &PyList_Type, &sizes, &content, &bytes)) return NULL;
-  Py_ssize_t count = PyList_GET_SIZE(sizes);
-  if (make_room(self, self->size + count) < 0) return NULL;
-  for (Py_ssize_t at = 0; at < count; at++) {
-    Py_ssize_t size = PyLong_AsSsize_t(PyList_GET_ITEM(sizes, at));
-    if (size == -1 && PyErr_Occurred()) return NULL;
-    if (size < 0 || size % KEPT || size > bytes) return PyErr_Format(PyExc_ValueError, "not a piece of a dump");
-    uint32_t entries = (uint32_t)(size / KEPT);
-    uint8_t *bucket = NULL;
-    if (entries) {
-      if ((bucket = PyMem_Malloc(block_bytes(entries))) == NULL) return PyErr_NoMemory();
-      memcpy(bucket, &entries, HEAD);
-      memcpy(bucket + HEAD, content, (size_t)size);
-    }
-    self->buckets[self->size++] = bucket;
-    self->count += entries;
-    content += size;
-    bytes -= size;
   }
   Py_RETURN_NONE;
 }
@@ -317,10 +262,6 @@ static PyMethodDef methods[] = {
     {"unknown", (PyCFunction)unknown, METH_VARARGS, "Those that are not in the table; their numbers go into `missed`."},
     {"add_new", (PyCFunction)add_new, METH_VARARGS, "Adds all, and returns those that were new, once each."},
     {"discard", (PyCFunction)discard, METH_O, "Removes a number."},
-    {"shape", (PyCFunction)shape, METH_NOARGS, "Mask, next bucket to split, and how many buckets there are."},
-    {"piece", (PyCFunction)piece, METH_VARARGS, "The sizes of some buckets, and their content end to end."},
-    {"reset", (PyCFunction)reset, METH_VARARGS, "Empties the table, for pieces to be loaded."},
-    {"load", (PyCFunction)load, METH_VARARGS, "Adds the buckets of a piece behind those that there are."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -337,7 +278,7 @@ static int fill(PyObject *module) {
   if (type == NULL) return -1;
   int failed = PyModule_AddObjectRef(module, "Table", type);
   Py_DECREF(type);
-  return failed;
+  return failed < 0 ? -1 : add_runs(module);
 }
 
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, fill}, {0, NULL}};

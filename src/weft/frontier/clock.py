@@ -176,6 +176,17 @@ class MachineClock:
                 if silent_until > at:
                     self._silence_until(cell, mark, at, min(silent_until, at + self._longest_s))
 
+    def asked(self, requests: Iterable[tuple[str, float]]) -> None:
+        """Requests were made without a turn, as parts of a page that a browser has rendered: the key, and when."""
+        with self.locked():
+            for key, at in requests:
+                cell, _mark = self._place(key)
+                numbers = self._numbers
+                if not numbers[cell + _IN_FLIGHT] or not _is_alive(numbers[cell + _OWNER] >> 32):
+                    numbers[cell + _OWNER], numbers[cell + _IN_FLIGHT] = self._me, 0
+                last = self._times[cell + _LAST]
+                self._times[cell + _LAST] = last if at < last <= at + AHEAD_S else at
+
     def _end(self, cell: int, at: float) -> None:
         times, numbers = self._times, self._numbers
         if numbers[cell + _OWNER] == self._me and numbers[cell + _IN_FLIGHT]:
@@ -227,6 +238,9 @@ class NoMachineClock:
         """Nobody asks."""
 
     def ended(self, requests: Iterable[tuple[str, float, float]]) -> None:
+        """Nobody asks."""
+
+    def asked(self, requests: Iterable[tuple[str, float]]) -> None:
         """Nobody asks."""
 
     def close(self) -> None:

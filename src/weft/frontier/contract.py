@@ -33,7 +33,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from weft.config import PolitenessSection
-from weft.records import Found, Lease, Purpose, Reason
+from weft.records import Found, Lease, Purpose, Reason, RenderedPart
 
 
 class Item(Struct, frozen=True, gc=False):
@@ -141,6 +141,7 @@ class Rejection(Struct, frozen=True, gc=False):
     crawl: int
     reason: Reason
     detail: str = ""
+    request: bytes = b""  # as it was admitted with
 
 
 class Admission(Struct, frozen=True):
@@ -271,6 +272,13 @@ class LeasesPart(Protocol):
     def next_due(self) -> float | None:
         """When `claim` may next return something; None if nothing is scheduled."""
 
+    def sending(self, leases: Sequence[Lease]) -> None:
+        """These requests are about to be sent, and must not be sent twice: from now on, whatever happens, an item that
+        comes back is rejected (`unknown_outcome`) and not given out again. On the disk before it returns."""
+
+    def not_sent(self, lease: Lease) -> None:
+        """One of those was not sent after all: it may be given out again."""
+
     def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
         """Politeness by address: whether each request may be sent now. False: the lease has ended, and its item is
         queued again until the address is due. `cool` frees the place, or `finish` where nothing was sent.
@@ -376,6 +384,14 @@ class SitesPart(Protocol):
 
     def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
         """Remembers an origin's robots.txt; its Crawl-delay raises the site's delay."""
+
+    def held(self, crawl: int, url: str) -> str:
+        """Why a part of a rendered page may not be asked for now: its origin's breaker is open (`breaker`), or its site
+        asked for silence (`retry-after`); empty where it may."""
+
+    def asked(self, crawl: int, parts: Sequence[RenderedPart]) -> None:
+        """Parts of a rendered page were requested: they are logged, and their sites are due no earlier than a delay
+        after the last of them."""
 
     def ask_robots_again(self, crawl: int, origin: str) -> None:
         """A robots.txt that could not be fetched is fetched once more, before the next page of its origin."""

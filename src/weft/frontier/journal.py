@@ -6,11 +6,13 @@
                                         item numbers, 8 bytes each, and a checksum (the compressed lines have theirs,
                                         other records too: `sealed`)
     retries   item → attempt, when, crawl   items that were tried and wait
+    requests  item → crawl, segment, offset, sent   where the requests of items lie (see payloads.py), and whether they
+                                        may have been sent and must not be sent again
     aside     item → crawl, item        items that an edit has excluded, until it is taken back
     cookies   crawl and site → crawl, cookies   of each site, as they were when they last changed
     sites     key → state               clocks that a restart must not forget: Crawl-delay, slowing, breaker
     robots    origin → record
-    robots_history   origin, when → record   every robots.txt that was ever in force, for the audit
+    robots_history   origin, when → record   each robots.txt that was in force, for the audit
     robots_tries   origin → attempt, when    robots.txt that could not be had yet
     outbox    pod, number → message     what is on its way to another pod (see outbox.py)
     sitemaps  crawl and site → count    sitemaps that were let in, which are few for each site
@@ -32,7 +34,7 @@ import sqlite3
 import zlib
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -48,12 +50,16 @@ SCHEMA_VERSION = 2
 ANY_CRAWL = 0  # in the journal: items that ended, of whichever crawls
 FROM_STORE = "from_store"  # in meta: the frontier was rebuilt, and stored pages' links are yet to be admitted
 LOST_TAIL = "lost_tail"  # in meta: a power cut took transactions, and nobody has looked yet what that cost
+SEEDS_OF_CLOSED = "SELECT name, value FROM meta WHERE name >= 'seed:' AND name < 'seed;'"
 GIVEN_BACK = 1000  # free pages that go back to the disk when the file is closed; more would hold up the end
 CHECKED_BYTES = 32 * 1024 * 1024  # a file up to this size is read through when it is opened: a tenth of a second
 REMEDY = (
     "restore it from a backup, or make a new frontier of the seeds and the stored pages with "
     "`weft rebuild CRAWL_DIR --frontier`, and resume"
 )
+DELETE_OUTDATED = """
+DELETE FROM robots_history WHERE origin = ? AND wall < (
+    SELECT max(wall) FROM robots_history WHERE origin = ? AND wall <= ?)"""
 _INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its stub wrongly declares an instance
 _SEAL = b"\xc1"  # the one byte that MessagePack never uses
 _MAGIC = b"SQLite format 3\0"
@@ -64,6 +70,9 @@ CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, crawl INTEGER NOT N
 CREATE INDEX IF NOT EXISTS journal_by_crawl ON journal (crawl);
 CREATE TABLE IF NOT EXISTS retries (item INTEGER PRIMARY KEY, attempt INTEGER, wall REAL, crawl INTEGER);
 CREATE INDEX IF NOT EXISTS retries_by_crawl ON retries (crawl);
+CREATE TABLE IF NOT EXISTS requests (
+    item INTEGER PRIMARY KEY, crawl INTEGER, segment INTEGER, offset INTEGER, sent INTEGER);
+CREATE INDEX IF NOT EXISTS requests_by_crawl ON requests (crawl);
 CREATE TABLE IF NOT EXISTS aside (item INTEGER PRIMARY KEY, crawl INTEGER, record BLOB);
 CREATE INDEX IF NOT EXISTS aside_by_crawl ON aside (crawl);
 CREATE TABLE IF NOT EXISTS cookies (place TEXT PRIMARY KEY, crawl INTEGER, record BLOB);
@@ -76,6 +85,7 @@ CREATE TABLE IF NOT EXISTS robots_history (
 CREATE TABLE IF NOT EXISTS outbox (pod INTEGER, number INTEGER, message BLOB, PRIMARY KEY (pod, number)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS refusals (reason TEXT, url TEXT, parent INTEGER, crawl INTEGER);
 CREATE INDEX IF NOT EXISTS refusals_by_crawl ON refusals (crawl);
+CREATE INDEX IF NOT EXISTS refusals_by_url ON refusals (url);
 CREATE TABLE IF NOT EXISTS sitemaps (site TEXT PRIMARY KEY, count INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS left_sitemaps (
     url TEXT PRIMARY KEY, crawl INTEGER, depth INTEGER, hops INTEGER, about TEXT) WITHOUT ROWID;
@@ -100,6 +110,12 @@ class Journal:
         self.done: dict[int, list[int]] = defaultdict(list)
         self._puts: dict[tuple[str, Any], tuple[Any, ...] | None] = {}
         self._history: list[tuple[str, float, bytes]] = []
+        self._outdated: list[tuple[str, str, float]] = []
+        # Files that records refer to: on the disk before the records are, and deleted when they are gone.
+        self.before_commit: Callable[[], None] = lambda: None
+        self.after_commit: Callable[[], None] = lambda: None
+        # Called after a commit with the line of each crawl, and what has ended, by crawl.
+        self.on_commit: Callable[[Mapping[int, int], Mapping[int, Sequence[int]]], None] = lambda *_: None
         try:
             self._open()
         except BaseException:
@@ -109,7 +125,7 @@ class Journal:
         self.put_meta("schema_version", SCHEMA_VERSION)
 
     def _open(self) -> None:
-        with undamaged(self.path):
+        with undamaged(self.path), writing(self.path):
             if self.path.stat().st_size <= CHECKED_BYTES:
                 found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
                 if found != "ok":
@@ -181,16 +197,21 @@ class Journal:
             ).fetchone()
             return (int(row[0]), unsealed(row[1])) if row is not None else None
 
-    def record_robots(self, origin: str, wall: float, record: bytes) -> None:
-        """Evidence for the audit: this robots.txt is in force for an origin from `wall` on."""
+    def record_robots(self, origin: str, wall: float, record: bytes, deleted_until: float = 0.0) -> None:
+        """Evidence for the audit: this robots.txt is in force for an origin from `wall` on. What was in force only for
+        requests until `deleted_until` is deleted."""
         self._history.append((origin, wall, sealed(record)))
+        if deleted_until:
+            self._outdated.append((origin, origin, deleted_until))
 
     def save_history(self) -> None:
         """Before anything is asked: a kill must not leave a request without the robots.txt that allowed it."""
         if self._history:
             with self._transaction():
                 self._db.executemany("INSERT OR REPLACE INTO robots_history VALUES (?, ?, ?)", self._history)
+                self._db.executemany(DELETE_OUTDATED, self._outdated)
             self._history.clear()
+            self._outdated.clear()
 
     def admit(self, crawl: int, lines: bytes, count: int) -> None:
         """Adds the lines of so many new items of a crawl, each with its newline."""
@@ -202,12 +223,17 @@ class Journal:
         self.save_history()
         if not (self._admitted or self.done or self._puts):
             return
+        self.before_commit()
         with self._transaction():
-            self._write()
+            lines = self._write()
+        ended = dict(self.done)
         self._admitted.clear()
         self._lines = 0
         self.done.clear()
         self._puts.clear()
+        self.after_commit()
+        if lines:
+            self.on_commit(lines, ended)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -225,8 +251,9 @@ class Journal:
         self._commits += 1
         self._mark.write(self._commits, self._durable)
 
-    def _write(self) -> None:
-        seq = self.last_seq() if self._has_forgotten else None
+    def _write(self) -> dict[int, int]:
+        """Everything; gives the new line of each crawl."""
+        seq, lines = self.last_seq() if self._has_forgotten else None, dict[int, int]()
         for crawl in self._admitted.keys() | self.done.keys():
             admitted, ended = self._admitted.get(crawl), self.done.get(crawl)
             blob = isal_zlib.compress(b"".join(admitted).removesuffix(b"\n"), 1) if admitted else None
@@ -234,7 +261,8 @@ class Journal:
             if admitted or ended:
                 seq = None if seq is None else seq + 1
                 values = (seq, crawl, blob, done)
-                self._db.execute("INSERT INTO journal (seq, crawl, admitted, done) VALUES (?, ?, ?, ?)", values)
+                insert = "INSERT INTO journal (seq, crawl, admitted, done) VALUES (?, ?, ?, ?)"
+                lines[crawl] = self._db.execute(insert, values).lastrowid or 0
         for (table, key), row in self._puts.items():
             if row is None:
                 self._db.execute(f"DELETE FROM {table} WHERE {KEYS[table]} = ?", (key,))  # noqa: S608
@@ -243,6 +271,7 @@ class Journal:
             else:
                 marks = ",".join("?" * len(row))
                 self._db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", row)  # noqa: S608
+        return lines
 
     def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
         """All rows of one of the small tables."""
@@ -250,11 +279,27 @@ class Journal:
             for row in self._db.execute(f"SELECT * FROM {table}"):  # noqa: S608
                 yield unsealed_row(row)
 
+    def seeds(self) -> dict[int, int]:
+        """The seeds of the fingerprints of all crawls that are not forgotten, by number."""
+        with undamaged(self.path):
+            closed = (unsealed_row(row) for row in self._db.execute(SEEDS_OF_CLOSED))
+            return seeds_of(self.rows("crawls"), closed)
+
+    def counts(self, table: str, column: str) -> list[tuple[int, int]]:
+        """How many committed rows of a table have each value of a column."""
+        with undamaged(self.path):
+            return self._db.execute(f"SELECT {column}, count(*) FROM {table} GROUP BY {column}").fetchall()  # noqa: S608
+
     def keys(self, table: str) -> Iterator[str]:
         """The keys of a table, without reading the records."""
         with undamaged(self.path):
             for (key,) in self._db.execute(f"SELECT {KEYS[table]} FROM {table}"):  # noqa: S608
                 yield str(key)
+
+    def has_rows(self, table: str) -> bool:
+        """Whether a table has committed rows."""
+        with undamaged(self.path):
+            return self._db.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None  # noqa: S608
 
     def row(self, table: str, key: Any) -> tuple[Any, ...] | None:
         """One row by its key, as it will be after the next commit."""
@@ -281,7 +326,7 @@ class Journal:
                 gone += self._db.execute("DELETE FROM sitemaps WHERE site >= ? AND site < ?", (first, end)).rowcount
                 if not gone:
                     self._db.execute("DELETE FROM crawls WHERE number = ?", (crawl,))
-                for name in (f"scope:{crawl}", f"recrawl:{crawl}"):
+                for name in (f"scope:{crawl}", f"recrawl:{crawl}", f"seed:{crawl}"):
                     self._db.execute("DELETE FROM meta WHERE name = ?", (name,))
         with undamaged(self.path), writing(self.path):
             # `execute` would take one step of it: one page.
@@ -294,22 +339,32 @@ class Journal:
             last = int(self._db.execute("SELECT max(seq) FROM journal").fetchone()[0] or 0)
             return max(last, int(self.meta("last_seq") or 0))
 
-    def admitted_since(self, seq: int, crawl: int | None = None) -> Iterator[list[str]]:
-        """The lines of what was admitted after a line of the journal, commit by commit; of one crawl, or of all."""
+    def admitted_since(self, seq: int, crawl: int | None = None) -> Iterator[tuple[int, int, list[str]]]:
+        """What was admitted after a line of the journal, of one crawl or of all: for each line its number, its crawl,
+        and the lines of the items."""
+        only, values = ("AND crawl = ?", (seq, crawl)) if crawl is not None else ("", (seq,))
+        select = f"SELECT seq, crawl, admitted FROM journal WHERE seq > ? AND admitted NOT NULL {only} ORDER BY seq"  # noqa: S608
         with undamaged(self.path):
-            for (blob,) in self._db.execute(
-                "SELECT admitted FROM journal WHERE seq > ?1 AND admitted NOT NULL AND ?2 IN (crawl, -1) ORDER BY seq",
-                (seq, -1 if crawl is None else crawl),
-            ):
-                yield unpacked_text(blob).split("\n")
+            for line, number, blob in self._db.execute(select, values):
+                yield line, number, unpacked_text(blob).split("\n")
 
-    def done_since(self, seq: int) -> Iterator[array[int]]:
-        """The items that ended after a line of the journal, commit by commit."""
+    def lines_between(self, first: int, last: int) -> Iterator[tuple[int, int, list[str], Sequence[int]]]:
+        """For each line its number, its crawl, the lines of the items that it admitted, and those that it ended."""
         with undamaged(self.path):
-            for (blob,) in self._db.execute(
-                "SELECT done FROM journal WHERE seq > ? AND done NOT NULL ORDER BY seq", (seq,)
+            for line, crawl, admitted, done in self._db.execute(
+                "SELECT seq, crawl, admitted, done FROM journal WHERE seq BETWEEN ? AND ? ORDER BY seq", (first, last)
             ):
-                yield unpacked_items(blob)
+                lines = unpacked_text(admitted).split("\n") if admitted else []
+                yield line, crawl, lines, unpacked_items(done) if done else ()
+
+    def done_since(self, seq: int, crawl: int | None = None) -> Iterator[tuple[int, int, array[int]]]:
+        """What ended after a line of the journal, of all crawls, or of one and of those that are not known: for each
+        line its number, its crawl, and the items."""
+        only, values = ("AND crawl IN (?, ?)", (seq, crawl, ANY_CRAWL)) if crawl is not None else ("", (seq,))
+        select = f"SELECT seq, crawl, done FROM journal WHERE seq > ? AND done NOT NULL {only} ORDER BY seq"  # noqa: S608
+        with undamaged(self.path):
+            for line, number, blob in self._db.execute(select, values):
+                yield line, number, unpacked_items(blob)
 
     def sync(self) -> None:
         """Makes what was committed safe against a power cut; may be called from any thread."""
@@ -386,6 +441,12 @@ def unsealed_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(unsealed(value) if isinstance(value, bytes) else value for value in row)
 
 
+def seeds_of(crawls: Iterable[tuple[Any, ...]], closed: Iterable[tuple[Any, ...]]) -> dict[int, int]:
+    """The seeds of crawls, by number: from the records of those that have not ended, and the notes of the others."""
+    seeds = {int(name.partition(":")[2]): msgspec.msgpack.decode(value) for name, value in closed}
+    return seeds | {number: msgspec.msgpack.decode(record)["seed"] for number, record in crawls}
+
+
 def unpacked_text(blob: bytes) -> str:
     """The lines admitted by one commit, one for each item."""
     return isal_zlib.decompress(blob).decode()
@@ -421,6 +482,7 @@ def sync_log(database: Path) -> None:
 _OF_CRAWLS = {
     "journal": "seq",
     "retries": "item",
+    "requests": "item",
     "aside": "item",
     "cookies": "place",
     "refusals": "rowid",
@@ -430,6 +492,7 @@ KEYS = {
     "meta": "name",
     "crawls": "number",
     "retries": "item",
+    "requests": "item",
     "sites": "key",
     "robots": "origin",
     "robots_tries": "origin",

@@ -36,7 +36,7 @@ class Links(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SpecialUrl(msgspec.Struct, array_like=True, frozen=True):
-    """A URL that carries more than a link does: a redirect's target, a sitemap, a robots.txt."""
+    """A URL that carries more than a link does: a redirect's target, a sitemap, a robots.txt, a spider's request."""
 
     crawl: int
     url: str
@@ -46,10 +46,16 @@ class SpecialUrl(msgspec.Struct, array_like=True, frozen=True):
     purpose: Purpose
     about: str
     offsite: int
+    priority: int = 0
+    key: str = ""
+    request: bytes = b""
 
     def found(self) -> Found:
         """In the form that `admit` expects."""
-        return Found(self.url, self.depth, self.parent, self.hops, self.purpose, self.about, self.offsite)
+        return Found(
+            self.url, self.depth, self.parent, self.hops, self.purpose, self.about, self.offsite, self.priority,
+            self.key, self.request,
+        )  # fmt: skip
 
 
 class RobotsNotice(msgspec.Struct, array_like=True, frozen=True):
@@ -76,9 +82,21 @@ class PodMessage(msgspec.Struct, array_like=True):
 
     def add(self, crawl: int, one: Found) -> None:
         """Adds a URL; links of one page share a record."""
-        if one.hops or one.about or one.purpose is not Purpose.PAGE:
+        if one.hops or one.about or one.purpose is not Purpose.PAGE or one.request or one.key or one.priority:
             self.special_urls.append(
-                SpecialUrl(crawl, one.url, one.depth, one.parent, one.hops, one.purpose, one.about, one.offsite)
+                SpecialUrl(
+                    crawl,
+                    one.url,
+                    one.depth,
+                    one.parent,
+                    one.hops,
+                    one.purpose,
+                    one.about,
+                    one.offsite,
+                    one.priority,
+                    one.key,
+                    one.request,
+                )
             )
             return
         last = self.links[-1] if self.links else None

@@ -1,5 +1,8 @@
 """Which URLs a crawl has seen: exact 64-bit fingerprints, in a table of under 8 bytes for each (`seen_table`).
 
+The seen set of a crawl's frontier keeps in memory what is new; the rest is on disk, in sorted runs that it is searched
+in as well (`seen_runs`). Other sets are in memory as a whole.
+
 The hash is seeded for each crawl, so that a site cannot construct URLs that collide with those of another.
 
 A new link is looked up first and added when the rules have let it in. The second time it need not be hashed and
@@ -8,48 +11,60 @@ searched for again: what a look-up did not find is remembered with its fingerpri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import repeat
 from typing import TYPE_CHECKING
 
 from xxhash import xxh3_64_intdigest
 
 from weft.compiled import counterpart
+from weft.frontier.seen_file import Unsound
 from weft.records import Found, Purpose
 
 if TYPE_CHECKING:
+    from weft.frontier.seen_runs import SeenRuns
     from weft.frontier.seen_table import Table
 else:
     from weft.frontier import seen_table
 
     Table = (counterpart("weft.frontier._seen_table") or seen_table).Table
 
-_PIECE = 1024  # buckets dumped together
+__all__ = ["SeenSet", "Table", "fingerprint", "seen_key"]
+
 _MISSED = 4096  # URLs remembered as missing: more than the pages of a round link to
 
 
 class SeenSet:
     """A set of URLs, by fingerprint."""
 
-    __slots__ = ("_missed", "_seed", "_table")
+    __slots__ = ("_fresh", "_missed", "_runs", "_seed", "_table", "count")
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, runs: SeenRuns | None = None, crawl: int = 0) -> None:
+        """With `runs` it is that of a crawl, and what it has is in a table or in a run."""
+        self.count = 0
         self._seed = seed
         self._table = Table()
         self._missed: dict[str, int] = {}  # fingerprints of URLs that were looked up, and are not in the set
+        self._runs = runs
+        self._fresh = runs.attach(crawl, self) if runs is not None else None
 
     def __len__(self) -> int:
+        return self.count
+
+    @property
+    def in_memory(self) -> int:
+        """How many of them take memory."""
         return len(self._table)
 
     def __contains__(self, url: str) -> bool:
-        return self.fingerprint(url) in self._table
+        return not self._unknown([url], [self.fingerprint(url)], {})
 
     def unknown(self, urls: Iterable[str]) -> list[str]:
         """Those that are not in the set, in order."""
         if len(self._missed) > _MISSED:
             self.forget_missed()
         listed = list(urls)
-        return self._table.unknown(listed, self._fingerprints(listed), self._missed)
+        return self._unknown(listed, self._fingerprints(listed), self._missed)
 
     def forget_missed(self) -> None:
         """Lets go of what was looked up and not added."""
@@ -70,40 +85,93 @@ class SeenSet:
             known = list(map(self._missed.pop, listed, repeat(None)))
             numbers = [number for number in known if number is not None]
             if len(numbers) == len(known):
-                return self._table.add_new(listed, numbers, True)
-        return self._table.add_new(listed, self._fingerprints(listed))
+                new = self._table.add_new(listed, numbers, True)
+                self._added(numbers)
+                return new
+        numbers = self._fingerprints(listed)
+        new = self._add(listed, numbers)
+        if new:
+            self._added(numbers if len(new) == len(listed) else self._fingerprints(new))
+        return new
+
+    def again(self, url: str) -> None:
+        """A URL that is in the set has another line in the journal."""
+        if self._fresh is not None:
+            self._fresh.append(self.fingerprint(url))
 
     def discard(self, url: str) -> None:
         """Removes one, so that it is new when it is found again."""
-        self._table.discard(self.fingerprint(url))
+        number = self.fingerprint(url)
+        if self._unknown([url], [number], {}):
+            return
+        self.count -= 1
+        self._table.discard(number)
+        if self._fresh is not None and self._runs is not None:
+            if self._fresh and self._fresh[-1] == number:  # it was added a moment ago
+                self._fresh.pop()
+            else:
+                self._runs.remove(number)
 
-    def shape(self) -> tuple[int, int, int]:
-        """The table's dimensions, for `reset_to` before the pieces of `dump` are loaded."""
-        return self._table.shape()
+    # ── for the runs ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def dump(self) -> Iterator[tuple[list[int], bytes]]:
-        """All fingerprints in pieces: the sizes of some buckets, and their content end to end."""
-        for start in range(0, self.shape()[2], _PIECE):
-            yield self._table.piece(start, _PIECE)
+    def flushed(self) -> None:
+        """What was committed is in a run now."""
+        self._table = Table()
+        if self._fresh:
+            self.restore(self._fresh.tolist())
 
-    def reset_to(self, shape: tuple[int, int, int]) -> int:
-        """Empties the set for a dump of that shape; returns the number of its pieces."""
-        mask, split, buckets = shape
-        self._table.reset(mask, split)
-        self.forget_missed()
-        return -(-buckets // _PIECE)
+    def restore(self, numbers: list[int]) -> None:
+        """Puts fingerprints into the table that are counted already."""
+        self._table.add_new(numbers, numbers)
 
-    def load(self, piece: tuple[list[int], bytes]) -> None:
-        """Adds the next dumped piece."""
-        self._table.load(*piece)
+    def replay(self, url: str, *, is_counted: bool) -> None:
+        """Adds one of a line of the journal. `is_counted`: what the runs have of the set is in its count."""
+        number = self.fingerprint(url)
+        new = self._add([url], [number]) if is_counted else self._table.add_new([url], [number])
+        if new:
+            self._added([number])
+        elif self._fresh is not None:
+            self._fresh.append(number)
+
+    def _added(self, numbers: list[int]) -> None:
+        self.count += len(numbers)
+        if self._fresh is not None and self._runs is not None:
+            self._fresh.extend(numbers)
+            if self._runs.gone is not None:
+                self._runs.came_back(numbers)
+
+    def _unknown(self, urls: list[str], numbers: list[int], missed: dict[str, int]) -> list[str]:
+        if self._runs is None:
+            return self._table.unknown(urls, numbers, missed)
+        while True:
+            try:
+                return self._table.unknown(urls, numbers, missed, self._runs.runs, self._runs.gone)
+            except Unsound as damage:
+                self._runs.repair(damage.args[0])
+
+    def _add(self, urls: list[str], numbers: list[int]) -> list[str]:
+        if self._runs is None:
+            return self._table.add_new(urls, numbers)
+        while True:
+            try:
+                return self._table.add_new(urls, numbers, False, self._runs.runs, self._runs.gone)
+            except Unsound as damage:  # before anything was added
+                self._runs.repair(damage.args[0])
 
     def _fingerprints(self, urls: list[str]) -> list[int]:
         return list(map(xxh3_64_intdigest, map(str.encode, urls), repeat(self._seed)))
 
 
+def fingerprint(url: str, seed: int) -> int:
+    """The fingerprint of a URL, or of another key, for the seed of a crawl."""
+    return xxh3_64_intdigest(url.encode(), seed)
+
+
 def seen_key(found: Found) -> str:
     """The key of a URL in the seen set. A redirect may lead back into its own chain (a cookie wall): each such hop has
     a key of its own, and only the limit on hops ends the chain."""
+    if found.key:
+        return "request " + found.key
     if found.purpose is Purpose.SITEMAP:
         return "sitemap " + found.url
     if found.hops and found.url in found.about.split(" "):

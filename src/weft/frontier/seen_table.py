@@ -6,11 +6,18 @@ at a thousand as at a hundred million, and there is no pause in which everything
 equals that of its bucket's number, so seven are kept.
 
 `_seen_table.c` is the same, compiled where there is a compiler at installation: a new link costs 1 µs less
-(docs/decisions/0047-a-compiled-table.md). Each gives dumps that the other loads.
+(docs/decisions/0047-a-compiled-table.md).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from weft.frontier.seen_run import Run
+
+T = TypeVar("T")
 _ENTRIES = 48  # fingerprints a bucket holds on average: fewer are faster to search and to copy, more waste less memory
 _FIRST = 256  # buckets at the start: with fewer, the bucket number would not determine a fingerprint's last byte
 _KEPT = 7  # bytes of a fingerprint that are stored in its bucket
@@ -33,8 +40,18 @@ class Table:
     def __contains__(self, number: int) -> bool:
         return _has(self._buckets[self._place(number)], _entry(number))
 
-    def unknown(self, urls: list[str], numbers: list[int], missed: dict[str, int]) -> list[str]:
-        """Those of the URLs whose numbers are not in the table, in order; their numbers go into `missed`."""
+    def unknown(
+        self,
+        urls: list[str],
+        numbers: list[int],
+        missed: dict[str, int],
+        runs: Sequence[Run] = (),
+        gone: Table | None = None,
+    ) -> list[str]:
+        """Those of the URLs whose numbers are not in the table, in order; their numbers go into `missed`.
+
+        What one of the `runs` has is not unknown either, unless it is `gone`.
+        """
         buckets, mask, split = self._buckets, self._mask, self._split
         new = []
         for url, number in zip(urls, numbers, strict=True):
@@ -44,17 +61,25 @@ class Table:
             bucket, entry = buckets[place], (number >> 8).to_bytes(7, "big")
             at = bucket.find(entry)
             # A hit that is not at a multiple of 7 straddles two fingerprints: search entry by entry.
-            if at < 0 or (at % 7 and not _has(bucket, entry)):
+            if (at < 0 or (at % 7 and not _has(bucket, entry))) and not (runs and _in_runs(number, runs, gone)):
                 new.append(url)
                 missed[url] = number
         return new
 
-    def add_new(self, urls: list[str], numbers: list[int], are_missing: bool = False) -> list[str]:
+    def add_new(
+        self,
+        urls: list[T],
+        numbers: list[int],
+        are_missing: bool = False,
+        runs: Sequence[Run] = (),
+        gone: Table | None = None,
+    ) -> list[T]:
         """Adds the numbers, and returns the URLs of those that were new, in order and once each.
 
-        `are_missing`: each was looked up, is not there, and comes once.
+        `are_missing`: each was looked up, is not there, and comes once. `runs` and `gone` as for `unknown`.
         """
-        new = []
+        new: list[T] = []
+        in_runs = {one for one in numbers if _in_runs(one, runs, gone)} if runs and not are_missing else ()
         buckets, mask, split = self._buckets, self._mask, self._split
         room = len(buckets) * _ENTRIES - self._count
         for url, number in zip(urls, numbers, strict=True):
@@ -62,6 +87,8 @@ class Table:
             if place < split:
                 place = number & (mask * 2 + 1)
             bucket, entry = buckets[place], (number >> 8).to_bytes(7, "big")
+            if number in in_runs:
+                continue
             if not are_missing and (at := bucket.find(entry)) >= 0 and (not at % 7 or _has(bucket, entry)):
                 continue
             buckets[place] = bucket + entry
@@ -81,28 +108,6 @@ class Table:
         kept = [one for one in entries if one != entry]
         self._count -= len(entries) - len(kept)
         self._buckets[place] = b"".join(kept)
-
-    def shape(self) -> tuple[int, int, int]:
-        """Mask, next bucket to split, and how many buckets there are."""
-        return self._mask, self._split, len(self._buckets)
-
-    def piece(self, start: int, count: int) -> tuple[list[int], bytes]:
-        """The sizes of some buckets, and their content end to end."""
-        buckets = self._buckets[start : start + count]
-        return list(map(len, buckets)), b"".join(buckets)
-
-    def reset(self, mask: int, split: int) -> None:
-        """Empties the table, for pieces to be loaded."""
-        self._mask, self._split, self._count = mask, split, 0
-        self._buckets.clear()
-
-    def load(self, sizes: list[int], content: bytes) -> None:
-        """Adds the buckets of a piece behind those that there are."""
-        at = 0
-        for size in sizes:
-            self._buckets.append(content[at : at + size])
-            at += size
-        self._count += len(content) // _KEPT
 
     def _place(self, number: int) -> int:
         place = number & self._mask
@@ -132,3 +137,7 @@ def _has(bucket: bytes, entry: bytes) -> bool:
     while at >= 0 and at % _KEPT:
         at = bucket.find(entry, at + 1)
     return at >= 0
+
+
+def _in_runs(number: int, runs: Sequence[Run], gone: Table | None) -> bool:
+    return any(run.find(number) >= 0 for run in runs) and (gone is None or number not in gone)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,11 @@ from msgspec import Struct
 
 from weft.errors import BadInput, Damaged
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.journal import REMEDY, undamaged, unpacked_items, unpacked_text, unsealed_row
-from weft.frontier.requests import Event, Gaps, read_events, robots_digest
-from weft.frontier.scheduling.spill import spill_name
+from weft.frontier.journal import REMEDY, SEEDS_OF_CLOSED, seeds_of, undamaged, unsealed_row
+from weft.frontier.lines import Line, parsed
+from weft.frontier.requests import Event, Gaps, read_events, read_site, robots_digest, robots_evidence
+from weft.frontier.url_lookup import UrlLookup
+from weft.records import Purpose
 
 
 class Entry(Struct, frozen=True):
@@ -33,6 +34,7 @@ class Entry(Struct, frozen=True):
     attempt: int  # how often it was tried and queued again
     sitemap: bool
     crawl: int = 0
+    line: int = 0  # of the journal
 
 
 class SitePace(Struct, frozen=True):
@@ -51,8 +53,14 @@ class RobotsEvidence(Struct, frozen=True):
     """A robots.txt that was in force once: since when by the wall clock, and what the request log calls it."""
 
     wall: float
-    digest: str
+    digests: tuple[str, ...]
     record: RobotsRecord
+
+
+def _evidence(wall: float, data: bytes) -> RobotsEvidence:
+    """Of an earlier Weft a record has its expiry, and may have been logged with it."""
+    record = msgspec.msgpack.decode(data, type=RobotsRecord)
+    return RobotsEvidence(wall, (robots_digest(data), robots_digest(robots_evidence(record))), record)
 
 
 class FrontierView:
@@ -71,18 +79,14 @@ class FrontierView:
             pod.close()
 
     def entries(self, url: str, crawl: int = 0) -> list[Entry]:
-        """Every item of a URL, oldest first, of one crawl or of all (0). Scans the journals: seconds, for millions of
-        URLs."""
-        return [entry for pod in self._pods for entry in pod.entries(url) if crawl in (0, entry.crawl)]
+        """The items of a URL, the last one at the end, of one crawl or of all (0)."""
+        return [entry for pod in self._pods for entry in pod.entries(url, crawl)]
 
-    def ahead_of(self, entry: Entry, key: str, key_of: Callable[[str], str]) -> int:
-        """How many queued items of the same site come before this one."""
-        return sum(pod.ahead_of(entry, key, key_of) for pod in self._pods)
-
-    def place_of(self, entry: Entry, key: str) -> str:
-        """Where an item that has not ended waits."""
-        on_disk = (path for folder in self._folders if (path := _spilled(folder, entry, key)) is not None)
-        return next((f"in a long queue, on disk: {path}" for path in on_disk), "in its queue, or being fetched")
+    def ahead_of(self, entry: Entry, key: str, key_of: Callable[[str], str]) -> tuple[int, bool]:
+        """How many queued items of the same site come before this one; False where there may be more: only those that
+        were admitted at about the same time are counted."""
+        counts = [pod.ahead_of(entry, key, key_of) for pod in self._pods]
+        return sum(count for count, _ in counts), all(is_all for _, is_all in counts)
 
     def refusal(self, url: str, crawl: int = 0) -> str | None:
         """The recorded reason for which a URL was refused, by one crawl of several or by any (0)."""
@@ -104,7 +108,6 @@ class FrontierView:
         """The robots.txt that is in force."""
         return next((record for pod in self._pods if (record := pod.robots(origin)) is not None), None)
 
-    @lru_cache(maxsize=4096)  # noqa: B019 (a view lives as long as one command)
     def robots_history(self, origin: str) -> list[RobotsEvidence]:
         """Every robots.txt of an origin, in the order of the wall clock, which may have been wrong."""
         return [entry for pod in self._pods for entry in pod.robots_history(origin)]
@@ -114,6 +117,17 @@ class FrontierView:
         for pod, folder in enumerate(self._folders):
             if (folder / "requests").is_dir():
                 yield from ((pod, event) for event in read_events(folder / "requests", gaps))
+
+    def requests_of(self, key: str | None) -> Iterator[Event]:
+        """The requests to a site, by its politeness key, as far as they can be read; None: to all sites."""
+        for folder in self.logs():
+            if folder is not None:
+                yield from read_site(folder, key)
+
+    def logs(self) -> list[Path | None]:
+        """The folder of each pod's request logs; None where there is none."""
+        folders = [folder / "requests" for folder in self._folders]
+        return [folder if folder.is_dir() else None for folder in folders]
 
     def log_sizes(self) -> dict[Path, int]:
         """The least size of each request log, from the frontiers' last commits."""
@@ -128,19 +142,6 @@ class FrontierView:
         return max(pod.rebuilt_at() for pod in self._pods)
 
 
-def _spilled(folder: Path, entry: Entry, key: str) -> Path | None:
-    """The spill file that holds an item. Items that were popped stay in it until the whole file is used up."""
-    line = f"{entry.item} ".encode()
-    for path in (folder / "spill").glob(f"*/{spill_name(key, entry.depth)}"):
-        try:
-            with path.open("rb") as file:
-                if any(text.startswith(line) for text in file):
-                    return path
-        except FileNotFoundError:
-            continue
-    return None
-
-
 class _PodDatabase:
     """The database of one pod's frontier."""
 
@@ -149,6 +150,7 @@ class _PodDatabase:
         self._db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         names = self._all("SELECT name FROM sqlite_master WHERE type = 'table'")
         self._tables = {name for (name,) in names}
+        self._lookup = UrlLookup(path.parent, self._db, self._seeds)
         if not self._tables:
             raise Damaged(path, "is empty", REMEDY)
 
@@ -156,11 +158,6 @@ class _PodDatabase:
         with undamaged(self._path):
             for row in self._db.execute(sql, values):
                 yield unsealed_row(row)
-
-    def _journal(self) -> Iterator[tuple[bytes | None, bytes | None]]:
-        """What each commit admitted and ended. Its blobs have checksums of their own, and may begin with any byte."""
-        with undamaged(self._path):
-            yield from self._db.execute("SELECT admitted, done FROM journal ORDER BY seq")
 
     def _meta(self, name: str) -> Any:
         if "meta" not in self._tables:
@@ -186,42 +183,31 @@ class _PodDatabase:
     def close(self) -> None:
         self._db.close()
 
-    def entries(self, url: str) -> list[Entry]:
+    def entries(self, url: str, crawl: int) -> list[Entry]:
         if "journal" not in self._tables:
             return []
-        needles = (f" p {url}", f" s {url}")
-        found: dict[int, list[str]] = {}
-        ended: set[int] = set()
         with undamaged(self._path):
-            for admitted, done in self._journal():
-                text = unpacked_text(admitted) if admitted else ""
-                if any(needle in text for needle in needles):
-                    for line in text.split("\n"):
-                        fields = line.split(" ", 7)
-                        if fields[7].partition(" ")[0] == url:
-                            found[int(fields[0])] = fields
-                if found and done:
-                    ended |= set(unpacked_items(done)) & set(found)
-        return [self._entry(item, fields, item in ended) for item, fields in sorted(found.items())]
+            return [self._entry(*found) for found in self._lookup.items(url, crawl)]
 
-    def _entry(self, item: int, fields: list[str], ended: bool) -> Entry:
+    def _entry(self, found: Line, line: int, ended: bool) -> Entry:
+        item, crawl, one = found
         row = next(self._all("SELECT attempt FROM retries WHERE item = ?", item), None)
-        url = fields[7].partition(" ")[0]
-        depth, parent, hops = int(fields[1]), int(fields[2]), int(fields[3])
+        is_sitemap = one.purpose is Purpose.SITEMAP
         attempt = row[0] if row else 0
-        return Entry(item, url, depth, parent, hops, ended, attempt, fields[6] == "s", int(fields[5]))
+        return Entry(item, one.url, one.depth, one.parent, one.hops, ended, attempt, is_sitemap, crawl, line)
 
-    def ahead_of(self, entry: Entry, key: str, key_of: Callable[[str], str]) -> int:
-        done: set[int] = set()
-        before: set[int] = set()
+    def ahead_of(self, entry: Entry, key: str, key_of: Callable[[str], str]) -> tuple[int, bool]:
+        if "journal" not in self._tables:
+            return 0, True
+
+        def is_of_site(text: str) -> bool:
+            return key in text and key_of(parsed(text).found.url) == key
+
         with undamaged(self._path):
-            for admitted, ended in self._journal():
-                done |= set(unpacked_items(ended)) if ended else set()
-                for line in unpacked_text(admitted).split("\n") if admitted else ():
-                    item, depth, _, _, _, _, _, rest = line.split(" ", 7)
-                    if (int(depth), int(item)) < (entry.depth, entry.item) and key_of(rest.partition(" ")[0]) == key:
-                        before.add(int(item))
-        return len(before - done)
+            return self._lookup.ahead_of(entry.line, entry.item, entry.depth, is_of_site)
+
+    def _seeds(self) -> dict[int, int]:
+        return seeds_of(self._all("SELECT number, record FROM crawls"), self._all(SEEDS_OF_CLOSED))
 
     def refusal(self, url: str, crawl: int) -> str | None:
         row = next(self._all("SELECT reason FROM refusals WHERE url = ? AND ? IN (0, crawl)", url, crawl), None)
@@ -255,7 +241,4 @@ class _PodDatabase:
     def robots_history(self, origin: str) -> list[RobotsEvidence]:
         rows = self._all("SELECT wall, record FROM robots_history WHERE origin = ? ORDER BY wall", origin)
         with undamaged(self._path):
-            return [
-                RobotsEvidence(wall, robots_digest(data), msgspec.msgpack.decode(data, type=RobotsRecord))
-                for wall, data in rows
-            ]
+            return [_evidence(wall, data) for wall, data in rows]

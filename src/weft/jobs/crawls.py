@@ -10,7 +10,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from weft.config import FetchSection, JobsSection, ProxySection, ServiceConfig
+from weft.config.contradictions import wrong_action
 from weft.credentials import exact_host, exact_name
+from weft.engine.browsers import browser_trouble
 from weft.engine.model import EndReason, Standing, State, end_name
 from weft.engine.tenant import MOST_TRAPPED
 from weft.errors import BadInput
@@ -59,6 +61,8 @@ def engine_settings(config: ServiceConfig) -> dict[str, Any]:
             "proxy_sources": sources_of(config.fetch.proxies, config.proxy) if config.proxy.test_url else (),
             "breaker_failures": config.jobs.breaker_failures,
             "breaker_reset_seconds": config.jobs.breaker_reset_s,
+            "request_log_days": config.jobs.log_days,
+            "request_log_bytes": config.jobs.log_bytes,
             "lease_seconds": max(90.0, config.fetch.total_timeout_s + 30.0),
             "log_dir": config.log.log_dir,
             "log_level": config.log.log_level,
@@ -89,6 +93,25 @@ def check_proxies(spec: TaskSpec, proxies: str) -> None:
         raise BadInput(f"proxies: {NO_PROXIES}")
 
 
+def check_rendering(spec: TaskSpec, config: ServiceConfig) -> None:
+    """BadInput for an order that wants what no browser here can or may do: a page must not come as a shell instead."""
+    mode, wishes = spec.render or config.fetch.render, spec.render_options
+    if mode == "never":
+        if wishes:
+            raise BadInput("render_options: pages are not rendered: set `render` to auto or always, too")
+        return
+    if spec.proxies:
+        raise BadInput("render: browsers do not go through proxies: leave out one of the two")
+    for number, action in enumerate(wishes.get("actions", ()), 1):
+        why = wrong_action(action)
+        if action.get("type") == "executeJavascript" and not config.jobs.allow_scripts:
+            why = "this service runs no scripts of its callers (`allow_scripts`)"
+        if why:
+            raise BadInput(f"render_options.actions: action {number}: {why}")
+    if trouble := browser_trouble(config.fetch):
+        raise BadInput(f"render: this service cannot render pages: {trouble}")
+
+
 def crawl_settings(task: Task, jobs: JobsSection, proxies: str = "") -> dict[str, Any]:
     """The settings of a task's crawl: the same each time they are asked for, since the engine knows it by them.
 
@@ -116,6 +139,11 @@ def crawl_settings(task: Task, jobs: JobsSection, proxies: str = "") -> dict[str
         found["proxies"] = proxies
     if spec.extract:
         found["extract"] = spec.extract
+    if spec.render:
+        found["render"] = spec.render
+        found |= {f"render_{name}": value for name, value in spec.render_options.items()}
+        if "render_wait_for" in found:
+            found["render_wait_for"] = str(found["render_wait_for"])
     if spec.max_pages is not None:
         found["max_pages"] = spec.max_pages
     return found

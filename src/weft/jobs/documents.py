@@ -6,6 +6,7 @@ has ordered, made when they are asked for, by parser children: a page that kills
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,6 +70,8 @@ def _facts(page: CrawledPage, spec: TaskSpec) -> dict[str, Any]:
         "fetched_at": row.fetched_at,
         "length": row.length,
     }
+    if page.screenshot:
+        found["screenshot"] = f"data:image/png;base64,{b64encode(page.screenshot).decode()}"
     if spec.extract:
         found |= {"fields": page.fields, "field_errors": page.field_errors}
     return found

@@ -26,6 +26,7 @@ from weft.engine.model import Standing, State
 from weft.errors import BadInput, DiskFull, WeftError
 from weft.jobs.crawls import (
     check_proxies,
+    check_rendering,
     counted,
     crawl_settings,
     finish_of,
@@ -86,7 +87,7 @@ class EmbeddedJobService:
             self.store, self._runners_engine, config.jobs, holder, committed=self._committed, sites=sites.turn,
             proxies=proxies_of(config), clock=clock,
         )  # fmt: skip
-        self.health = Monitor(self.store, self.engine, config.jobs, self._engine_dir, clock).health
+        self.health = Monitor(self.store, self.engine, config, self._engine_dir, clock).health
         self._overview = overview = Overview(self.store, self.engine, self._engine_dir, clock)
         self.list, self.started, self.counts = overview.list, overview.started, overview.counts
         self.latest, self.timeline = overview.latest, overview.timeline
@@ -144,6 +145,7 @@ class EmbeddedJobService:
         urls = self._checked(submission.urls)
         check_order(submission.spec)
         check_proxies(submission.spec, proxies_of(self._config))
+        check_rendering(submission.spec, self._config)
         return urls
 
     async def append(

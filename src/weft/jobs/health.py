@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from weft.config import JobsSection
+from weft.config import ServiceConfig
+from weft.engine.browsers import browser_trouble
 from weft.engine.channel import Gone
 from weft.engine.core import SLOT
 from weft.engine.link import EngineLink
-from weft.engine.model import Blocked, Standing
+from weft.engine.model import Blocked, BrowserStatus, Standing
 from weft.jobs.crawls import progress_of
 from weft.jobs.layout import LEAST_ROOM_BYTES, has_room
 from weft.jobs.model import Lane, Progress, Task
@@ -31,6 +32,8 @@ IDLE_S = 10.0  # tasks may wait so long for a slot that is free
 DISK_FULL = f"the disk is full: less than {LEAST_ROOM_BYTES >> 20} MB are free, and no task is accepted"
 LAST_TASKS = 200  # whose figures are told
 # What a problem begins with that a new worker solves; the engine has its own supervision, a full disk needs a person.
+NO_BROWSER = "pages cannot be rendered"
+NO_SANDBOX = "browsers run without their sandbox (`browser_sandbox: false`)"
 NO_RUNNER, STANDSTILL = WORKERS_FAULTS = ("no runner", "standstill")
 
 
@@ -41,7 +44,7 @@ class Monitor:
         self,
         store: SqliteJobStore,
         engine: EngineLink,
-        jobs: JobsSection,
+        config: ServiceConfig,
         engine_dir: Path,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -50,6 +53,7 @@ class Monitor:
         self._clock = clock
         self._data_dir = engine_dir.parent
         self._metrics = engine_dir / "metrics" / f"{SLOT.name}.metrics"
+        self._fetch, jobs = config.fetch, config.jobs
         self._per_owner = {Lane.TASK: jobs.max_tasks_per_key}
         self._slots = {Lane.TASK: jobs.max_tasks, Lane.SCRAPE: jobs.max_scrapes, Lane.SITE: jobs.max_sites}
         self._lock = asyncio.Lock()
@@ -72,9 +76,12 @@ class Monitor:
             problems.append(f"{NO_RUNNER}: tasks that wait are not started")
         lanes = {str(lane): self._lane(lane, slots) for lane, slots in self._slots.items()}
         problems += self._standstill.problems(lanes, self._started(), time.monotonic())
-        refusing = () if has_room(self._data_dir) else (DISK_FULL,)
+        refusing: tuple[str, ...] = () if has_room(self._data_dir) else (DISK_FULL,)
         problems += refusing
-        standings, blocked = await self._engines(problems)
+        standings, blocked, browsers = await self._engines(problems)
+        if trouble := self._browser_trouble(browsers):
+            problems.append(trouble)
+            refusing += (trouble,) * (self._fetch.render != "never")
         ended = self._store.listing(states=TERMINAL, limit=LAST_TASKS).tasks
         progress, classes = _total(ended, standings)
         counts = self._store.counts()
@@ -98,17 +105,27 @@ class Monitor:
             task_seconds_p50=quantile(times, 0.5),
             task_seconds_p95=quantile(times, 0.95),
             totals=self._store.totals(),
+            warnings=() if self._fetch.browser_sandbox else (NO_SANDBOX,),
         )
 
-    async def _engines(self, problems: list[str]) -> tuple[list[Standing], list[Blocked]]:
+    def _browser_trouble(self, status: BrowserStatus) -> str:
+        """Why pages cannot be rendered, where tasks are rendered, or the service's settings say that they are."""
+        if status.trouble:
+            return f"{NO_BROWSER}: {status.trouble}"
+        if self._fetch.render != "never" and (why := browser_trouble(self._fetch)):
+            return f"{NO_BROWSER}: {why}"
+        return ""
+
+    async def _engines(self, problems: list[str]) -> tuple[list[Standing], list[Blocked], BrowserStatus]:
+        engine = self._engine
         try:
             async with asyncio.timeout(ANSWER_S):
-                standings, blocked = await asyncio.gather(self._engine.live(), self._engine.blocked())
+                standings, blocked, browsers = await asyncio.gather(engine.live(), engine.blocked(), engine.browsers())
         except (TimeoutError, Gone):
             problems.append(f"the engine has not answered in {ANSWER_S:g} s")
-            return [], []
+            return [], [], BrowserStatus()
         problems += sorted({f"the engine stands still: {one.note}" for one in standings if one.note})
-        return standings, blocked
+        return standings, blocked, browsers
 
     def _started(self) -> dict[str, int]:
         """How many tasks of each lane have left their queue."""

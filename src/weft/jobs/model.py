@@ -197,8 +197,10 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     delay_s: float | None = None  # between requests to one site, where the order asks for more than the service's
     extract: dict[str, Any] = {}  # rules, as they were given: see extract/rules.py
     formats: tuple[str, ...] = ()
-    format_options: dict[str, Any] = {}  # include_tags, exclude_tags, only_main_content
+    format_options: dict[str, Any] = {}  # include_tags, exclude_tags, only_main_content, links
     webhook: dict[str, Any] | None = None
+    render: str = ""  # never, auto, always; empty: what the service is set to
+    render_options: dict[str, Any] = {}  # see scraping.RenderWishes
     proxies: bool = False  # all requests go through the service's proxies
     is_batch: bool = False  # the URLs that were given and no others; may be appended to
     lane: Lane = Lane.TASK

@@ -182,6 +182,7 @@ class Health(Struct, frozen=True, kw_only=True):
     task_seconds_p50: float | None
     task_seconds_p95: float | None
     totals: Totals = Totals()
+    warnings: tuple[str, ...] = ()  # what a setting makes weaker than it should be
 
 
 class JobService(Protocol):

@@ -34,18 +34,18 @@ from weft.jobs.layout import ENGINE, STORE
 from weft.jobs.store.sqlite import check_store
 from weft.jobs.worker import WorkerOrder, log_name
 from weft.supervise.child import RestartPolicy
-from weft.supervise.probe import Patience, Probe
+from weft.supervise.probe import HealthProbe, Patience
 from weft.supervise.process import Exit
 from weft.supervise.service import (
     HEALTHY,
-    Ask,
     Command,
-    Health,
+    ExitMeaning,
     HealthCheck,
+    HealthReport,
     Moving,
-    Report,
     Service,
-    Verdict,
+    ServiceHealth,
+    StopMethod,
     touched,
 )
 
@@ -78,11 +78,11 @@ def engine_health(order: HostOrder) -> HealthCheck:
     moving = Moving(lambda: pulse(pulse_folder(order)), STUCK_S, start_s=START_S, must_move_first=True, late_s=LATE_S)
     path, answered = socket_path(Path(order.data_dir)), set[int]()
 
-    def health(pid: int) -> Report:
+    def health(pid: int) -> HealthReport:
         report = moving(pid)
-        if report.health is Health.HEALTHY and pid not in answered:
+        if report.health is ServiceHealth.HEALTHY and pid not in answered:
             if not _listens(path, pid):
-                return Report(Health.LOADING, "it restores its crawls")  # for as long as its heart beats
+                return HealthReport(ServiceHealth.LOADING, "it restores its crawls")  # for as long as its heart beats
             answered.add(pid)
         return report
 
@@ -117,7 +117,7 @@ class Api:
         check_store(self._data_dir / STORE)
         self._socket = _listening(config)
         self._is_excused = False  # what is wrong, by the last answer, is no worker's fault
-        self._probe = Probe(self._healthz)
+        self._probe = HealthProbe(self._healthz)
         count = config.server.workers
         self.workers = [
             self._worker(index, "api" if count == 1 else f"api{index}", engine, environment) for index in range(count)
@@ -146,7 +146,7 @@ class Api:
 
         # Without an engine it answers what it can, and its runner ends the tasks whose deadlines pass.
         return Service(
-            name, command, health=self._health(beats, engine), policy=WORKER_POLICY, ask=Ask.CLOSE_INPUT,
+            name, command, health=self._health(beats, engine), policy=WORKER_POLICY, ask=StopMethod.CLOSE_INPUT,
             judge=_judged, needs=(engine,), needs_once=True, environment=environment,
         )  # fmt: skip
 
@@ -155,13 +155,13 @@ class Api:
         moving = Moving(lambda: touched(beats), STUCK_S, must_move_first=True, late_s=LATE_S)
         answers = Patience(self._probe.answer, STUCK_S, excused=lambda: self._is_excused or not engine.healthy)
 
-        def health(pid: int) -> Report:
+        def health(pid: int) -> HealthReport:
             report = moving(pid)
-            return answers(pid) if report.health is Health.HEALTHY else report
+            return answers(pid) if report.health is ServiceHealth.HEALTHY else report
 
         return health
 
-    def _healthz(self) -> Report:
+    def _healthz(self) -> HealthReport:
         """GET /healthz: 200 while tasks are started, and the engine that runs them answers."""
         host, port = self._socket.getsockname()[:2]
         here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (asked at loopback)
@@ -175,11 +175,11 @@ class Api:
             problems = [str(one) for one in json.loads(answer.read(65_536))["problems"]]
             is_workers_fault = any(problem.startswith(WORKERS_FAULTS) for problem in problems)
             self._is_excused = not is_workers_fault or disk_usage(self._data_dir).free < LEAST_ROOM_BYTES
-            return Report(Health.FAILING, "; ".join(problems))
+            return HealthReport(ServiceHealth.FAILING, "; ".join(problems))
         except TimeoutError:
-            return Report(Health.FAILING, f"GET /healthz: no answer in {HEALTHZ_S:g} s")
+            return HealthReport(ServiceHealth.FAILING, f"GET /healthz: no answer in {HEALTHZ_S:g} s")
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
-            return Report(Health.FAILING, f"GET /healthz: {error or type(error).__name__}")
+            return HealthReport(ServiceHealth.FAILING, f"GET /healthz: {error or type(error).__name__}")
         finally:
             connection.close()
 
@@ -204,8 +204,8 @@ def _listening(config: ServiceConfig) -> socket.socket:
     return listen(server.host, server.port)
 
 
-def _judged(how: Exit) -> Verdict:
+def _judged(how: Exit) -> ExitMeaning:
     """What it refuses it would refuse again; who kills it from outside has not found a mistake in it."""
     if how.code == REFUSED:
-        return Verdict.FINAL
-    return Verdict.HARMLESS if how.signal_name == "SIGKILL" else Verdict.BY_TIME
+        return ExitMeaning.FINAL
+    return ExitMeaning.HARMLESS if how.signal_name == "SIGKILL" else ExitMeaning.BY_TIME

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from weft.pipelines.files import RunFiles
     from weft.pipelines.pool.api import Stream, WorkerPool
     from weft.pipelines.pool.context import Context, Skip
+    from weft.pipelines.pool.engine.task import Pause
     from weft.pipelines.pool.events import Event
     from weft.pipelines.pool.record import Result, Status
-    from weft.pipelines.pool.task import Pause
     from weft.pipelines.stage import CollectContext, ItemResult, StageContext, StageOutcome
     from weft.supervise.pool.process_pool import PoolBroken
 
@@ -41,7 +41,7 @@ _HOMES = {
     "Context": "weft.pipelines.pool.context",
     "Event": "weft.pipelines.pool.events",
     "ItemResult": "weft.pipelines.stage",
-    "Pause": "weft.pipelines.pool.task",
+    "Pause": "weft.pipelines.pool.engine.task",
     "PoolBroken": "weft.supervise.pool.process_pool",
     "Result": "weft.pipelines.pool.record",
     "RunFiles": "weft.pipelines.files",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from weft.errors import BadConfig, BadInput
 from weft.names import nearest
-from weft.pipelines.definition import Pipeline, load
+from weft.pipelines.spec.definition import Pipeline, load
 
 BUILTIN = Path(__file__).with_name("builtin")
 FOLDER = Path("pipelines")
@@ -20,7 +20,7 @@ SEVERAL = Path("stage-graph.json")
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
-class Listed(NamedTuple):
+class ListedPipeline(NamedTuple):
     """A pipeline in a list; one whose file is no good has only that to say."""
 
     name: str
@@ -31,7 +31,7 @@ class Listed(NamedTuple):
 
 
 def files() -> Iterator[Path]:
-    """The files that pipelines are looked for in, those of the user first."""
+    """The files that are searched for pipelines, those of the user first."""
     if SEVERAL.is_file():
         yield SEVERAL
     for folder in (FOLDER, BUILTIN):
@@ -39,20 +39,20 @@ def files() -> Iterator[Path]:
             yield from sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES and path.is_file())
 
 
-def listed() -> Iterator[Listed]:
+def listed() -> Iterator[ListedPipeline]:
     """Every pipeline there is; of two with one name only the first counts, and is listed."""
     met: set[str] = set()
     for path in files():
         ships = path.parent == BUILTIN
         try:
-            found = load(path, os.environ)
+            pipelines = load(path, os.environ)
         except BadConfig as error:
-            yield Listed(path.stem, path, None, error.problems[0], ships)
+            yield ListedPipeline(path.stem, path, None, error.problems[0], ships)
             continue
-        for name, pipeline in found.items():
+        for name, pipeline in pipelines.items():
             if name not in met:
                 met.add(name)
-                yield Listed(name, path, pipeline, None, ships)
+                yield ListedPipeline(name, path, pipeline, None, ships)
 
 
 def find(name: str) -> Pipeline:
@@ -63,9 +63,9 @@ def find(name: str) -> Pipeline:
     # the files that may hold it by their names first: one that is broken should not hide another
     for path in sorted(files(), key=lambda path: path.stem != name):
         if path.stem == name or _mentions(path, name):
-            found = load(path, os.environ)
-            if name in found:
-                return found[name]
+            pipelines = load(path, os.environ)
+            if name in pipelines:
+                return pipelines[name]
     known = [one.name for one in listed()]
     near = nearest(name, known)
     hint = f"did you mean {near!r}?" if near else f"there are: {', '.join(known) or 'none'}"
@@ -81,14 +81,14 @@ def file_of(name: str) -> Path:
 
 
 def _in_file(path: Path, name: str | None) -> Pipeline:
-    found = load(path, os.environ)
-    if name is None and len(found) == 1:
-        return next(iter(found.values()))
+    pipelines = load(path, os.environ)
+    if name is None and len(pipelines) == 1:
+        return next(iter(pipelines.values()))
     if name is None:
-        raise BadInput(f"{path} holds several pipelines: write {path}:NAME with one of {', '.join(found)}")
-    if name not in found:
-        raise BadInput(f"{path} has no pipeline {name!r}; it has: {', '.join(found)}")
-    return found[name]
+        raise BadInput(f"{path} holds several pipelines: write {path}:NAME with one of {', '.join(pipelines)}")
+    if name not in pipelines:
+        raise BadInput(f"{path} has no pipeline {name!r}; it has: {', '.join(pipelines)}")
+    return pipelines[name]
 
 
 def _mentions(path: Path, name: str) -> bool:

@@ -1,8 +1,8 @@
-"""The items of a run on their way to the pool, each with its place in the source.
+"""The items of a run on their way to the pool, each with its position in the source.
 
-Invariants: places count what the source gives, good or bad, so that a place means the same in every run over the same
-source; an item that an earlier try of this run has ended is not given to the pool again; no more items are under way
-than the output, which goes in order, can wait for.
+Invariants: positions count what the source gives, good or bad, so that a position means the same in every run over the
+same source; an item that an earlier try of this run has ended is not given to the pool again; no more items are under
+way than the output, which goes in order, can wait for.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import msgspec
 
 from weft.errors import BadInput
+from weft.pipelines.pool.engine.task import BadItem, Pause, id_problem, new_ids
 from weft.pipelines.pool.record import Result
-from weft.pipelines.pool.task import BadItem, Pause, id_problem, new_ids
 
 _MAX_AHEAD = 20_000
 _END = object()
@@ -23,45 +23,45 @@ _AT_ONCE = 1_000
 """How many known items are passed over before the pool gets its turn."""
 
 
-class Pending(msgspec.Struct, frozen=True, gc=False):
+class PendingItem(msgspec.Struct, frozen=True, gc=False):
     """An item that the pool has."""
 
-    place: int
+    position: int
     item_id: str | int
     kept: dict[str, Any]
 
 
-class Known:
-    """What earlier tries of this run have ended: up to `places` everything is in the output, the rest by place, or by
-    id where only the pool's parent knew of it (timeouts, crashes)."""
+class EarlierItems:
+    """What earlier tries of this run have ended: up to `positions` everything is in the output, the rest by position,
+    or by id where only the pool's parent knew of it (timeouts, crashes)."""
 
-    def __init__(self, places: int = 0, ids: Iterable[str] = ()) -> None:
-        self.places = places
+    def __init__(self, positions: int = 0, ids: Iterable[str] = ()) -> None:
+        self.positions = positions
         self.ids = iter(ids)
         """Those of the items up to there."""
-        self.by_place: dict[int, Result] = {}
+        self.by_position: dict[int, Result] = {}
         self.by_id: dict[str, Result] = {}
 
 
-class Writer(Protocol):
+class ResultWriter(Protocol):
     """Who writes results in order."""
 
     next: int
-    """The place that is written next."""
+    """The position that is written next."""
 
-    def add(self, pending: Pending, result: Result) -> None:
+    def add(self, pending: PendingItem, result: Result) -> None:
         """The result of an item."""
 
 
-class Feed:
+class ItemFeed:
     """An iterator for the pool."""
 
     def __init__(
         self,
         items: Iterator[Any],
         keep: list[str],
-        known: Known,
-        writer: Writer,
+        known: EarlierItems,
+        writer: ResultWriter,
         *,
         only: set[str] | None = None,
         resumed: bool = False,
@@ -73,8 +73,8 @@ class Feed:
         self._writer = writer
         # the pool looks for ids that are there twice; of a run that is resumed it does not see all
         self._seen = new_ids() if resumed else None
-        self.pending: dict[str, Pending] = {}
-        self.place = 0
+        self.pending: dict[str, PendingItem] = {}
+        self.position = 0
         """How many items the source has given."""
         self._given = self._give()
 
@@ -87,7 +87,7 @@ class Feed:
     def _give(self) -> Iterator[Any]:
         passed = 0
         while True:
-            if passed >= _AT_ONCE or self.place - self._writer.next > _MAX_AHEAD:
+            if passed >= _AT_ONCE or self.position - self._writer.next > _MAX_AHEAD:
                 passed = 0
                 yield Pause.LATER
                 continue
@@ -102,8 +102,8 @@ class Feed:
                     return
                 passed += 1
                 continue
-            self.place += 1
-            given = self._judge(self.place - 1, item)
+            self.position += 1
+            given = self._judge(self.position - 1, item)
             if given is None:
                 passed += 1
             else:
@@ -118,7 +118,7 @@ class Feed:
         self._only.discard(name)
         return True
 
-    def _judge(self, place: int, item: Any) -> Any:
+    def _judge(self, position: int, item: Any) -> Any:
         """What the pool gets for it; None if it has ended before."""
         item_id: Any = item.get("id") if type(item) is dict else None
         problem: str | None = None
@@ -127,45 +127,45 @@ class Feed:
         elif type(item_id) is int and -_PLAIN_INT < item_id < _PLAIN_INT:
             fields, key = item, str(item_id)
         else:
-            fields, item_id, problem = _read(place, item)
+            fields, item_id, problem = _read(position, item)
             key = str(item_id)
         if problem is None and (key in self.pending or (self._seen is not None and not self._seen.add(key))):
             problem = "there was an item with this id before"
-        if place < self._known.places:
-            return self._compare(place, next(self._known.ids, None), item_id)
+        if position < self._known.positions:
+            return self._compare(position, next(self._known.ids, None), item_id)
         kept = {name: fields[name] for name in self._keep if name in fields} if self._keep else {}
-        pending = Pending(place, item_id, kept)
+        pending = PendingItem(position, item_id, kept)
         if problem is not None:
-            name = f"\0{place}"  # the id may be that of an item that is under way
+            name = f"\0{position}"  # the id may be that of an item that is under way
             self.pending[name] = pending
             return BadItem(name, problem)
-        if (result := self._known.by_place.pop(place, None)) is not None:
-            self._compare(place, result.item_id, item_id)
+        if (result := self._known.by_position.pop(position, None)) is not None:
+            self._compare(position, result.item_id, item_id)
             return self._writer.add(pending, result)
         if (result := self._known.by_id.pop(key, None)) is not None:
             return self._writer.add(pending, result)
         self.pending[key] = pending
-        return {"id": item_id, "n": place, "item": fields}
+        return {"id": item_id, "n": position, "item": fields}
 
-    def _compare(self, place: int, before: str | int | None, now: str | int) -> None:
+    def _compare(self, position: int, before: str | int | None, now: str | int) -> None:
         if str(before) != str(now):
             raise BadInput(
-                f"the source has changed since the run began: item {place + 1} was {before!r} and is {now!r} now; "
+                f"the source has changed since the run began: item {position + 1} was {before!r} and is {now!r} now; "
                 "start a new run, what has not changed is cached"
             )
 
 
-def _read(place: int, item: Any) -> tuple[dict[str, Any], str | int, str | None]:
-    """Fields, id and what is wrong with an item; one without an id is called by its place."""
+def _read(position: int, item: Any) -> tuple[dict[str, Any], str | int, str | None]:
+    """Fields, id and what is wrong with an item; one without an id is called by its position."""
     if type(item) is dict and id_problem(item.get("id")) is None:
         return item, item["id"], None
     if isinstance(item, BadItem):
         return {}, item.name, item.error
     if not isinstance(item, Mapping):
-        return {}, f"#{place}", f"an item must be a mapping with an id, this is {type(item).__name__}"
+        return {}, f"#{position}", f"an item must be a mapping with an id, this is {type(item).__name__}"
     try:
         fields = dict(item)
     except Exception as error:
-        return {}, f"#{place}", f"the item cannot be read: {type(error).__name__}: {error}"
+        return {}, f"#{position}", f"the item cannot be read: {type(error).__name__}: {error}"
     problem = id_problem(fields.get("id"))
-    return (fields, fields["id"], None) if problem is None else ({}, f"#{place}", problem)
+    return (fields, fields["id"], None) if problem is None else ({}, f"#{position}", problem)

@@ -1,6 +1,6 @@
 """Files that a pipeline writes beside its rows: thumbnails, a report page, a data card.
 
-Invariants: a file is there whole or not at all, whatever is killed; no name leads out of the output directory, or to a
+Invariants: a file is there whole or not at all, whatever is killed; no name points out of the output directory, or to a
 file that the output itself keeps there. What a killed writer leaves lies in `.parts/`, which the next run empties.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from weft.errors import BadInput
-from weft.pipelines.pool.itemlog import safe_name
+from weft.pipelines.pool.worker.item_log import safe_name
 
 PARTS = ".parts"
 _OWN = re.compile(r"shard-\d+\..*|manifest\.json")

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import BadInput
-from weft.pipelines.definition import Pipeline
-from weft.pipelines.outcome import item_record, stage_line
-from weft.pipelines.plan import make_plan
+from weft.pipelines.output.outcome import item_record, stage_line
 from weft.pipelines.pool.api import WorkerPool
+from weft.pipelines.pool.durability.runs import RunDirectory
 from weft.pipelines.pool.record import Result
-from weft.pipelines.pool.runs import RunDirectory
 from weft.pipelines.run import RUNNER, prepare
 from weft.pipelines.sources import open_source
+from weft.pipelines.spec.definition import Pipeline
+from weft.pipelines.spec.plan import make_plan
 from weft.pipelines.stage import StageOutcome
 
 _KEPT = ("item_timeout", "memory_limit_mb")
@@ -41,7 +41,7 @@ def _find(pipeline: Pipeline, directory: RunDirectory, item_id: str) -> dict[str
     """The item as the pool gets it: out of quarantine, or from the source."""
     if (kept := directory.quarantined(item_id)) is not None:
         return kept.decoded()
-    for place, item in enumerate(open_source(pipeline.spec.items).items):
+    for position, item in enumerate(open_source(pipeline.spec.items).items):
         if isinstance(item, Mapping) and str(item.get("id")) == item_id:
-            return {"id": item["id"], "n": place, "item": dict(item)}
+            return {"id": item["id"], "n": position, "item": dict(item)}
     raise BadInput(f"run {directory.run_id} has no item {item_id!r}, neither in quarantine nor in its source")

@@ -17,27 +17,28 @@ import msgspec
 from weft.engine.loop.steps import crash_point
 from weft.errors import BadInput, WeftError, writing
 from weft.pipelines import run_facts
-from weft.pipelines.cache import Cache
-from weft.pipelines.definition import Pipeline, is_callable
-from weft.pipelines.feed import Feed, Known
-from weft.pipelines.outcome import encode_record, item_record
-from weft.pipelines.plan import Plan, import_from, make_plan, module_file, outside_reads
+from weft.pipelines.cache.cache import Cache
+from weft.pipelines.cache.cached_values import CachedValues
+from weft.pipelines.feed import EarlierItems, ItemFeed
+from weft.pipelines.output.outcome import item_record
+from weft.pipelines.output.report import write_report
+from weft.pipelines.output.results import ids_of, read_results
+from weft.pipelines.output.sink import OutputShard, OutputSink
+from weft.pipelines.output.stats import RunStats
+from weft.pipelines.output.writer import OrderedWriter, plain_row
 from weft.pipelines.pool import shared_config
 from weft.pipelines.pool.api import Stream, WorkerPool
 from weft.pipelines.pool.contract import LOCAL
+from weft.pipelines.pool.durability.runs import RunDirectory
 from weft.pipelines.pool.failure import describe
 from weft.pipelines.pool.record import Result, Status
-from weft.pipelines.pool.runs import RunDirectory
-from weft.pipelines.pool.target import Target
+from weft.pipelines.pool.target import CallableTarget
 from weft.pipelines.pool.view import NoView, View
-from weft.pipelines.report import write_report
-from weft.pipelines.results import ids_of, read_results
 from weft.pipelines.run_facts import RunFacts
-from weft.pipelines.sink import Shard, Sink
 from weft.pipelines.sources import open_source
+from weft.pipelines.spec.definition import Pipeline, is_callable
+from weft.pipelines.spec.plan import Plan, import_from, make_plan, module_file, outside_reads
 from weft.pipelines.stage import CollectContext
-from weft.pipelines.stats import RunStats
-from weft.pipelines.writer import OrderedWriter, plain_row
 from weft.telemetry import Log
 
 RUNNER = "weft.pipelines.runner:run_item"
@@ -89,7 +90,7 @@ def prepare(pipeline: Pipeline) -> None:
     if spec.collect is not None and (problem := _load_problem(spec.collect.run)) is not None:
         raise BadInput(f"collect.run: {problem}")
     if "parquet" in spec.output.formats:
-        from weft.pipelines.parquet import check_columns
+        from weft.pipelines.output.parquet import check_columns
 
         check_columns(spec.output.columns)
     if spec.check is not None:
@@ -102,8 +103,8 @@ def check_callables(pipeline: Pipeline) -> list[str]:
     """What is wrong with the callables that a pipeline names; they are imported here. Where they can be, also what
     is wrong with its settings and `code`."""
     import_from([Path.cwd(), pipeline.path.parent])
-    found = [(where, _load_problem(name)) for where, name in _callables(pipeline)]
-    problems = [f"{where}: {problem}" for where, problem in found if problem is not None]
+    checked = [(where, _load_problem(name)) for where, name in _callables(pipeline)]
+    problems = [f"{where}: {problem}" for where, problem in checked if problem is not None]
     if not problems:
         try:
             prepare(pipeline)
@@ -115,7 +116,7 @@ def check_callables(pipeline: Pipeline) -> list[str]:
 
 def _load_problem(name: str) -> str | None:
     try:
-        Target.of(name).load()
+        CallableTarget.of(name).load()
     except BadInput as error:
         return str(error)
     except (Exception, SystemExit) as error:  # a script may end itself when it is imported
@@ -141,7 +142,7 @@ def _callables(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
 
 def _call(name: str, where: str, *arguments: Any) -> Any:
     try:
-        return Target.of(name).load()(*arguments)
+        return CallableTarget.of(name).load()(*arguments)
     except WeftError:
         raise
     except Exception as error:
@@ -188,7 +189,7 @@ class PipelineRun:
         self._plan = self._settled(plan)
         self._pool = self._make_pool()
         output = self.directory.path / "output" if self.facts.only else self._home
-        self._sink = Sink(output, pipeline.name, spec.output.formats, spec.output.columns, self._step)
+        self._sink = OutputSink(output, pipeline.name, spec.output.formats, spec.output.columns, self._step)
         self._writer = OrderedWriter(
             self.directory.path, pipeline.order, pipeline.output_stages, self._cache, self._sink,
             spec.output.shard_items, makes_rows=spec.collect is None, step=self._step,
@@ -206,20 +207,20 @@ class PipelineRun:
         )  # fmt: skip
 
     def _settled(self, plan: Plan) -> Plan:
-        """The plan of this run. A resumed one goes on with its own, if code and settings are as they were."""
+        """The plan of this run. A resumed one continues with its own, if code and settings are as they were."""
         plan = msgspec.structs.replace(plan, run_id=self.directory.run_id)
         if self._resumed and (kept := shared_config.of_run(self.directory.path)):
             before = Plan.of(kept)
             if before.cache != plan.cache:
                 raise BadInput(
-                    f"run {self.directory.run_id} goes on with its own cache, {before.cache}: leave out --cache"
+                    f"run {self.directory.run_id} continues with its own cache, {before.cache}: leave out --cache"
                 )
             if msgspec.structs.replace(before, run_id="") != msgspec.structs.replace(plan, run_id=""):
                 changed = [new.name for old, new in zip(before.stages, plan.stages, strict=False) if old != new]
                 what = f"stage {changed[0]!r}" if changed else "the pipeline"
                 raise BadInput(
-                    f"run {self.directory.run_id} cannot go on: {what} has changed since it began (code or settings); "
-                    "start a new run, what has not changed is cached"
+                    f"run {self.directory.run_id} cannot be resumed: {what} has changed since it began (code or "
+                    "settings); start a new run, what has not changed is cached"
                 )
         return plan
 
@@ -235,12 +236,13 @@ class PipelineRun:
         return WorkerPool(
             RUNNER, workers=workers, run_dir=self.directory.path, resume=self._resumed,
             logs=self._pipeline.spec.item_logs if options.item_logs is None else options.item_logs,
-            config=self._plan.plain(), engine=engine, items_folder=self._pipeline.spec.item_name, **settings,
+            config=self._plan.plain(), engine=engine, items_folder=self._pipeline.spec.item_name,
+            values=CachedValues(self._cache, self._step), **settings,
         )  # fmt: skip
 
     def run(self, make_view: Callable[[], View] = NoView) -> RunSummary:
-        """To the end; KeyboardInterrupt leaves everything so that a resume goes on. The view is made when items begin,
-        and closed however they end."""
+        """To the end; KeyboardInterrupt leaves everything so that a resume continues. The view is made when items
+        begin, and closed however they end."""
         try:
             run_facts.save(self.directory.path, self.facts)
             self._sink.begin(resumed=self._resumed)
@@ -270,10 +272,10 @@ class PipelineRun:
             self._sink.close()
 
     def _run_items(self, make_view: Callable[[], View]) -> None:
-        spec, known = self._pipeline.spec, Known(self._writer.next, ids_of(self.directory.path))
+        spec, known = self._pipeline.spec, EarlierItems(self._writer.next, ids_of(self.directory.path))
         source = open_source(spec.items)
         only = set(self.facts.only) if self.facts.only else None
-        feed = Feed(source.items, spec.items.keep, known, self._writer, only=only, resumed=self._resumed)
+        feed = ItemFeed(source.items, spec.items.keep, known, self._writer, only=only, resumed=self._resumed)
         total = len(only) if only is not None else source.total
         with self._pool.stream(feed, total=total) as stream:
             view = make_view()
@@ -284,14 +286,14 @@ class PipelineRun:
                 self._save_counts()
         if only:
             raise BadInput(f"the source has no item {', '.join(map(repr, sorted(only)))}")
-        if feed.place < self._writer.next:
+        if feed.position < self._writer.next:
             raise BadInput(
                 f"the source has changed since the run began: it had {self._writer.next:,} items or more, and has "
-                f"{feed.place:,} now; start a new run, what has not changed is cached"
+                f"{feed.position:,} now; start a new run, what has not changed is cached"
             )
-        self._writer.finish(feed.place)
+        self._writer.finish(feed.position)
 
-    def _drive(self, stream: Stream, feed: Feed, known: Known, view: View) -> None:
+    def _drive(self, stream: Stream, feed: ItemFeed, known: EarlierItems, view: View) -> None:
         """Every result to the writer, the view beside it."""
         updated_s = 0.0
         while not stream.finished:
@@ -304,7 +306,7 @@ class PipelineRun:
                 updated_s = time.monotonic()
                 view.update(stream)
 
-    def _take(self, result: Result, feed: Feed, known: Known, view: View) -> None:
+    def _take(self, result: Result, feed: ItemFeed, known: EarlierItems, view: View) -> None:
         pending = feed.pending.pop(str(result.item_id), None)
         if pending is None:
             return self._take_earlier(result, known)
@@ -314,15 +316,13 @@ class PipelineRun:
             view.failed(result)
         return self._writer.add(pending, result)
 
-    def _take_earlier(self, result: Result, known: Known) -> None:
+    def _take_earlier(self, result: Result, known: EarlierItems) -> None:
         """A result of an earlier try of this run."""
         record = item_record(result.value)
         if record is None:
             known.by_id[str(result.item_id)] = result
-            return
-        self._writer.keep_values(record)
-        if record.place >= known.places:
-            known.by_place[record.place] = msgspec.structs.replace(result, value=encode_record(record))
+        elif record.position >= known.positions:
+            known.by_position[record.position] = result
 
     def _finish(self) -> int:
         """Rows of a collector, publication, report."""
@@ -336,21 +336,21 @@ class PipelineRun:
         manifest = self._sink.publish(writer.next, shards, files)
         self._step("published")
         max_mb = spec.cache.max_mb
-        self._cache.tidy(None if max_mb is None else max_mb << 20)
+        self._cache.tidy(None if max_mb is None else max_mb << 20, step=self._step)
         self.facts.finished = True
         self._save_counts()
         write_report(self.directory.path, self.facts, self._pipeline, writer.stats, manifest.rows)
         self._step("reported")
         return manifest.rows
 
-    def _collect(self, name: str, settings: Mapping[str, Any]) -> list[Shard]:
+    def _collect(self, name: str, settings: Mapping[str, Any]) -> list[OutputShard]:
         """The rows of the collector in shards; made from the beginning, whatever an earlier try had made."""
         context = CollectContext(settings, self._plan.config, self._sink.files, self._writer.next)
         results = read_results(self.directory.path, self._cache.find)
         size, count = self._pipeline.spec.output.shard_items, 0
-        shards: list[Shard] = []
+        shards: list[OutputShard] = []
         try:
-            rows = Target.of(name).load()(results, context)
+            rows = CallableTarget.of(name).load()(results, context)
             for row in rows if rows is not None else ():
                 self._sink.add(count // size, plain_row(row, f"collect: {name}"))
                 count += 1

@@ -19,7 +19,7 @@ import msgspec
 
 from weft.errors import BadInput
 from weft.files import replace_file
-from weft.pipelines.pool.runs import ITEMS, RunDirectory
+from weft.pipelines.pool.durability.runs import ITEMS, RunDirectory
 
 
 class RunFacts(msgspec.Struct):
@@ -82,8 +82,8 @@ def runs(root: Path) -> Iterator[tuple[RunDirectory, RunFacts]]:
 def find(root: Path, name: str) -> tuple[RunDirectory, RunFacts]:
     """A run by its id, by its path, or `latest`."""
     if name == "latest":
-        for found in runs(root):
-            return found
+        for run in runs(root):
+            return run
         raise BadInput(f"there are no runs of pipelines in {root}")
     for folder in (root / name, Path(name)):
         if facts_path(folder).is_file():
@@ -105,9 +105,9 @@ def now_text() -> str:
 
 def shown(facts: RunFacts) -> dict[str, Any]:
     """What anybody may see: not the settings of the command line."""
-    found: dict[str, Any] = msgspec.to_builtins(facts)
-    del found["settings"]
-    return found
+    document: dict[str, Any] = msgspec.to_builtins(facts)
+    del document["settings"]
+    return document
 
 
 def plain(directory: RunDirectory, facts: RunFacts) -> dict[str, Any]:

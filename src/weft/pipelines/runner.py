@@ -1,8 +1,8 @@
 """Runs all stages of one item, in a worker: the function that a pipeline's pool has.
 
-`run_item` gets `{"id", "n": place in the source, "item"}` and returns an ItemRecord whatever happened. Invariants: each
-stage has its own error boundary; a stage sees only what is in its cache key; its dependents see its value as the cache
-would give it, decoded anew for each, so that a run with a cache and one without cannot differ.
+`run_item` gets `{"id", "n": position in the source, "item"}` and returns an ItemRecord whatever happened. Invariants:
+each stage has its own error boundary; a stage sees only what is in its cache key; its dependents see its value as the
+cache would give it, decoded again for each, so that a run with a cache and one without cannot differ.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ import msgspec
 from isal.isal_zlib import crc32
 
 from weft.errors import BadInput
-from weft.pipelines.cache import CacheReader, entry_of
-from weft.pipelines.conditions import ROOTS, Condition, compile_condition, uses_results
+from weft.pipelines.cache.cache import CacheReader, entry_of
 from weft.pipelines.files import RunFiles
-from weft.pipelines.outcome import (
+from weft.pipelines.output.outcome import (
     CACHED,
     FAILED,
     GOOD,
@@ -32,17 +31,18 @@ from weft.pipelines.outcome import (
     SKIPPED_BY_FAILURE,
     SKIPPED_BY_NEED,
     SKIPPED_CACHED,
-    Entry,
+    CachedOutcome,
     SentStage,
     encode_record,
     stage_line,
 )
-from weft.pipelines.plan import Plan, StagePlan, digest
-from weft.pipelines.pool.context import Context, Ended, Skip
+from weft.pipelines.pool.context import Context, ItemEnd, Skip
 from weft.pipelines.pool.failure import describe, message, traceback_of
 from weft.pipelines.pool.record import Status
-from weft.pipelines.pool.slot import stage_label
-from weft.pipelines.pool.target import Target
+from weft.pipelines.pool.target import CallableTarget
+from weft.pipelines.pool.worker.slot import stage_label
+from weft.pipelines.spec.conditions import ROOTS, Condition, compile_condition, uses_results
+from weft.pipelines.spec.plan import Plan, StagePlan, digest
 from weft.pipelines.stage import StageContext
 
 UNCHANGED = "unchanged"
@@ -50,13 +50,13 @@ _encode = msgspec.msgpack.Encoder().encode
 _encode_json = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode = msgspec.msgpack.Decoder().decode
-_decode_entry = msgspec.msgpack.Decoder(Entry).decode
+_decode_entry = msgspec.msgpack.Decoder(CachedOutcome).decode
 _ABSENT = b"\xc1"
 """Stands for a field or value that is not there: no msgpack begins with it."""
 _SKIPS = (SKIPPED, SKIPPED_CACHED, SKIPPED_BY_CONDITION, SKIPPED_BY_NEED)
 
 
-class Fields(dict[str, Any]):
+class StageInputs(dict[str, Any]):
     """The fields of an item that a stage has named as its inputs."""
 
     def __missing__(self, key: str) -> Any:
@@ -100,7 +100,7 @@ class PreparedStage:
 
 def _load(name: str, stage: str) -> Callable[..., Any]:
     try:
-        return Target.of(name).load()
+        return CallableTarget.of(name).load()
     except BaseException as error:
         why = message(error) if isinstance(error, BadInput) else f"{name} cannot be imported: {describe(error)}"
         raise BadInput(f"stage {stage!r}: {why}") from None
@@ -134,15 +134,15 @@ class _Item:
         else:
             parts = self.parts
             read = b"".join([_encode(name) + parts.get(name, _ABSENT) for name in names])
-        found = self.digests[names] = blake2b(read, digest_size=16).digest()
-        return found
+        hashed = self.digests[names] = blake2b(read, digest_size=16).digest()
+        return hashed
 
     def view(self, names: tuple[str, ...] | None) -> Mapping[str, Any]:
         """The item as a stage sees it."""
         if names is None:
             return self.whole
         fields = self.fields
-        return Fields({name: fields[name] for name in names if name in fields})
+        return StageInputs({name: fields[name] for name in names if name in fields})
 
 
 class ItemRunner:
@@ -221,15 +221,15 @@ class ItemRunner:
         if stage.before or asked or not stage.cached:
             key = self._more(stage, item, key, asked)
         key = blake2b(key, digest_size=16).digest()
-        if stage.looked_up and (found := self._cache.find(key)) is not None:
-            entry = _decode_entry(found.data)
+        if stage.looked_up and (cached := self._cache.find(key)) is not None:
+            entry = _decode_entry(cached.data)
             if not entry.files or all(map(self._files.holds, entry.files)):
-                return _found(stage, item, key, mark, entry, found.offset)
+                return _found(stage, item, key, mark, entry, cached.offset)
         return self._run(stage, item, key, mark)
 
     def _more(self, stage: PreparedStage, item: _Item, key: bytes, asked: bytes | None) -> bytes:
         """What a key is made of beside the stage and the item's fields."""
-        if not stage.cached:  # nobody may find it again, but the output reads it
+        if not stage.cached:  # no later run may find it, but the output reads it
             return b"\0".join([self._plan.run_id.encode(), _encode(item.fields["id"]), stage.name.encode()])
         for name in stage.before:
             before = item.done[name]
@@ -259,14 +259,16 @@ class ItemRunner:
         return SentStage(code, 0, key, hashed, mark, reason, None, entry, written)
 
     def _results(self, stage: PreparedStage, item: _Item) -> dict[str, Any]:
-        found = {}
+        results = {}
         for name in stage.before:
             if item.done[name].code in GOOD:
-                found[name] = _decode(item.bodies[name])
-        return found
+                results[name] = _decode(item.bodies[name])
+        return results
 
 
-def _found(stage: PreparedStage, item: _Item, key: bytes, mark: bytes | None, entry: Entry, at: int) -> SentStage:
+def _found(
+    stage: PreparedStage, item: _Item, key: bytes, mark: bytes | None, entry: CachedOutcome, at: int
+) -> SentStage:
     """The outcome of a stage whose value an earlier run has made."""
     hashed = entry.digest
     if stage.is_read:
@@ -288,17 +290,19 @@ def _held_back(needs: list[str], done: dict[str, SentStage]) -> SentStage | None
     return None
 
 
-def _ended(value: bytes, done: dict[str, SentStage]) -> Ended:
-    """What the pool is told: failed with the first stage that failed, skipped where no stage had to run."""
+def _ended(value: bytes, done: dict[str, SentStage]) -> ItemEnd:
+    """The status for the pool: failed with the first stage that failed, skipped where no stage had to run."""
     codes = [record.code for record in done.values()]
     if FAILED in codes:
         name, record = next((name, record) for name, record in done.items() if record.code == FAILED)
-        return Ended(Status.FAILED, value, name, record.text, record.traceback)
+        return ItemEnd(Status.FAILED, value, name, record.text, record.traceback)
     if RAN in codes or (SKIPPED in codes and CACHED in codes):
-        return Ended(Status.OK, value)
+        return ItemEnd(Status.OK, value)
     if SKIPPED not in codes and (CACHED in codes or SKIPPED_CACHED in codes):
-        return Ended(Status.SKIPPED, value, None, UNCHANGED)
-    return Ended(Status.SKIPPED, value, None, next(record.text for record in done.values() if record.text is not None))
+        return ItemEnd(Status.SKIPPED, value, None, UNCHANGED)
+    return ItemEnd(
+        Status.SKIPPED, value, None, next(record.text for record in done.values() if record.text is not None)
+    )
 
 
 _WORDS = {CACHED: UNCHANGED, SKIPPED_CACHED: "skipped, unchanged"}

@@ -14,23 +14,23 @@ from typing import Any, NamedTuple
 import msgspec
 
 from weft.errors import BadInput, WeftError
-from weft.pipelines.definition import ItemsSpec
+from weft.pipelines.pool.engine.task import BadItem
 from weft.pipelines.pool.failure import describe
 from weft.pipelines.pool.items import check_items, count_lines, read_items
-from weft.pipelines.pool.target import Target
-from weft.pipelines.pool.task import BadItem
+from weft.pipelines.pool.target import CallableTarget
+from weft.pipelines.spec.definition import ItemsSpec
 
 _MAX_JSON_BYTES = 1 << 30
 
 
-class Source(NamedTuple):
+class ItemSource(NamedTuple):
     """The items, and how many there are, where that is known."""
 
     items: Iterator[Any]
     total: int | None
 
 
-def open_source(spec: ItemsSpec) -> Source:
+def open_source(spec: ItemsSpec) -> ItemSource:
     """The items of a pipeline; BadInput where there can be none."""
     if spec.source is not None:
         return _called(spec.source, spec.settings)
@@ -43,10 +43,10 @@ def open_source(spec: ItemsSpec) -> Source:
     return opened(path)
 
 
-def _called(name: str, settings: dict[str, Any]) -> Source:
+def _called(name: str, settings: dict[str, Any]) -> ItemSource:
     try:
-        items = Target.of(name).load()(settings)
-        return Source(_guarded(iter(items), name), len(items) if hasattr(items, "__len__") else None)
+        items = CallableTarget.of(name).load()(settings)
+        return ItemSource(_guarded(iter(items), name), len(items) if hasattr(items, "__len__") else None)
     except WeftError:
         raise
     except Exception as error:
@@ -62,25 +62,25 @@ def _guarded(items: Iterator[Any], name: str) -> Iterator[Any]:
         raise WeftError(f"the source {name} failed: {describe(error)}; what is done is kept") from error
 
 
-def _lines(path: Path) -> Source:
+def _lines(path: Path) -> ItemSource:
     def items() -> Iterator[Any]:
         with path.open("rb") as file:
             yield from read_items(file)
 
-    return Source(items(), count_lines(path) if path.is_file() else None)
+    return ItemSource(items(), count_lines(path) if path.is_file() else None)
 
 
-def _document(path: Path) -> Source:
+def _document(path: Path) -> ItemSource:
     try:
         if path.stat().st_size > _MAX_JSON_BYTES:
             raise BadInput(f"the items file {path} is larger than 1 GiB: write it as .jsonl, one item on a line")
-        found = msgspec.json.decode(path.read_bytes(), type=list[Any])
+        items = msgspec.json.decode(path.read_bytes(), type=list[Any])
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"the items file {path} must be a JSON list of objects: {error}") from None
-    return Source(iter(found), len(found))
+    return ItemSource(iter(items), len(items))
 
 
-def _table(path: Path) -> Source:
+def _table(path: Path) -> ItemSource:
     def items() -> Iterator[Any]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file, strict=True)
@@ -95,4 +95,4 @@ def _table(path: Path) -> Source:
         head = file.readline(1 << 20).decode(errors="replace")
     if "id" not in next(csv.reader([head.lstrip("\ufeff")]), []):
         raise BadInput(f"the items file {path} has no column `id`")
-    return Source(items(), None)
+    return ItemSource(items(), None)

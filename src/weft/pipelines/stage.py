@@ -28,7 +28,7 @@ cached under what the stage could read: the item's fields (only those that the f
 names any: others, the id too, are then not in `item`), the values of the stages it `needs`, its settings, the shared
 `config` (only the names under `config`, where it names any), and its code version. So a stage must depend on nothing
 else; where the outside world matters (a git remote, a file's content), the file names a **fingerprint**, which is
-asked before the cache is looked at:
+asked before the cache is checked:
 
     def newest_commit(item: Mapping[str, Any], settings: Mapping[str, Any]) -> str: ...
 
@@ -85,7 +85,7 @@ from weft.telemetry import Log
 
 if TYPE_CHECKING:
     from weft.pipelines.files import RunFiles
-    from weft.pipelines.pool.itemlog import ItemLog
+    from weft.pipelines.pool.worker.item_log import ItemLog
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -148,7 +148,7 @@ class ItemResult:
     item: Mapping[str, Any]
     """The id, and the fields that the file names under `items.keep`."""
     position: int
-    """Its place in the source, from 0."""
+    """Its position in the source, from 0."""
     status: str
     """ok, skipped (nothing had to be done: unchanged, or skipped by its stages), failed, timeout or crashed."""
     failure_phase: str | None
@@ -161,8 +161,8 @@ class ItemResult:
     @property
     def id(self) -> str | int:
         """The item's."""
-        found: str | int = self.item["id"]
-        return found
+        item_id: str | int = self.item["id"]
+        return item_id
 
     @property
     def values(self) -> Mapping[str, Any]:

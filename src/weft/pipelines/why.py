@@ -15,7 +15,7 @@ import msgspec
 
 from weft.errors import BadInput
 from weft.pipelines import run_facts
-from weft.pipelines.outcome import (
+from weft.pipelines.output.outcome import (
     CACHED,
     FAILED,
     RAN,
@@ -25,11 +25,11 @@ from weft.pipelines.outcome import (
     SentStage,
     item_record,
 )
-from weft.pipelines.plan import Plan, StagePlan
+from weft.pipelines.output.results import ResultLine
 from weft.pipelines.pool import shared_config
-from weft.pipelines.pool.journal import ResultJournal
-from weft.pipelines.pool.record import STATUSES, Record
-from weft.pipelines.results import ResultLine
+from weft.pipelines.pool.durability.journal import ResultJournal
+from weft.pipelines.pool.record import STATUSES, ResultRecord
+from weft.pipelines.spec.plan import Plan, StagePlan
 
 NOTE = (
     "Code is a stage's module and those of its own package that it imports by name; other code and data: under `code`."
@@ -38,7 +38,7 @@ _SECRET = re.compile(r"pass|secret|token|key|auth|credential|cookie", re.IGNOREC
 _SHOWN_CHARS = 60
 
 
-class Seen(NamedTuple):
+class ItemInRun(NamedTuple):
     """An item in a run."""
 
     run_id: str
@@ -58,7 +58,7 @@ class StageReason(msgspec.Struct):
     reasons: list[str]
 
 
-class Answer(msgspec.Struct):
+class ItemExplanation(msgspec.Struct):
     """Why the stages of an item did what they did."""
 
     run_id: str
@@ -70,24 +70,24 @@ class Answer(msgspec.Struct):
     error: str | None = None
 
 
-def why(root: Path, run: str, item: str) -> Answer:
+def why(root: Path, run: str, item: str) -> ItemExplanation:
     """The answer; BadInput where the run did not have the item."""
     directory, facts = run_facts.find(root, run)
     seen = find_item(directory.path, item)
     if seen is None and (line := _refused(directory.path, item)) is not None:
-        return Answer(facts.run_id, item, line.status, None, [], line.error)
+        return ItemExplanation(facts.run_id, item, line.status, None, [], line.error)
     if seen is None:
         raise BadInput(f"run {facts.run_id} has no result of an item {item!r}")
     before = _before(directory.path.parent, facts, item)
     if seen.record is None:
-        return Answer(facts.run_id, item, seen.status, before.run_id if before else None, [], seen.error)
+        return ItemExplanation(facts.run_id, item, seen.status, before.run_id if before else None, [], seen.error)
     stages = [
         _reason(plan, sent, seen, before) for plan, sent in zip(seen.plan.stages, seen.record.stages, strict=True)
     ]
-    return Answer(facts.run_id, item, seen.status, before.run_id if before else None, stages, seen.error)
+    return ItemExplanation(facts.run_id, item, seen.status, before.run_id if before else None, stages, seen.error)
 
 
-def find_item(folder: Path, item: str) -> Seen | None:
+def find_item(folder: Path, item: str) -> ItemInRun | None:
     """An item in a run's journal."""
     if not (folder / "journal").is_file():
         return None
@@ -112,22 +112,24 @@ def _refused(folder: Path, item: str) -> ResultLine | None:
         return None
 
 
-def _seen(folder: Path, record: Record) -> Seen:
+def _seen(folder: Path, record: ResultRecord) -> ItemInRun:
     plan = Plan.of(shared_config.of_run(folder))
-    return Seen(folder.name, plan, item_record(record.value), STATUSES[record.status].value, record.phase, record.error)
+    return ItemInRun(
+        folder.name, plan, item_record(record.value), STATUSES[record.status].value, record.phase, record.error
+    )
 
 
-def _before(root: Path, facts: run_facts.RunFacts, item: str) -> Seen | None:
+def _before(root: Path, facts: run_facts.RunFacts, item: str) -> ItemInRun | None:
     """The newest run before this one that brought the item through its stages."""
     for directory, other in run_facts.runs(root):
         if other.pipeline == facts.pipeline and other.run_id < facts.run_id:
-            found = find_item(directory.path, item)
-            if found is not None and found.record is not None:
-                return found
+            earlier = find_item(directory.path, item)
+            if earlier is not None and earlier.record is not None:
+                return earlier
     return None
 
 
-def _reason(plan: StagePlan, sent: SentStage, now: Seen, before: Seen | None) -> StageReason:
+def _reason(plan: StagePlan, sent: SentStage, now: ItemInRun, before: ItemInRun | None) -> StageReason:
     if sent.code in (CACHED, SKIPPED_CACHED):
         reasons = ["its inputs, code and settings are those of an earlier run"]
         return StageReason(plan.name, "unchanged", reasons + _skip_text(sent, "which skipped it"))
@@ -144,7 +146,7 @@ def _skip_text(sent: SentStage, lead: str) -> list[str]:
     return [f"{lead}: {sent.text}"] if sent.code in (SKIPPED, SKIPPED_CACHED) and sent.text else []
 
 
-def _reasons(plan: StagePlan, sent: SentStage, now: Seen, before: Seen | None) -> Iterator[str]:
+def _reasons(plan: StagePlan, sent: SentStage, now: ItemInRun, before: ItemInRun | None) -> Iterator[str]:
     if plan.forced:
         yield "it was asked for with --fresh or --from-stage"
         return
@@ -159,7 +161,7 @@ def _reasons(plan: StagePlan, sent: SentStage, now: Seen, before: Seen | None) -
         yield f"the stage is new since run {before.run_id}"
         return
     old_plan, old_sent = old[plan.name]
-    found = [
+    changes = [
         *_input_changes(plan, old_plan, now, before),
         *_code_changes(plan, old_plan),
         *_value_changes("setting", old_plan.settings, plan.settings),
@@ -167,20 +169,20 @@ def _reasons(plan: StagePlan, sent: SentStage, now: Seen, before: Seen | None) -
         *_dependency_changes(plan, now, old),
     ]
     if old_sent.asked != sent.asked:
-        found.append(f"its fingerprint ({plan.fingerprint}) is another")
-    yield from found
+        changes.append(f"its fingerprint ({plan.fingerprint}) is another")
+    yield from changes
     if old_sent.code == FAILED:
         yield f"it failed in run {before.run_id}: {(old_sent.text or '').partition(chr(10))[0]}"
-    elif not found and old_sent.key is None:
+    elif not changes and old_sent.key is None:
         yield f"it was not run in run {before.run_id}: {old_sent.text}"
-    elif not found:
+    elif not changes:
         yield (
             f"nothing has changed since run {before.run_id}: the cache had lost its value, "
             "or a file that it wrote was gone"
         )
 
 
-def _input_changes(plan: StagePlan, old_plan: StagePlan, now: Seen, before: Seen) -> Iterator[str]:
+def _input_changes(plan: StagePlan, old_plan: StagePlan, now: ItemInRun, before: ItemInRun) -> Iterator[str]:
     assert now.record is not None
     assert before.record is not None
     if plan.inputs != old_plan.inputs:
@@ -225,7 +227,7 @@ def _config(plan: Plan, stage: StagePlan) -> dict[str, Any]:
     return {name: value for name, value in plan.config.items() if stage.config is None or name in stage.config}
 
 
-def _dependency_changes(plan: StagePlan, now: Seen, old: dict[str, tuple[StagePlan, SentStage]]) -> Iterator[str]:
+def _dependency_changes(plan: StagePlan, now: ItemInRun, old: dict[str, tuple[StagePlan, SentStage]]) -> Iterator[str]:
     assert now.record is not None
     values = {one.name: record.value for one, record in zip(now.plan.stages, now.record.stages, strict=True)}
     before = {*old[plan.name][0].needs, *old[plan.name][0].after}

@@ -23,11 +23,16 @@ class StoredPage:
 
     row: Row
     record: Record | None
+    resources: tuple[Record, ...] = ()  # what a browser made of it
 
     @property
     def http(self) -> Http | None:
         """The response: headers in order with duplicates, the body as received, with its content codings."""
         return self.record.http() if self.record else None
+
+    def resource(self, kind: str) -> bytes:
+        """What a browser made of the page, by the beginning of its URI (`warc.RENDERED`, ...); may be empty."""
+        return next((one.block for one in self.resources if one.headers["warc-target-uri"].startswith(kind)), b"")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ crawl.
 from __future__ import annotations
 
 import heapq
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
@@ -18,18 +19,20 @@ from typing import Any
 from weft import urls
 from weft.alive import Alive, silent
 from weft.errors import BadInput
-from weft.records import Row
+from weft.records import Row, RowOutput
 from weft.store import text
 from weft.store.contract import Current, Stats, StoredPage
 from weft.store.errors import remedy
+from weft.store.hosts import MOST
 from weft.store.known import KnownPages
 from weft.store.query import EVERY, IndexReader, Where
-from weft.store.schema import path_of, slot_in, url_hash
-from weft.store.visits import Visit, repeated, standing
+from weft.store.replaced import TOGETHER, Replaced, by_url, less
+from weft.store.schema import path_of, row_hash, slot_in
+from weft.store.visits import Visit, repeated
 from weft.store.warc_file import files_in, name_of, serial_of, slot_of
-from weft.store.warc_read import read_record
+from weft.store.warc_read import read_record, read_records
 
-TOGETHER = 1000  # URLs whose visits are read at a time
+_POD = re.compile(r"index-(pod\d+)-").match
 
 
 class Corpus:
@@ -84,6 +87,7 @@ class Corpus:
     def row_of(self, url: str, crawl: int = 0) -> Row | None:
         """The row of the page that `get` reads."""
         rows = self.for_url(url, crawl)
+        rows = [row for row in rows if not row.request] or rows  # another request than a GET of the URL hides none
         stored = [row for row in rows if row.warc_file]
         good = [row for row in stored if 200 <= row.status < 300]
         whole = [row for row in good if row.is_whole]
@@ -100,15 +104,15 @@ class Corpus:
         while some := list(islice(left, TOGETHER)):
             by_place: dict[int, set[int]] = {}
             for row in some:
-                by_place.setdefault(self._place(row.url), set()).add(url_hash(row.url))
-            visits: dict[str, list[Visit]] = {row.url: [] for row in some}
+                by_place.setdefault(self._place(row.url), set()).add(row_hash(row))
+            visits: dict[tuple[str, str], list[Visit]] = {(row.url, row.request): [] for row in some}
             for place, hashes in by_place.items():
                 for visit in (visit for index in self._in(place) for visit in index.visits([*hashes])):
-                    if visit.url in visits:
-                        visits[visit.url].append(visit)
+                    if (asked := (visit.url, visit.request or "")) in visits:
+                        visits[asked].append(visit)
             for found in visits.values():
                 found.sort(key=attrgetter("fetched_at", "item"))
-            yield from ((row, visits[row.url]) for row in some)
+            yield from ((row, visits[row.url, row.request]) for row in some)
 
     def known(self) -> KnownPages:
         """The pages that are stored now, for a recrawl."""
@@ -118,7 +122,11 @@ class Corpus:
         """The page that a row stands for."""
         if not row.warc_file:
             return StoredPage(row, None)
-        return StoredPage(row, read_record(self.warc_path(row), row.warc_offset, row.warc_length))
+        path = self.warc_path(row)
+        record = read_record(path, row.warc_offset, row.warc_length)
+        if not row.rendered:
+            return StoredPage(row, record)
+        return StoredPage(row, record, tuple(read_records(path, row.warc_offset + row.warc_length, row.rendered)))
 
     def warc_path(self, row: Row) -> Path:
         """The file that a row's record is in."""
@@ -147,6 +155,28 @@ class Corpus:
     def indexes(self) -> list[IndexReader]:
         """Every index that exists now."""
         return self._all()
+
+    def outputs_of(self, items: Sequence[int]) -> dict[int, RowOutput]:
+        """What a user's code has made of pages, by item."""
+        return {item: output for index in self._all() for item, output in index.outputs_of(items).items()}
+
+    def new_outputs(
+        self, seen: dict[Path, int], passed: Callable[[], None] = lambda: None
+    ) -> Iterator[tuple[int, RowOutput]]:
+        """The outputs that have items, by item, committed since `seen`: as `new_rows`, in the order of the commits."""
+        for index in self._all():
+            while True:
+                items, upto = index.outputs_committed(seen.get(index.path, 0))
+                if upto == seen.get(index.path, 0):
+                    break
+                for item in items:
+                    yield from index.outputs_of([item]).items()
+                seen[index.path] = upto
+                passed()
+
+    def items_made(self, crawl: int = 0) -> int:
+        """How many items a user's code has made."""
+        return sum(index.items_made(crawl) for index in self._all())
 
     def url_of(self, item: int) -> str | None:
         """The URL of an item."""
@@ -181,43 +211,39 @@ class Corpus:
         """What one crawl holds now, or all of them: the counts of the rows, less those that no longer stand for their
         URL in their crawl."""
         indexes, held = self._all(), self.stats(0, crawl=crawl)
-        kinds, types = Counter(held.kinds), Counter(held.content_types)
-        depths, hosts = Counter(held.depths), Counter[str]()
+        kinds, types, depths = Counter(held.kinds), Counter(held.content_types), Counter(held.depths)
         urls_, pages, page_bytes, gone = held.rows, held.pages, held.page_bytes, 0
-        for visit, is_last_of_gone in self._replaced(crawl):
-            urls_ -= 1
-            gone += is_last_of_gone
-            kinds[visit.status, visit.error] -= 1
-            types[visit.content_type] -= 1
-            depths[visit.depth] -= 1
-            hosts[visit.host] += 200 <= visit.status < 300
-            pages -= visit.is_page
-            page_bytes -= visit.length if visit.is_page else 0
-        top_hosts = _top(indexes, top, crawl, hosts)
+        replaced = self._replaced(crawl, top)
+        for (_, status, error, content_type, depth), (rows, their_pages, size, last_of_gone) in replaced.kinds.items():
+            urls_ -= rows
+            gone += last_of_gone
+            kinds[status, error] -= rows
+            types[content_type] -= rows
+            depths[depth] -= rows
+            pages -= their_pages
+            page_bytes -= size
+        top_hosts = _top(indexes, top, crawl, less(replaced.hosts))
         return Current(urls_, pages, gone, page_bytes, _some(kinds), _some(types), _some(depths), top_hosts)
 
-    def _replaced(self, crawl: int = 0) -> Iterator[tuple[Visit, bool]]:
-        """The visits that do not stand for their URL in their crawl; True with the last one of a page that is gone."""
+    def _replaced(self, crawl: int = 0, top: int = 0) -> Replaced:
+        """The visits that do not stand for their URL in their crawl."""
+        found = Replaced()
         for place in range(len(self._data_dirs)):
-            indexes = self._in(place)
-            # One crawl of several is an engine's, which has one index.
-            hashes = (hash_ for index in indexes for hash_ in index.repeated_in(crawl)) if crawl else repeated(indexes)
-            while some := list(islice(hashes, TOGETHER)):
-                by_url: dict[tuple[int, str], list[Visit]] = {}
-                for visit in (visit for index in indexes for visit in index.visits(some, crawl=crawl)):
-                    by_url.setdefault((visit.crawl, visit.url), []).append(visit)
-                for visits in by_url.values():
-                    chosen, last = standing(visits), max(visits, key=attrgetter("fetched_at", "item"))
-                    yield from ((visit, chosen is None and visit is last) for visit in visits if visit is not chosen)
+            for indexes in _by_pod(self._in(place)):
+                if len(indexes) == 1:
+                    found.join(indexes[0].replaced(crawl, top))
+                else:
+                    _add_replaced(found, indexes, crawl)
+        return found
 
     def kinds(self, depth: int | None = None) -> dict[tuple[int, str], int]:
         """URLs by the status and error of their last visit that counts; of one depth, or all."""
         counts: Counter[tuple[int, str]] = Counter()
         for status, error, rows, _ in (kind for index in self._all() for kind in index.kinds(depth=depth)):
             counts[status, error] += rows
-        for visit, is_last_of_gone in self._replaced():
-            if not is_last_of_gone and depth in (None, visit.depth):
-                counts[visit.status, visit.error] -= 1
+        for (_, status, error, _, at), (rows, _, _, last_of_gone) in self._replaced().kinds.items():
+            if depth in (None, at):
+                counts[status, error] -= rows - last_of_gone
         return _some(counts)
 
     def close(self) -> None:
@@ -248,6 +274,26 @@ class Corpus:
         return urls.data_dir_of(url, len(self._data_dirs))
 
 
+def _by_pod(indexes: Iterable[IndexReader]) -> Iterable[list[IndexReader]]:
+    """The indexes that may have visits of the same URLs: those of one pod."""
+    found: dict[str, list[IndexReader]] = {}
+    for index in indexes:
+        pod = _POD(index.path.name)
+        found.setdefault(pod[1] if pod else "", []).append(index)
+    return found.values()
+
+
+def _add_replaced(found: Replaced, indexes: Sequence[IndexReader], crawl: int) -> None:
+    """Those of URLs that have rows in several indexes: none of them knows, so their visits are read."""
+    if any(index.notes() for index in indexes):
+        hashes = repeated(indexes)
+    else:  # every URL was queued once
+        hashes = (hash_ for hash_, _ in groupby(heapq.merge(*(sorted(index.led()) for index in indexes))))
+    while some := list(islice(hashes, TOGETHER)):
+        for visits in by_url(visit for index in indexes for visit in index.visits(some, crawl=crawl)):
+            found.add(visits)
+
+
 def _summed(counts: Iterable[dict[Any, int]]) -> dict[Any, int]:
     total: Counter[Any] = Counter()
     for part in counts:
@@ -263,7 +309,9 @@ def _top(
     indexes: list[IndexReader], top: int, crawl: int = 0, less: Mapping[str, int] = MappingProxyType({})
 ) -> list[tuple[str, int]]:
     """The hosts with the most pages; counts come sorted by host from each index, so merging keeps none in memory."""
-    merged = heapq.merge(*(index.hosts(crawl) for index in indexes), key=itemgetter(0))
+    every = top > MOST  # all of them, exactly
+    found = (index.hosts(crawl) if every else index.top_hosts(crawl) for index in indexes if top)
+    merged = heapq.merge(*found, key=itemgetter(0))
     groups = groupby(merged, key=itemgetter(0))
     summed = ((host, sum(n for _, n in group) - less.get(host, 0)) for host, group in groups)
     return heapq.nsmallest(top, summed, key=lambda pair: (-pair[1], pair[0]))

@@ -2,8 +2,7 @@
 
 Called by the loop with the URLs of each claim. Must stay true: what is found was stored before the recrawl began, is
 whole, and its record can be read to its end; a damaged one is not known, so that the visit brings a new one. Memory
-does not grow with the crawl, but for the rows that a killed process has left out of the look-up tables (up to a
-twentieth).
+does not grow with the crawl.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ class _Before:
 
     def __init__(self, index: IndexReader) -> None:
         self._index = index
-        self._late: dict[int, list[int]] = {}  # items by hash, of rows that the look-up table does not have
-        for hash_, item in index.unfolded():
-            self._late.setdefault(hash_, []).append(item)
+        self._late: dict[int, list[int]] = {}  # positions by hash, of rows that have no keys
+        for hash_, seq in index.unfolded():
+            self._late.setdefault(hash_, []).append(seq)
 
     def rows(self, hashes: Sequence[int]) -> list[Row]:
         """The rows of URLs with these hashes."""
-        late = [item for hash_ in hashes for item in self._late.get(hash_, ())] if self._late else []
+        late = [seq for hash_ in hashes for seq in self._late.get(hash_, ())] if self._late else []
         return self._index.by_hash(hashes, late)
 
 

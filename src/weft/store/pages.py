@@ -22,7 +22,7 @@ import msgspec
 from weft import urls
 from weft.alive import Alive, silent
 from weft.errors import BadInput
-from weft.records import FetchResult, PastVisit, Row
+from weft.records import FetchResult, PastVisit, Row, RowOutput
 from weft.store import schema, warc_file
 from weft.store.contract import Current, Stats, StoredPage
 from weft.store.corpus import Corpus
@@ -120,21 +120,35 @@ class PageStore:
         return store
 
     def add(
-        self, row: Row, result: FetchResult | None, *, truncated: str | None = None, text: str | None = None
+        self,
+        row: Row,
+        result: FetchResult | None,
+        *,
+        truncated: str | None = None,
+        text: str | None = None,
+        output: RowOutput | None = None,
     ) -> None:
         """Adds an ended item in memory, its records made and compressed; without a response it becomes a row alone.
 
         `truncated` is `length`, `time`, `disconnect` or `unspecified`. An empty `row.digest` becomes that of the body
-        as received. `text` is stored where the store keeps texts.
+        as received. `text` is stored where the store keeps texts. `output`: what a user's code has made of it.
         """
         page = None
         if not self._keeps_warc:
             page = Page(b"", b"", payload_digest(result.body)) if result is not None and result.status else None
         elif result is not None and result.status:
-            page = self._maker.page(result, truncated, at=row.fetched_at, named=field(row))
+            response_id, rendered = "", b""
+            if result.rendered is not None and result.rendered.html:
+                response_id, rendered = self._maker.rendered(row.url, result.rendered, row.fetched_at)
+                row = msgspec.structs.replace(row, rendered=len(rendered))
+            page = self._maker.page(
+                result, truncated, at=row.fetched_at, named=field(row), response_id=response_id, rendered=rendered
+            )
         else:
             page = self._maker.note(row.url, row.fetched_at, field(row))
-        self._shard(row.url).add(row, page, text if self.keeps_text else None)
+        if output is not None and page is not None and (page.response or page.note):
+            page.output = self._maker.output(row, output)
+        self._shard(row.url).add(row, page, text if self.keeps_text else None, output)
 
     def add_revisit(self, row: Row, result: FetchResult, *, of_date: float, not_modified: bool = False) -> None:
         """Adds a page that has not changed since `of_date`: a record that refers to the one stored then."""
@@ -186,7 +200,7 @@ class PageStore:
         A URL of which a whole page is there all the same is not among them. They are given until `readmitted`, in the
         order of their items.
         """
-        return [row for row in self._lost() if not any(map(_is_good, self.for_url(row.url, row.crawl)))]
+        return [row for row in self._lost() if not any(_is_good(one, row) for one in self.for_url(row.url, row.crawl))]
 
     def lost_name(self) -> str:
         """A name for all that is lost: for whoever queues it again, to know it after a crash before `readmitted`."""
@@ -276,10 +290,17 @@ class PageStore:
         """How many pages of a crawl of an engine have lost their bytes (see `keep_lost`)."""
         return sum(index.lost_pages(crawl) for index in self._corpus.indexes())
 
+    def may_come_again(self, crawl: int, after: int) -> None:
+        """What is stored from now on of items beyond this one may be visits of URLs that have a row in that crawl (0:
+        in theirs). Durable when this returns; to be called before such URLs are queued: readers count on it."""
+        for shard in self._shards:
+            shard.index.may_come_again(crawl, after)
+
     def keep_lost(self, rows: Iterable[Row]) -> None:
         """Keeps rows that `repair` gave and that nobody will fetch again, as pages without bytes: readers can say what
         is missing. Committed when this returns."""
         for row in rows:
+            self.may_come_again(row.crawl, row.item - 1)
             self.add(msgspec.structs.replace(row, warc_file="", warc_offset=0, warc_length=0, digest=""), None)
         self.write()
         self.commit()
@@ -338,6 +359,20 @@ class PageStore:
     def with_visits(self, rows: Iterable[Row]) -> Iterator[tuple[Row, list[Visit]]]:
         """Rows, each with all visits of its URL, oldest first."""
         return self._corpus.with_visits(rows)
+
+    def outputs_of(self, items: Sequence[int]) -> dict[int, RowOutput]:
+        """What a user's code has made of pages, by item; of those of which there is something."""
+        return self._corpus.outputs_of(items)
+
+    def new_outputs(
+        self, seen: dict[Path, int], passed: Callable[[], None] = lambda: None
+    ) -> Iterator[tuple[int, RowOutput]]:
+        """See `Corpus.new_outputs`."""
+        return self._corpus.new_outputs(seen, passed)
+
+    def items_made(self, crawl: int = 0) -> int:
+        """How many items a user's code has made."""
+        return self._corpus.items_made(crawl)
 
     def known(self) -> KnownPages:
         """The pages that are stored now, for a recrawl."""
@@ -417,6 +452,8 @@ class PageStore:
         for shard, names in zip(self._shards, on_disk, strict=True):
             # An index that has every acknowledged batch has the row of every finished item.
             may_be_behind = shard.index.number("batch") < acknowledged
+            if may_be_behind:
+                shard.index.may_come_again(0, -1)  # it may have lost what was noted, too
             back = shard.repair(durable, names, tail if may_be_behind else None)
             if shard.index in behind and not back:
                 raise _is_older(shard.index)
@@ -430,8 +467,9 @@ class PageStore:
         return self.batch
 
 
-def _is_good(row: Row) -> bool:
-    return bool(row.warc_file) and 200 <= row.status < 300 and row.is_whole
+def _is_good(row: Row, lost: Row) -> bool:
+    is_same = row.request == lost.request
+    return is_same and bool(row.warc_file) and 200 <= row.status < 300 and row.is_whole
 
 
 def _behind(indexes: list[Index], acknowledged: int) -> list[Index]:

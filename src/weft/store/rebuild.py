@@ -27,7 +27,7 @@ from typing import TypeVar
 from weft import urls
 from weft.errors import BadInput, Unparsed
 from weft.files import sync_folder
-from weft.records import POD_SHIFT, Row
+from weft.records import POD_SHIFT, Row, RowOutput
 from weft.store import row_field, schema
 from weft.store.contract import StoredPage
 from weft.store.errors import StoreError, writing
@@ -125,6 +125,7 @@ class Rebuild:
             raise BadInput(f"{self._dirs[0]} holds no WARC files of this crawl: there is nothing to rebuild from")
         self._batch = after_batch
         self._bytes = 0
+        self._outputs: dict[int, RowOutput] = {}  # of the records that were just read, whose pages follow
         self._begun_bytes = 0
         self._begun: deque[tuple[TextFiles, Row, Callable[[], str | None]]] = deque()
         self._all_bytes = sum(path.stat().st_size for folder in self._dirs for path in (folder / "warc").rglob("*.gz"))
@@ -156,6 +157,7 @@ class Rebuild:
         place.clear()
         facts = {"crawl_id": self._crawl_id, "data_dirs": len(self._dirs), "data_dir": place.number}
         place.new = index = Index(place.new_path, facts)
+        index.may_come_again(0, -1)  # rows come in another order now
         for name in files_of(place.folder / "warc", self._crawl_id, place.slot):
             self._read(place, index, index.register(name, crawl_of(name)))
         self._carry_over(place, index)
@@ -172,6 +174,8 @@ class Rebuild:
             index.commit(self._batch, self._batch, [], [], self._changes(index.crawls_with_rows()))
         index.note_rebuilt()
         index.sync(last=True)
+        if (notes := place.old_notes()) is not None:
+            index.take_notes(notes)
         index.note_durable(self._batch)
         self.report.lost += len(lost)
         self.report.lost_urls += [row.url for row in lost[: MOST_URLS - len(self.report.lost_urls)]]
@@ -202,7 +206,9 @@ class Rebuild:
             self.report.records += 1
             row = self._row(place, file, found)
             if row is None:
-                if found.record.kind != "request" and (is_committed or limit is None):
+                if (output := row_field.output_in(found.record)) is not None:
+                    self._outputs[output[0]] = output[1]
+                if not row_field.needs_next(found.record) and (is_committed or limit is None):
                     file = FileState(file.id, name, end, found.offset, file.crawl)
                 continue
             if not is_committed and not self._is_finished(place, row, limit):
@@ -274,9 +280,10 @@ class Rebuild:
 
     def _insert(self, index: Index, rows: list[tuple[Row, int | None]], file: FileState | None) -> None:
         self._batch += 1
-        values_list = [values_of(row, row.digest, number, row.warc_offset, row.warc_length) for row, number in rows]
-        made = [(values[0], self._batch, *values[1:]) for values in values_list]
-        index.commit(self._batch, self._batch, made, [file] if file else [])
+        made = [values_of(row, row.digest, number, row.warc_offset, row.warc_length) for row, number in rows]
+        index.commit(self._batch, self._batch, made, [file] if file else [], outputs=self._outputs)
+        for row, _ in rows:
+            self._outputs.pop(row.item, None)
         self.report.rows += len(rows)
         self.report.pages += sum(200 <= row.status < 300 and number is not None for row, number in rows)
 
@@ -288,6 +295,7 @@ class Rebuild:
             place.lost |= {row.item: row for row in missing if row.warc_file}
             self.report.gone += sum(bool(row.warc_file) for row in missing)
             carried = [(row, place.kind_of(row)) for row in missing if not row.warc_file]
+            self._outputs.update(place.old_outputs([row.item for row, _ in carried]))
             if carried:
                 self._insert(index, carried, None)
                 self.report.kept += len(carried)
@@ -334,6 +342,14 @@ class _Place:
     def old_lost(self) -> list[Row]:
         """What was lost before, and not queued again yet."""
         return self._from_old(lambda old: old.lost(), list[Row]())
+
+    def old_outputs(self, items: Sequence[int]) -> dict[int, RowOutput]:
+        """What the old index has as outputs of items."""
+        return self._from_old(lambda old: old.outputs_of(items), dict[int, RowOutput]())
+
+    def old_notes(self) -> dict[int, int] | None:
+        """After which items rows may be visits of known URLs; None where that is unknown."""
+        return self._from_old(lambda old: old.notes(), None) if self._old is not None else None
 
     def old_rows(self) -> Iterator[list[Row]]:
         """All rows of the old index, some at a time."""

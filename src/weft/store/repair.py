@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.alive import Alive, silent
+from weft.records import RowOutput
 from weft.store import row_field, schema
 from weft.store.errors import StoreError, writing
 from weft.store.index import FileState, Index
-from weft.store.warc_read import WarcScan, read_record
+from weft.store.warc_read import WarcScan, read_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def _is_whole(path: Path, file: FileState, late: set[tuple[int, int]], alive: Al
         return True
     try:
         for offset, length in late | {(file.last, file.length - file.last)}:
-            read_record(path, offset, length)
+            read_records(path, offset, length)
             alive()
     except StoreError:
         return False
@@ -77,8 +78,10 @@ def _mend(index: Index, path: Path, file: FileState, alive: Alive) -> FileState:
         end = found.offset + found.length
         if end > file.length:
             break
-        lost.pop((found.offset, found.length), None)
-        if found.record.kind != "request":  # a request at the end has lost its response
+        row = lost.get((found.offset, found.length))
+        if row is not None and end + row.rendered <= min(file.length, _size(path)):
+            del lost[found.offset, found.length]
+        if not row_field.needs_next(found.record):
             last, length = found.offset, end
     mended = FileState(file.id, file.name, length, last, file.crawl)
     index.lose(list(lost.values()), mended)
@@ -86,18 +89,20 @@ def _mend(index: Index, path: Path, file: FileState, alive: Alive) -> FileState:
 
 
 def _read_back(index: Index, path: Path, file: FileState, tail: Tail, alive: Alive) -> tuple[FileState, int]:
-    rows = []
+    rows, outputs = [], dict[int, RowOutput]()
     for found in WarcScan(path, file.length):
         alive()
+        if (output := row_field.output_in(found.record)) is not None:
+            outputs[output[0]] = output[1]
         row = row_field.row_of(found.record, file.name, found.offset, found.length)
-        if row is not None and tail.is_done(row.item):
+        if row is not None and tail.is_done(row.item) and found.offset + found.length + row.rendered <= _size(path):
             number = file.id if row.warc_file else None
             rows.append(schema.values_of(row, row.digest, number, row.warc_offset, row.warc_length))
-            file = FileState(file.id, file.name, found.offset + found.length, found.offset, file.crawl)
+            end = found.offset + found.length + row.rendered
+            file = FileState(file.id, file.name, end, found.offset, file.crawl)
     if rows:
         batch = tail.next_batch()
-        made = [(values[0], batch, *values[1:]) for values in rows]
-        index.commit(batch, index.number("durable"), made, [file])
+        index.commit(batch, index.number("durable"), rows, [file], outputs=outputs)
     return file, len(rows)
 
 

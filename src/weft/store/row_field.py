@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import msgspec
 
-from weft.records import Row
+from weft.records import Row, RowOutput
 from weft.store.warc_read import Record
 
 NAME = "X-Weft-Row"
+OUTPUT = "X-Weft-Output"  # of a record before the page's: the item, and how many items a user's code has made of it
 MAX_FIELDS_BYTES = 12_000
 TOO_LONG = (
     '{"fields":{},"field_errors":{"*":"the fields were too long for the record of the page, and the index that had '
@@ -39,6 +40,8 @@ class Facts(msgspec.Struct, omit_defaults=True, gc=False):
     error: str = ""
     hops: int = 0
     fields: str = ""
+    rendered: int = 0
+    request: str = ""
 
 
 def field(row: Row) -> str:
@@ -46,7 +49,7 @@ def field(row: Row) -> str:
     facts = Facts(
         row.item, row.fetched_at, row.crawl, row.status, "" if row.final_url == row.url else row.final_url,
         row.content_type, row.charset, row.language, row.title, row.depth, row.parent, row.length, row.digest,
-        row.error, row.hops, row.fields if _fits(row.fields) else TOO_LONG,
+        row.error, row.hops, row.fields if _fits(row.fields) else TOO_LONG, row.rendered, row.request,
     )  # fmt: skip
     try:
         encoded = _encode(facts)
@@ -72,8 +75,21 @@ def row_of(record: Record, file: str, offset: int, length: int) -> Row | None:
         facts.item, facts.crawl, url, facts.final or url, facts.status, facts.at, facts.type, facts.charset,
         facts.language, facts.title, facts.depth, facts.parent,
         facts.digest or record.headers.get("warc-payload-digest", ""), facts.length, facts.error, facts.hops,
-        file, offset, length, facts.fields,
+        file, offset, length, facts.fields, facts.rendered if file else 0, facts.request,
     )  # fmt: skip
+
+
+def output_in(record: Record) -> tuple[int, RowOutput] | None:
+    """The item and the output in a record; None where it has none."""
+    item, _, count = record.headers.get(OUTPUT.lower(), "").partition(" ")
+    if not item.isdecimal() or not count.isdecimal():
+        return None
+    return int(item), RowOutput(int(count), record.block)
+
+
+def needs_next(record: Record) -> bool:
+    """Whether a record is nothing without the one behind it: at the end of a file it has lost that."""
+    return record.kind == "request" or OUTPUT.lower() in record.headers
 
 
 def _fits(fields: str) -> bool:

@@ -1,24 +1,30 @@
 """The index's layout: one SQLite file for each slot and data dir, `index-{slot}.db`.
 
-    pages    one row for each ended item; `item` is the key, so that a row can be written twice and is there once;
-             `file` is the WARC file of its response, 0 for one that is kept as text alone, NULL where none is kept;
-             `number` counts the rows and changes of state of one crawl in the order of their commits, `place` those
-             of all crawls in one batch; `crc` is the checksum of the other values, since SQLite keeps none, and a
+    pages    one row for each ended item, in the order of their commits (`seq`, which is never used twice while a key of
+             it is left); `file` is the WARC file of its response, 0 for one that is kept as text alone, NULL where none
+             is kept; `number` counts the rows and changes of state of one crawl in the order of their commits, `place`
+             those of all crawls in one batch; `crc` is the checksum of the other values, since SQLite keeps none, and a
              flipped bit in a URL would be a page that nobody finds
+    keys     (run, key, seq): the way from a URL, a host or an item to its rows (`runs`, `keys`)
+    runs     the sorted runs of keys, their sizes and checksums
+    hosts    how many pages the hosts of a crawl have, of rows that have their keys (`hosts`)
+    again, replaced, replaced_hosts  the rows of which later visits took the place, counted (`replaced`)
+    batches  the first and last `seq` of each batch that has rows, and the latest time of any row up to it
     files    the slot's WARC files and how much of each is committed
+    outputs  what a user's code has made of a page, by the `seq` of its row: behind a checksum and compressed, with how
+             many items that is; written with the row. Those of `lost` rows go to `lost_outputs`, by item
+    asked    (url_hash, seq) of rows whose request is no plain GET of the URL, by the hash of the URL alone
     tally    how many rows, pages (stored 2xx) and bytes a crawl has of each kind, counted in the rows' transaction
     crawls   the crawls of an engine that has many: number, name, and what else is known of it
     changes  their changes of state, numbered with their rows
-    lookup   (url_hash, item), sorted: the way from a URL to its rows
     visited  of a crawl that asks for pages which its owner knows: what was found at them before
     lost     rows that were removed because their bytes are gone, until their URLs are queued again
-    meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable`, `folded`, `folded_rows`;
-             `rebuilt` until a writer has opened an index that was made again; `verified` while rows are checked: the
-             last item that was
+    meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable` and `folded` (the last
+             `seq` that has its keys); `rebuilt` until a writer has opened an index that was made again; `verified`
+             while rows are checked: the last `seq` that was
 
-Rows are folded into `lookup` thousands at a time, sorted by hash: an ordinary index on the hash writes a page of 4 KB
-for each row once it is larger than the cache (17 µs a row at 600,000 rows instead of 5). Rows of batches after `folded`
-are found through the index on (batch, url_hash), which grows at its end only.
+Everything that grows with the crawl grows at its end: a table in the order of items, as links are found and not as
+their pages are fetched, writes 18 KB for a row of 300 bytes (docs/decisions/0063).
 
 WAL, so that readers and the writer never wait for each other. `synchronous=NORMAL` survives kill -9; what `Index.sync`
 has synced survives a power cut.
@@ -28,19 +34,22 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from zlib import crc32
 
 import msgspec
+from isal import isal_zlib
 
 from weft import urls
 from weft.errors import BadInput
-from weft.records import MAY_SUCCEED, Reason, Row
+from weft.records import MAY_SUCCEED, Reason, Row, RowOutput
 from weft.store.errors import DamagedIndex, reading, remedy
 
-VERSION = 5
+_INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its stub wrongly declares an instance
+VERSION = 9
 APPLICATION = 0x57656674  # "Weft"
 CHECKED_BYTES = 32 * 1024 * 1024  # that much is read through in a twentieth of a second
 
@@ -51,7 +60,7 @@ MAY_CHANGE = f"(status IN (408, 429) OR status >= 500 OR {KIND} IN ({_KINDS}))"
 
 TALLY = """INSERT INTO tally SELECT crawl, status, error, content_type, depth, count(*),
   sum(status BETWEEN 200 AND 299 AND file IS NOT NULL), sum(length), min(fetched_at), max(fetched_at)
-  FROM pages WHERE batch BETWEEN ? AND ? GROUP BY crawl, status, error, content_type, depth
+  FROM pages WHERE seq BETWEEN ? AND ? GROUP BY crawl, status, error, content_type, depth
   ON CONFLICT DO UPDATE SET rows = rows + excluded.rows, pages = pages + excluded.pages, bytes = bytes + excluded.bytes,
   first = min(first, excluded.first), last = max(last, excluded.last)"""
 
@@ -62,15 +71,19 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE files (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, length INTEGER NOT NULL, last INTEGER NOT NULL,
   crawl INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE pages (
-  item INTEGER PRIMARY KEY, batch INTEGER NOT NULL, url_hash INTEGER NOT NULL, host TEXT NOT NULL,
+  seq INTEGER PRIMARY KEY, batch INTEGER NOT NULL, item INTEGER NOT NULL, url_hash INTEGER NOT NULL,
   crawl INTEGER NOT NULL, url TEXT NOT NULL, final_url TEXT, status INTEGER NOT NULL, fetched_at REAL NOT NULL,
   content_type TEXT NOT NULL, charset TEXT NOT NULL, language TEXT NOT NULL, title TEXT NOT NULL,
   depth INTEGER NOT NULL, parent INTEGER NOT NULL, digest TEXT NOT NULL, length INTEGER NOT NULL, error TEXT NOT NULL,
   hops INTEGER NOT NULL, file INTEGER, warc_offset INTEGER NOT NULL, warc_length INTEGER NOT NULL,
-  number INTEGER NOT NULL, place INTEGER NOT NULL, crc INTEGER NOT NULL, fields TEXT
+  number INTEGER NOT NULL, place INTEGER NOT NULL, crc INTEGER NOT NULL, fields TEXT, rendered INTEGER NOT NULL,
+  request TEXT
 );
-CREATE INDEX pages_by_batch ON pages (batch, url_hash);
+CREATE TABLE outputs (seq INTEGER PRIMARY KEY, crawl INTEGER NOT NULL, count INTEGER NOT NULL, record BLOB NOT NULL);
+CREATE TABLE lost_outputs (item INTEGER PRIMARY KEY, count INTEGER NOT NULL, record BLOB NOT NULL);
+CREATE TABLE asked (url_hash INTEGER, seq INTEGER, PRIMARY KEY (url_hash, seq)) WITHOUT ROWID;
 CREATE INDEX pages_by_number ON pages (crawl, number);
+CREATE INDEX pages_led ON pages (seq) WHERE hops > 0;
 CREATE INDEX pages_may_change ON pages (item) WHERE {MAY_CHANGE};
 CREATE TABLE tally (
   crawl INTEGER, status INTEGER, error TEXT, content_type TEXT, depth INTEGER, rows INTEGER, pages INTEGER,
@@ -83,30 +96,49 @@ CREATE INDEX changes_by_batch ON changes (batch);
 CREATE TABLE lost (item INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE visited (crawl INTEGER, url_hash INTEGER, record BLOB NOT NULL, PRIMARY KEY (crawl, url_hash))
   WITHOUT ROWID;
-CREATE TABLE lookup (url_hash INTEGER, item INTEGER, PRIMARY KEY (url_hash, item)) WITHOUT ROWID;
-INSERT INTO meta VALUES ('schema_version', {VERSION}), ('batch', 0), ('durable', 0), ('folded', 0),
-  ('folded_rows', 0);
+CREATE TABLE keys (run INTEGER, key INTEGER, seq INTEGER, PRIMARY KEY (run, key, seq)) WITHOUT ROWID;
+CREATE TABLE runs (run INTEGER PRIMARY KEY, level INTEGER NOT NULL, target INTEGER, entries INTEGER NOT NULL,
+  checksum INTEGER NOT NULL);
+CREATE TABLE hosts (crawl INTEGER, host TEXT, pages INTEGER NOT NULL, PRIMARY KEY (crawl, host)) WITHOUT ROWID;
+CREATE TABLE again (crawl INTEGER PRIMARY KEY, after INTEGER NOT NULL);
+CREATE TABLE replaced (
+  crawl INTEGER, status INTEGER, error TEXT, content_type TEXT, depth INTEGER, rows INTEGER, pages INTEGER,
+  bytes INTEGER, gone INTEGER, PRIMARY KEY (crawl, status, error, content_type, depth)
+) WITHOUT ROWID;
+CREATE TABLE replaced_hosts (crawl INTEGER, host TEXT, pages INTEGER NOT NULL, PRIMARY KEY (crawl, host))
+  WITHOUT ROWID;
+CREATE TABLE batches (batch INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL, latest REAL NOT NULL);
+INSERT INTO meta VALUES ('schema_version', {VERSION}), ('batch', 0), ('durable', 0), ('folded', 0);
 COMMIT;
 """  # noqa: S608 - no value in it
 
 # What `values_of` gives and its checksum, then the name of the file.
 _COLUMNS = (
-    "item", "url_hash", "host", "crawl", "url", "final_url", "status", "fetched_at", "content_type", "charset",
+    "item", "url_hash", "crawl", "url", "final_url", "status", "fetched_at", "content_type", "charset",
     "language", "title", "depth", "parent", "digest", "length", "error", "hops", "file", "warc_offset", "warc_length",
-    "fields", "crc",
+    "rendered", "fields", "request", "crc",
 )  # fmt: skip
 _FILE = _COLUMNS.index("file")
 ROW = ", ".join([*(f"p.{name}" for name in _COLUMNS), "coalesce(f.name, '')"])
 PAGES = "pages p LEFT JOIN files f ON f.id = p.file"
 PAGES_MAY_CHANGE = PAGES.replace("pages p", "pages p INDEXED BY pages_may_change")
 _TYPES = tuple[
-    int, int, str, int, str, str | None, int, float, str, str, str, str, int, int, str, int, str, int, int | None, int,
-    int, str | None, int, str,
+    int, int, int, str, str | None, int, float, str, str, str, str, int, int, str, int, str, int, int | None, int,
+    int, int, str | None, str | None, int, str,
 ]  # fmt: skip
-# A row as `values_of` gives it with its batch behind the item, then its number and place.
-_STORED = (_COLUMNS[0], "batch", *_COLUMNS[1:], "number", "place")
-INSERT = f"INSERT OR IGNORE INTO pages ({','.join(_STORED)}) VALUES ({','.join('?' * len(_STORED))})"  # noqa: S608
+# A row as `values_of` gives it, between what its commit adds.
+_STORED = ("seq", "batch", *_COLUMNS, "number", "place")
+INSERT = f"INSERT INTO pages ({','.join(_STORED)}) VALUES ({','.join('?' * len(_STORED))})"  # noqa: S608
+# The first `seq` of the batches after one; NULL where there is none.
+AFTER = "(SELECT first FROM batches WHERE batch > ? ORDER BY batch LIMIT 1)"
+ITEMS_SINCE = f"SELECT item FROM pages WHERE seq >= {AFTER}"  # noqa: S608
+FETCHED_AT = _COLUMNS.index("fetched_at")
 _encode = msgspec.msgpack.Encoder().encode
+
+
+def place_of(column: str) -> int:
+    """Where a column is among the values of a row."""
+    return _COLUMNS.index(column)
 
 
 def rows(found: Iterable[tuple[Any, ...]], path: Path) -> list[Row]:
@@ -128,7 +160,7 @@ def check_row(values: tuple[Any, ...], path: Path) -> None:
 
 def _row(values: tuple[Any, ...], path: Path) -> Row:
     check_row(values, path)
-    item, _, _, crawl, url, final_url, *facts, _, offset, length, read, _, name = values
+    item, _, crawl, url, final_url, *facts, _, offset, length, rendered, read, request, _, name = values
     fields: list[Any] = [
         item,
         crawl,
@@ -139,6 +171,8 @@ def _row(values: tuple[Any, ...], path: Path) -> Row:
         offset,
         length,
         read or "",
+        rendered,
+        request or "",
     ]
     return Row(*fields)
 
@@ -148,8 +182,7 @@ def values_of(row: Row, digest: str, file: int | None, offset: int, length: int)
     url, final_url = row.url, row.final_url
     values = (
         row.item,
-        url_hash(url),
-        urls.host_of(url),
+        row_hash(row),
         row.crawl,
         url,
         None if final_url == url else _storable(final_url),
@@ -168,7 +201,9 @@ def values_of(row: Row, digest: str, file: int | None, offset: int, length: int)
         file,
         offset,
         length,
+        row.rendered if file else 0,
         row.fields or None,
+        row.request or None,
     )
     return (*values, checksum(values))
 
@@ -184,8 +219,47 @@ def _storable(text: str) -> str:
 
 
 def url_hash(url: str) -> int:
-    """A number for a URL that is the same in every process and run."""
-    return int.from_bytes(sha256(url.encode("utf-8", "surrogatepass")).digest()[:8], "big", signed=True)
+    """A number for a URL that is the same in every process and run, among those of its host; always below zero."""
+    return _hash_of(url, url)
+
+
+def row_hash(row: Row) -> int:
+    """The number that a row is found by: a request other than a plain GET stands beside its URL's pages, not for one
+    of them. Those of a URL are listed in `asked`."""
+    return _hash_of(row.url, f"{row.request} {row.url}" if row.request else row.url)
+
+
+def _hash_of(url: str, text: str) -> int:
+    low = sha256(text.encode("utf-8", "surrogatepass")).digest()[:4]
+    return _host_hash(urls.host_of(url)) + int.from_bytes(low, "big")
+
+
+def hashes_of(host: str) -> range:
+    """Where the numbers of a host's URLs are; a few other hosts may have theirs there, too."""
+    first = _host_hash(host)
+    return range(first, first + (1 << 32))
+
+
+@lru_cache(maxsize=4096)
+def _host_hash(host: str) -> int:
+    high = int.from_bytes(sha256(host.encode("utf-8", "surrogatepass")).digest()[:4], "big") >> 1
+    return (high << 32) - (1 << 63)
+
+
+def packed_output(output: RowOutput) -> bytes:
+    """An output's data as it is kept."""
+    return crc32(output.data).to_bytes(4, "little") + isal_zlib.compress(output.data, 1)
+
+
+def output_of(count: int, record: bytes, path: Path) -> RowOutput:
+    """The output inside; DamagedIndex where it is not what was written."""
+    try:
+        data = isal_zlib.decompress(record[4:])
+    except _INFLATE_ERROR as error:
+        raise DamagedIndex(path, f"an output of it: {error}") from error
+    if crc32(data).to_bytes(4, "little") != record[:4]:
+        raise DamagedIndex(path, "an output is not what was written")
+    return RowOutput(count, data)
 
 
 def path_of(data_dir: Path, slot: str) -> Path:

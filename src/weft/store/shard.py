@@ -20,7 +20,7 @@ from typing import Any
 from weft.alive import Alive, silent
 from weft.errors import BadInput, Busy
 from weft.files import sync_folder, try_lock
-from weft.records import Row
+from weft.records import Row, RowOutput
 from weft.removal import Trash
 from weft.store import schema
 from weft.store.errors import remedy
@@ -35,7 +35,7 @@ from weft.store.warc_file import WarcFile
 TEXT_ALONE = 0  # in the place of a WARC file's number
 MOST_OPEN = 64  # WARC files: each crawl has its own
 ONE_BY_ONE = 8  # more files than this are synced with their file system, in one call
-_Pending = tuple[Row, Page | None, str | None]
+_Pending = tuple[Row, Page | None, str | None, RowOutput | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ class Shard:
         self._texts = TextFiles(data_dir)
         self._pending: dict[int, _Pending] = {}
         self._written: dict[int, tuple[Any, ...]] = {}
+        self._outputs: dict[int, RowOutput] = {}  # of those that are written
         self._grown: dict[int, FileState] = {}
         self._changes: list[Change] = []
         self._open: dict[int, WarcFile] = {}  # by crawl, the one used last at the end
@@ -103,9 +104,9 @@ class Shard:
             self._states[file.crawl] = file
         return back
 
-    def add(self, row: Row, page: Page | None, text: str | None = None) -> None:
-        """Adds a row, its records and its text; a second one for the same item is ignored."""
-        self._pending.setdefault(row.item, (row, page, text))
+    def add(self, row: Row, page: Page | None, text: str | None = None, output: RowOutput | None = None) -> None:
+        """Adds a row, its records, its text and its output; a second one for the same item is ignored."""
+        self._pending.setdefault(row.item, (row, page, text, output))
 
     def forget(self, items: Iterable[int]) -> list[Row]:
         """Drops what was added for these items and is not written yet."""
@@ -121,10 +122,17 @@ class Shard:
         by_file = self._by_file()
         self._register(by_file)
         for crawl, entries in by_file.items():
-            pages = [page for _, page, _ in entries if page]
-            chunks = [part for page in pages for part in (page.request, page.response, page.note) if part]
+            pages = [page for _, page, _, _ in entries if page]
+            chunks = [
+                part
+                for page in pages
+                for part in (page.request, page.output, page.response, page.rendered, page.note)
+                if part
+            ]
             self._place(crawl, entries, self._append(crawl, chunks) if chunks else 0)
-            for row, _, _ in entries:
+            for row, _, _, output in entries:
+                if output is not None:
+                    self._outputs[row.item] = output
                 del self._pending[row.item]
         self._step("warc-written")
 
@@ -155,23 +163,24 @@ class Shard:
         return True
 
     def _drop_pending(self, crawls: frozenset[int]) -> None:
-        for item in [item for item, (row, _, _) in self._pending.items() if row.crawl in crawls]:
+        for item in [item for item, (row, _, _, _) in self._pending.items() if row.crawl in crawls]:
             del self._pending[item]
-        for item in [item for item, values in self._written.items() if values[3] in crawls]:
+        for item in [item for item, values in self._written.items() if values[2] in crawls]:
             del self._written[item]
+            self._outputs.pop(item, None)
 
     def _write_texts(self) -> None:
-        texts = [(row, text) for row, _, text in self._pending.values() if text is not None]
+        texts = [(row, text) for row, _, text, _ in self._pending.values() if text is not None]
         for row, text in texts:
             self._texts.write(row.url, text, row.crawl)
             self._step("text-written")
 
     def commit(self, batch: int, durable: int) -> None:
         """Commits the rows of what was written; without any, that the batch was."""
-        rows = [(values[0], batch, *values[1:]) for values in self._written.values()]
-        self.index.commit(batch, durable, rows, self._grown.values(), self._changes)
+        self.index.commit(batch, durable, [*self._written.values()], self._grown.values(), self._changes, self._outputs)
         self._changes.clear()
         self._written.clear()
+        self._outputs.clear()
         self._grown.clear()
         self._step("index-committed")
 
@@ -221,20 +230,21 @@ class Shard:
         """Turns what was added into index rows, now that their places are known: the first record begins at `at`."""
         state = self._states.get(crawl)
         last = 0
-        for row, page, _ in entries:
+        for row, page, _, _ in entries:
             item = row.item
             if page is None or page.note:
                 self._written[item] = values_of(row, row.digest, None, 0, 0)
                 if page is not None:
-                    last, at = at, at + len(page.note)
+                    last = at + len(page.output)
+                    at = last + len(page.note)
                 continue
             if not page.response:
                 self._written[item] = values_of(row, row.digest or page.digest, TEXT_ALONE, 0, 0)
                 continue
             assert state is not None
-            last = at + len(page.request)
+            last = at + len(page.request) + len(page.output)
             self._written[item] = values_of(row, row.digest or page.digest, state.id, last, len(page.response))
-            at = last + len(page.response)
+            at = last + len(page.response) + len(page.rendered)
         if last and state is not None:
             self._states[crawl] = self._grown[state.id] = FileState(state.id, state.name, at, last, crawl)
 

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from weft import urls
 from weft.records import BROKEN_OFF
 
 GONE = frozenset({404, 410})
@@ -31,8 +32,13 @@ class Visit(Struct, frozen=True, gc=False):
     content_type: str
     depth: int
     length: int
-    host: str
     crawl: int = 0
+    request: str | None = None  # as in the row: visits of one URL by different requests stand beside each other
+
+    @property
+    def host(self) -> str:
+        """The host of its URL."""
+        return urls.host_of(self.url)
 
     @property
     def is_page(self) -> bool:
@@ -44,8 +50,6 @@ class Hashed(Protocol):
     """An index, as `repeated` reads it."""
 
     def hashes(self) -> Iterator[int]: ...
-
-    def own_repeated(self) -> list[int] | None: ...
 
 
 def standing(visits: Iterable[Visit]) -> Visit | None:
@@ -68,9 +72,6 @@ def standing(visits: Iterable[Visit]) -> Visit | None:
 
 def repeated(indexes: Sequence[Hashed]) -> Iterator[int]:
     """The hashes of the URLs that have several rows in these indexes, in order."""
-    if len(indexes) == 1 and (own := indexes[0].own_repeated()) is not None:
-        yield from own
-        return
     last: int | None = None
     for before, after in pairwise(heapq.merge(*(index.hashes() for index in indexes))):
         if before == after != last:

@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha1
 
 from weft.bodies import Body, chunks_of
-from weft.records import FetchResult
+from weft.records import FetchResult, Rendered, Row, RowOutput
+from weft.store import row_field
 from weft.store.masking import masked
 from weft.store.members import LargeMember, member
 
@@ -46,19 +47,28 @@ def _halves() -> Iterator[tuple[int, int]]:
 _HALVES = tuple(_halves())
 
 
+# What a browser made of a page is in `resource` records, whose URIs are that of the page behind one of these.
+RENDERED, VIEW, PRINTED = "urn:rendered:", "urn:view:", "urn:print:"
+
+
 class Page:
-    """The records of one ended item: the request's member, then the response's, or a note where there was none.
+    """The records of one ended item: the request's member, then the response's and what a browser made of it, or a note
+    where there was no response. Before the response or note comes the output of a user's code, where there is one.
 
     Without any record it is a page that is not stored in WARC files.
     """
 
-    __slots__ = ("digest", "note", "request", "response")
+    __slots__ = ("digest", "note", "output", "rendered", "request", "response")
 
-    def __init__(self, request: bytes, response: bytes | LargeMember, digest: str, note: bytes = b"") -> None:
+    def __init__(
+        self, request: bytes, response: bytes | LargeMember, digest: str, note: bytes = b"", rendered: bytes = b""
+    ) -> None:
+        self.output = b""
         self.request = request
         self.response = response
         self.digest = digest
         self.note = note
+        self.rendered = rendered
 
 
 class RecordMaker:
@@ -72,15 +82,40 @@ class RecordMaker:
         self._second = -1
         self._stamp = ""
 
+    def rendered(self, url: str, rendered: Rendered, at: float) -> tuple[str, bytes]:
+        """The records of what a browser made of a page, one after the other, and the id that its response must have."""
+        response_id, date = self._id(), self._date(at)
+        resources = [
+            (RENDERED, "text/html; charset=utf-8", rendered.html),
+            (VIEW, "image/png", rendered.screenshot),
+            *((f"{VIEW}{number}:", "image/png", one) for number, one in enumerate(rendered.pictures, 1)),
+            (PRINTED, "application/pdf", rendered.pdf),
+        ]
+        more = f"WARC-Concurrent-To: <urn:uuid:{response_id}>\r\n"
+        members = [
+            _record("resource", self._id(), date, f"WARC-Target-URI: {kind}{url}\r\n{more}", content_type, block)
+            for kind, content_type, block in resources
+            if block
+        ]
+        return response_id, b"".join(members)
+
     def page(
-        self, result: FetchResult, truncated: str | None = None, *, at: float | None = None, named: str = ""
+        self,
+        result: FetchResult,
+        truncated: str | None = None,
+        *,
+        at: float | None = None,
+        named: str = "",
+        response_id: str = "",
+        rendered: bytes = b"",
     ) -> Page:
         """The records of a response and of the request that led to it. `at`: the time of day when it was made.
 
-        `named` are lines of named fields that the response's record is to have.
+        `named` are lines of named fields that the response's record is to have. `response_id`, `rendered`: see
+        `rendered`.
         """
         date = self._date(result.started if at is None else at)
-        response_id = self._id()
+        response_id = response_id or self._id()
         head = _response_head(result.head, len(result.body))
         digest = payload_digest(result.body)
         more = f"WARC-Payload-Digest: {digest}\r\n"
@@ -91,7 +126,7 @@ class RecordMaker:
         body = result.body
         head = _warc_head("response", response_id, date, where, _RESPONSE, len(head) + len(body)) + head
         response = member(head, body, _END) if isinstance(body, bytes) else LargeMember(head, body, _END)
-        return Page(self._request(result, date, response_id), response, digest)
+        return Page(self._request(result, date, response_id), response, digest, rendered=rendered)
 
     def revisit(
         self, result: FetchResult, digest: str, of_date: float, not_modified: bool = False, *, at: float | None = None,
@@ -121,6 +156,14 @@ class RecordMaker:
         if concurrent_to:
             more += f"WARC-Concurrent-To: <urn:uuid:{concurrent_to}>\r\n"
         return _record("metadata", self._id(), self._date(at), more, "application/warc-fields", _fields(fields))
+
+    def output(self, row: Row, output: RowOutput) -> bytes:
+        """The record of what a user's code has made of a page: the item's record that follows is the page's."""
+        more = f"WARC-Target-URI: {row.url}\r\n{row_field.OUTPUT}: {row.item} {output.count}\r\n"
+        head = _warc_head(
+            "metadata", self._id(), self._date(row.fetched_at), more, "application/json", len(output.data)
+        )
+        return member(head, output.data, _END)
 
     def info(self, name: str, fields: Mapping[str, str]) -> bytes:
         """The warcinfo record that a file begins with."""

@@ -94,6 +94,29 @@ def read_record(path: Path, offset: int, length: int) -> Record:
         raise Unreadable(path, f"no WARC record at {offset}: {error}") from error
 
 
+def read_records(path: Path, offset: int, length: int) -> list[Record]:
+    """The records in the gzip members at a place, one behind the other; Unreadable where one is damaged."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            left = os.pread(file.fileno(), length, offset)
+    except OSError as error:
+        raise Unreadable(path, f"cannot be read: {error.strerror}") from error
+    found: list[Record] = []
+    try:
+        if len(left) < length:
+            raise ValueError(f"the file ends {length - len(left)} bytes early")
+        while left:
+            inflate = isal_zlib.decompressobj(wbits=GZIP)
+            data = inflate.decompress(left)
+            if not inflate.eof:
+                raise ValueError("a member ends early")
+            found.append(parse(data))
+            left = inflate.unused_data
+    except BROKEN as error:
+        raise Unreadable(path, f"no WARC records at {offset}: {error}") from error
+    return found
+
+
 def http_head(path: Path, fd: int, offset: int, length: int) -> bytes:
     """The head of the response in the record at a place, which is read to its end: Unreadable where it is damaged."""
     inflate, data, at = isal_zlib.decompressobj(wbits=GZIP), b"", 0

@@ -6,9 +6,9 @@
                                                          too many failures in a row lead to DEAD
 
 The owner (the worker pool, the crawl's orchestrator) asks `next_step()` what to do now, does it in its own way, and
-tells what happened: `spawned`, `ready`, `exited`. Invariants: one process at a time; never started before its delay is
-over; never started again after DEAD; a child told to stop is killed once its grace is over, which begins again for as
-long as it makes progress (`still_ending`).
+says what happened: `spawned`, `ready`, `exited`. Invariants: one process at a time; never started before its delay is
+over; never started again after DEAD; a child that was asked to stop is killed once its grace is over, which begins
+again for as long as it makes progress (`still_ending`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from weft.supervise.process import Exit
 
 
-class State(enum.Enum):
+class ChildState(enum.Enum):
     """Where a child is in its life."""
 
     BACKOFF = "back-off"
@@ -72,7 +72,7 @@ class Child:
     ) -> None:
         self.name = name
         self.policy = policy
-        self.state = State.BACKOFF
+        self.state = ChildState.BACKOFF
         self.pid: int | None = None
         self.failures = 0
         self.deaths_without_health = 0  # in a row
@@ -90,12 +90,12 @@ class Child:
     @property
     def alive(self) -> bool:
         """There is a process, or one is being made."""
-        return self.state in (State.STARTING, State.RUNNING, State.STOPPING)
+        return self.state in (ChildState.STARTING, ChildState.RUNNING, ChildState.STOPPING)
 
     @property
     def looping(self) -> bool:
         """It failed so often in a row that it was given up."""
-        return self.state is State.DEAD and self.counted_failures >= self.policy.max_failures
+        return self.state is ChildState.DEAD and self.counted_failures >= self.policy.max_failures
 
     @property
     def counted_failures(self) -> int:
@@ -103,19 +103,19 @@ class Child:
         return self.deaths_without_health if self.policy.health_forgives else self.failures
 
     def wake_s(self) -> float | None:
-        """When `next_step` will next have something to do by itself; None when only an event can tell."""
-        if self.state is State.BACKOFF or self.state is State.STOPPING:
+        """When `next_step` will next have something to do by itself; None when only an event can say."""
+        if self.state is ChildState.BACKOFF or self.state is ChildState.STOPPING:
             return self._due_s
-        return self._since_s + self.policy.start_timeout_s if self.state is State.STARTING else None
+        return self._since_s + self.policy.start_timeout_s if self.state is ChildState.STARTING else None
 
     def next_step(self) -> Step:
         """What the owner should do now. Asking again gives the same answer until it was done."""
         now_s = self._clock()
-        if self.state is State.BACKOFF:
+        if self.state is ChildState.BACKOFF:
             return Step.START if now_s >= self._due_s else Step.NOTHING
-        if self.state is State.STARTING:
+        if self.state is ChildState.STARTING:
             return Step.KILL if now_s >= self._since_s + self.policy.start_timeout_s else Step.NOTHING
-        if self.state is State.STOPPING:
+        if self.state is ChildState.STOPPING:
             return self._stopping_step(now_s)
         return Step.NOTHING
 
@@ -126,21 +126,23 @@ class Child:
 
     def spawned(self, pid: int | None = None) -> None:
         """The owner has started it; the pid may follow later."""
-        if self.state is State.BACKOFF:
-            self._enter(State.STARTING)
+        if self.state is ChildState.BACKOFF:
+            self._enter(ChildState.STARTING)
             self.starts += 1
             self._was_healthy = False
         self.pid = pid
 
     def ready(self, *, healthy: bool = True) -> None:
         """It says that it can work; not `healthy`: that it will, and needs time."""
-        if self.state is State.STARTING or (self.state is State.RUNNING and healthy and not self._was_healthy):
-            self._enter(State.RUNNING)
+        if self.state is ChildState.STARTING or (
+            self.state is ChildState.RUNNING and healthy and not self._was_healthy
+        ):
+            self._enter(ChildState.RUNNING)
         self._was_healthy = self._was_healthy or healthy
 
     def still_ending(self) -> None:
         """It was asked to end, and makes progress with that: its grace begins again."""
-        if self.state is State.STOPPING:
+        if self.state is ChildState.STOPPING:
             self._due_s = max(self._due_s, self._clock() + self._grace_s)
 
     def told_to_stop(self) -> None:
@@ -149,11 +151,11 @@ class Child:
 
     def stop(self, *, again: bool = False, grace_s: float | None = None) -> None:
         """It shall end; with `again` a new one takes its place."""
-        self._again = again and self.state is not State.DEAD
-        if self.state is State.BACKOFF and not again:
-            self._enter(State.DEAD)
-        elif self.state in (State.STARTING, State.RUNNING):
-            self._enter(State.STOPPING)
+        self._again = again and self.state is not ChildState.DEAD
+        if self.state is ChildState.BACKOFF and not again:
+            self._enter(ChildState.DEAD)
+        elif self.state in (ChildState.STARTING, ChildState.RUNNING):
+            self._enter(ChildState.STOPPING)
             self._told_to_stop = False
             self._grace_s = self.policy.stop_grace_s if grace_s is None else grace_s
             self._due_s = self._since_s + self._grace_s
@@ -166,16 +168,16 @@ class Child:
         if not self.alive:
             return
         self.last_exit, self.pid = how, None
-        if self.state is State.STOPPING:
-            self._enter(State.BACKOFF if self._again else State.DEAD)
+        if self.state is ChildState.STOPPING:
+            self._enter(ChildState.BACKOFF if self._again else ChildState.DEAD)
             self._due_s = self._since_s
             return
         if failed is None:
-            failed = self.state is State.STARTING or self._clock() - self._since_s < self.policy.stable_after_s
+            failed = self.state is ChildState.STARTING or self._clock() - self._since_s < self.policy.stable_after_s
         self.failures = self.failures + 1 if failed else 0
         self.deaths_without_health = 0 if self._was_healthy or not failed else self.deaths_without_health + 1
         is_over = final or self.counted_failures >= self.policy.max_failures
-        self._enter(State.DEAD if is_over else State.BACKOFF)
+        self._enter(ChildState.DEAD if is_over else ChildState.BACKOFF)
         self._due_s = self._since_s + self._delay_s()
 
     def _delay_s(self) -> float:
@@ -185,6 +187,6 @@ class Child:
         delay_s = min(policy.max_delay_s, policy.first_delay_s * policy.factor ** (self.failures - 1))
         return delay_s * (1 + policy.jitter * self._chance())
 
-    def _enter(self, state: State) -> None:
+    def _enter(self, state: ChildState) -> None:
         self.state = state
         self._since_s = self._clock()

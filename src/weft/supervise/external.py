@@ -6,33 +6,33 @@ import time
 from collections.abc import Callable
 
 from weft.errors import BadInput
-from weft.supervise.held import Identity
-from weft.supervise.probe import Probe
+from weft.supervise.held import ProcessIdentity
+from weft.supervise.probe import HealthProbe
 from weft.supervise.process import Exit
-from weft.supervise.service import Health, Need, Report
+from weft.supervise.service import HealthReport, Need, ServiceHealth
 
 
 class External:
     """Has the face of a `Service`, and no process."""
 
     pid: int | None = None
-    identity: Identity | None = None
+    identity: ProcessIdentity | None = None
     starts = 1
     needs: tuple[Need, ...] = ()
 
-    def __init__(self, name: str, ask: Callable[[], Report]) -> None:
+    def __init__(self, name: str, ask: Callable[[], HealthReport]) -> None:
         """`ask`: how it is, with a time limit of its own."""
         self.name = name
-        self.report = Report(Health.STARTING)
+        self.report = HealthReport(ServiceHealth.STARTING)
         self.last_error = ""
         self.last_error_at = 0.0
-        self._probe = Probe(ask)
+        self._probe = HealthProbe(ask)
         self._is_over = False
 
     @property
     def healthy(self) -> bool:
         """Its last answer was good."""
-        return not self._is_over and self.report.health is Health.HEALTHY
+        return not self._is_over and self.report.health is ServiceHealth.HEALTHY
 
     @property
     def has_ended(self) -> bool:
@@ -46,10 +46,10 @@ class External:
 
     def look(self) -> Exit | None:
         """Notes how it is."""
-        found = self._probe.answer()
-        if found is not None:
-            self.report = found[1]
-            if self.report.health is not Health.HEALTHY:
+        answer = self._probe.answer()
+        if answer is not None:
+            self.report = answer[1]
+            if self.report.health is not ServiceHealth.HEALTHY:
                 self.last_error, self.last_error_at = self.report.reason, time.time()
         return None
 
@@ -57,7 +57,7 @@ class External:
         """There is nothing to do about it."""
 
     def stop(self, *, grace_s: float | None = None) -> None:
-        """It goes on; here it is not asked any more."""
+        """It continues to run; this object does not ask it any more."""
         del grace_s
         self._is_over = True
         self._probe.close()

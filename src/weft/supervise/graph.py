@@ -1,4 +1,4 @@
-"""Several services as one: started after what they need, stopped before it, each looked after in every turn.
+"""Several services as one: started after what they need, stopped before it, each checked in every turn.
 
 Its owner calls `turn` in a loop; nothing here waits. A service is made before those that need it, so that they stand in
 the order of dependency, and a cycle cannot be made. Invariants: none is started while what it needs is not healthy;
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from weft.errors import BadInput, WeftError
-from weft.supervise.child import State
+from weft.supervise.child import ChildState
 from weft.supervise.external import External
-from weft.supervise.service import Health, Service
+from weft.supervise.service import Service, ServiceHealth
 
 Kept = Service | External
 
@@ -103,13 +103,13 @@ def state_of(service: Kept) -> str:
     if isinstance(service, External):
         return "stopped" if service.has_ended else "external"
     child = service.child
-    if child.state is State.RUNNING:
-        return "loading" if service.report.health is Health.LOADING else "running"
-    if child.state is State.BACKOFF:
+    if child.state is ChildState.RUNNING:
+        return "loading" if service.report.health is ServiceHealth.LOADING else "running"
+    if child.state is ChildState.BACKOFF:
         if any(not need.healthy for need in service.needs):
             return "waiting"
         return "back-off" if service.starts else "starting"
-    if child.state is State.DEAD:
+    if child.state is ChildState.DEAD:
         if service.is_done:
             return "done"
         return "failed" if not service.was_stopped else "stopped"

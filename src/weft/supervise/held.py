@@ -25,7 +25,7 @@ _PIECE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProcessIdentity:
     """What names a process for good, to be written down and found again: its number, its birth, its command line."""
 
     pid: int
@@ -33,7 +33,7 @@ class Identity:
     argv: tuple[str, ...]
 
     @classmethod
-    def of(cls, pid: int) -> Identity | None:
+    def of(cls, pid: int) -> ProcessIdentity | None:
         """Of a process that is there now."""
         birth, argv = process.birth(pid), process.command_line(pid)
         return None if birth is None or not argv else cls(pid, birth, argv)
@@ -83,7 +83,7 @@ class Held(ABC):
         return ""
 
     def close(self) -> None:
-        """Lets it go; it has ended, or goes on without us."""
+        """Lets it go; it has ended, or continues without us."""
         os.close(self._pidfd)
 
 
@@ -164,9 +164,9 @@ class Adopted(Held):
     """A process that this one has not started."""
 
     @classmethod
-    def take(cls, identity: Identity) -> Adopted | None:
+    def take(cls, identity: ProcessIdentity) -> Adopted | None:
         """The process of this identity; None if it has gone, is a zombie, or its number is another's by now."""
-        return cls.take_if(identity.pid, lambda pid: Identity.of(pid) == identity)
+        return cls.take_if(identity.pid, lambda pid: ProcessIdentity.of(pid) == identity)
 
     @classmethod
     def take_if(cls, pid: int, is_it: Callable[[int], bool]) -> Adopted | None:
@@ -186,9 +186,9 @@ class Adopted(Held):
         if not self.wait(0):
             return None
         try:
-            found = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
+            ended = os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)
         except ChildProcessError:
             return Exit()
-        if found is None:
+        if ended is None:
             return Exit()
-        return Exit(found.si_status) if found.si_code == os.CLD_EXITED else Exit(None, found.si_status)
+        return Exit(ended.si_status) if ended.si_code == os.CLD_EXITED else Exit(None, ended.si_status)

@@ -1,7 +1,7 @@
 """Metrics of the machine itself for Prometheus: CPU, memory, disks, network. Read from /proc at each scrape.
 
 Node-wide, so it has no pod and no process; a crawl does not share these figures out. Invariant: what a kernel does not
-tell is left out, never guessed and never an error.
+say is left out, never guessed and never an error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Health that has to be asked for, and may be long in coming: over a connection, with a time limit of its own.
 
-A thread asks (`Probe`); the health check (`Patience`) only reads what it has found, so that a server that hangs holds
-nobody up. A process that was healthy and is not any more is given a while, because a busy server is not a dead one;
-then it is unhealthy, and replaced.
+A thread asks (`HealthProbe`); the health check (`Patience`) only reads what it has found, so that a server that hangs
+delays no caller. A process that was healthy and is not any more is given a while, because a busy server is not a dead
+one; then it is unhealthy, and replaced.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from weft.supervise.service import HEALTHY, Health, Report
+from weft.supervise.service import HEALTHY, HealthReport, ServiceHealth
 from weft.telemetry import Log
 
 EVERY_S = 1.0
@@ -19,18 +19,18 @@ SOON_S = 0.1  # while it is not healthy
 log = Log("weft.supervise.probe")
 
 
-class Probe:
+class HealthProbe:
     """Asks again and again, on a thread that begins with the first look at an answer, until it is closed."""
 
-    def __init__(self, ask: Callable[[], Report], *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, ask: Callable[[], HealthReport], *, clock: Callable[[], float] = time.monotonic) -> None:
         """`ask` may take its time, and has a limit for it."""
         self._ask = ask
         self._clock = clock
-        self._answer: tuple[float, Report] | None = None  # when it was asked for, and what came
+        self._answer: tuple[float, HealthReport] | None = None  # when it was asked for, and what came
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def answer(self) -> tuple[float, Report] | None:
+    def answer(self) -> tuple[float, HealthReport] | None:
         """The last answer, and when it was asked for; None before the first."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._keep_asking, name="probe", daemon=True)
@@ -48,7 +48,7 @@ class Probe:
                 report = self._ask()
             except Exception as error:  # a defect of ours is an answer too: it must not look like health
                 log.error("a probe failed", exc_info=True)
-                report = Report(Health.FAILING, f"{type(error).__name__}: {error}")
+                report = HealthReport(ServiceHealth.FAILING, f"{type(error).__name__}: {error}")
             self._answer = asked_s, report
             self._over.wait(EVERY_S if report == HEALTHY else SOON_S)
 
@@ -58,7 +58,7 @@ class Patience:
 
     def __init__(
         self,
-        answer: Callable[[], tuple[float, Report] | None],
+        answer: Callable[[], tuple[float, HealthReport] | None],
         patience_s: float,
         *,
         excused: Callable[[], bool] = lambda: False,
@@ -73,25 +73,25 @@ class Patience:
         self._since_s = 0.0
         self._good_s: float | None = None  # when this process was last healthy, or excused
 
-    def __call__(self, pid: int) -> Report:
+    def __call__(self, pid: int) -> HealthReport:
         """How the process is."""
         now_s = self._clock()
         if pid != self._pid:
             self._pid, self._since_s, self._good_s = pid, now_s, None
-        asked_s, report = self._answer() or (0.0, Report(Health.STARTING))
+        asked_s, report = self._answer() or (0.0, HealthReport(ServiceHealth.STARTING))
         if asked_s < self._since_s:
-            report = Report(Health.STARTING)  # nothing was asked of this process yet
-        if report.health is Health.HEALTHY:
+            report = HealthReport(ServiceHealth.STARTING)  # nothing was asked of this process yet
+        if report.health is ServiceHealth.HEALTHY:
             self._good_s = asked_s
             if now_s - asked_s <= self._patience_s:
                 return report
-            report = Report(Health.FAILING, "no answer")  # whoever asks has not come back since
+            report = HealthReport(ServiceHealth.FAILING, "no answer")  # the probe has not been asked since
         if self._good_s is None:
-            takes_time = report.health is Health.LOADING or (asked_s >= self._since_s and self._excused())
-            return Report(Health.LOADING if takes_time else Health.STARTING, report.reason)
+            takes_time = report.health is ServiceHealth.LOADING or (asked_s >= self._since_s and self._excused())
+            return HealthReport(ServiceHealth.LOADING if takes_time else ServiceHealth.STARTING, report.reason)
         if self._excused():
             self._good_s = now_s
         bad_s = now_s - self._good_s
         if bad_s <= self._patience_s:
-            return Report(Health.FAILING, report.reason)
-        return Report(Health.UNHEALTHY, f"{report.reason or 'no answer'}, for {bad_s:.0f} s")
+            return HealthReport(ServiceHealth.FAILING, report.reason)
+        return HealthReport(ServiceHealth.UNHEALTHY, f"{report.reason or 'no answer'}, for {bad_s:.0f} s")

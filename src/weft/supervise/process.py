@@ -1,7 +1,7 @@
 """What the kernel knows about a process, and how to end one with everything it started. Linux only.
 
 Owned here: how an exit status reads, death together with the parent, adoption of orphans, and the few lines of /proc
-that tell a process's state, memory, children and birth. Invariant: nothing here keeps state, and a process that has
+that say a process's state, memory, children and birth. Invariant: nothing here keeps state, and a process that has
 gone is an answer (None, an empty list), never an exception.
 """
 
@@ -24,7 +24,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a process ended: with a code, or by a signal; neither when nobody could see it."""
+    """How a process ended: with a code, or by a signal; neither when no one could see it."""
 
     code: int | None = None
     signal: int | None = None
@@ -56,7 +56,7 @@ class Exit:
 def die_with_parent(parent_pid: int) -> None:
     """From now on SIGKILL comes when the parent's thread that forked us ends; at once if it has gone already.
 
-    A thread, not the process: whoever starts us does so from one that lasts (`starter`), or a fork of its own.
+    A thread, not the process: the caller starts us from a thread that lasts (`starter`), or a fork of its own.
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
@@ -80,8 +80,8 @@ def set_name(name: str) -> None:
 
 
 def open_standard_descriptors() -> list[int]:
-    """Opens /dev/null in the place of stdin, stdout and stderr where they are closed, as `>&-` in a shell does; returns
-    which were. Else the next file would get that number, and whoever prints would write into it."""
+    """Opens /dev/null in place of stdin, stdout and stderr where they are closed, as `>&-` in a shell does; returns
+    which were. Else the next file would get that number, and a `print` would write into it."""
     opened = []
     while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:  # the lowest free number, each time
         os.set_inheritable(fd, True)

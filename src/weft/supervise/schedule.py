@@ -1,7 +1,7 @@
 """When something is to happen again and again: a cron line in a time zone. Pure: moments come in, moments go out.
 
 Where a clock is set forward, what falls into the hour that is left out happens right behind it; where it is set back,
-what falls into the hour that comes twice happens once (a line with `*` hours goes on through both).
+what falls into the hour that comes twice happens once (a line with `*` hours continues through both).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Schedule(Struct, frozen=True):
 
     def after(self, moment: float) -> float:
         """The first time behind a moment of the wall clock."""
-        found = _after(self.line, self.zone, moment)
-        assert found is not None  # it fires: `schedule_of` has seen it
-        return found
+        next_s = _after(self.line, self.zone, moment)
+        assert next_s is not None  # it fires: `schedule_of` has seen it
+        return next_s
 
 
 def schedule_of(line: str, zone: str = "UTC", now: float = 0.0) -> Schedule:
@@ -49,16 +49,16 @@ def schedule_of(line: str, zone: str = "UTC", now: float = 0.0) -> Schedule:
     check_zone(zone)
     schedule = Schedule(line.strip(), zone)
     try:
-        found = _after(schedule.line, zone, now)
+        first_s = _after(schedule.line, zone, now)
     except CronSimError as error:
         raise BadInput(f"schedule: {line!r} is no cron line that ever fires: {str(error).lower()}") from None
-    if found is None:
+    if first_s is None:
         raise BadInput(f"schedule: {line!r} is no cron line that ever fires: there is no such day")
     return schedule
 
 
 def check_zone(zone: str) -> None:
-    """BadInput for a time zone that nobody knows."""
+    """BadInput for a time zone that no one knows."""
     try:
         _zone(zone)
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError; a folder's name an OSError
@@ -73,8 +73,8 @@ def _zone(name: str) -> ZoneInfo:
 def _after(line: str, zone: str, moment: float) -> float | None:
     """None where it does not fire within fifty years."""
     start = datetime.fromtimestamp(moment, UTC).astimezone(_zone(zone))
-    for found in CronSim(WORDS.get(line, line), start):
-        at = found.timestamp()
+    for due in CronSim(WORDS.get(line, line), start):
+        at = due.timestamp()
         if at > moment:  # within an hour that comes twice the library may give a time that has passed
             return at
     return None

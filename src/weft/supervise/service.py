@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Protocol
 
 from weft.supervise import starter
-from weft.supervise.child import Child, RestartPolicy, State, Step
-from weft.supervise.held import Adopted, Held, Identity, Started
+from weft.supervise.child import Child, ChildState, RestartPolicy, Step
+from weft.supervise.held import Adopted, Held, ProcessIdentity, Started
 from weft.supervise.process import Exit
 from weft.telemetry import Log
 
@@ -32,7 +32,7 @@ DRAIN_EVERY_S = 0.1  # how often standard error is read while waiting for the en
 log = Log("weft.supervise.service")
 
 
-class Health(enum.Enum):
+class ServiceHealth(enum.Enum):
     """The result of a health check."""
 
     STARTING = "starting"  # no answer yet: the time limit for starting runs
@@ -43,10 +43,10 @@ class Health(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class HealthReport:
     """The answer of a health check."""
 
-    health: Health
+    health: ServiceHealth
     reason: str = ""
 
 
@@ -58,11 +58,11 @@ class Need(Protocol):
         """It can be used."""
 
 
-HEALTHY = Report(Health.HEALTHY)
-HealthCheck = Callable[[int], Report]  # called with the pid, often: it must not block
+HEALTHY = HealthReport(ServiceHealth.HEALTHY)
+HealthCheck = Callable[[int], HealthReport]  # called with the pid, often: it must not block
 
 
-class Verdict(enum.Enum):
+class ExitMeaning(enum.Enum):
     """What the end of a process says about the service."""
 
     BY_TIME = "by time"  # a failure, unless it had run for long enough
@@ -71,7 +71,7 @@ class Verdict(enum.Enum):
     DONE = "done"  # it has done all that it had to: it is not started again, and counts as healthy
 
 
-class Ask(enum.Enum):
+class StopMethod(enum.Enum):
     """How a process is asked to stop."""
 
     TERMINATE = "SIGTERM"
@@ -80,7 +80,7 @@ class Ask(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """How a process is started. Made anew for each start."""
+    """How a process is started. Made again for each start."""
 
     argv: Sequence[str]
     stdin: bytes | None = None  # written to it at the start; the pipe stays open. None: it has no standard input
@@ -106,7 +106,7 @@ class Moving:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`start_s`: the limit until the value has changed once under a process, which may have much to read first.
-        `must_move_first`: until then it is starting. `late_s`: from then on it is told to be failing, though it is
+        `must_move_first`: until then it is starting. `late_s`: from then on it counts as failing, though it is
         given time until the limit."""
         self._read = read
         self._limit_s = limit_s
@@ -119,7 +119,7 @@ class Moving:
         self._value: Hashable = None
         self._since_s = 0.0
 
-    def __call__(self, pid: int) -> Report:
+    def __call__(self, pid: int) -> HealthReport:
         now_s, value = self._clock(), self._read()
         if pid != self._pid or value != self._value:
             self._has_moved = pid == self._pid
@@ -127,10 +127,10 @@ class Moving:
         still_s = now_s - self._since_s
         why = f"it has stood still for {still_s:.1f} s"
         if still_s > (self._limit_s if self._has_moved else self._start_s):
-            return Report(Health.UNHEALTHY, why)
+            return HealthReport(ServiceHealth.UNHEALTHY, why)
         if self._must_move_first and not self._has_moved:
-            return Report(Health.STARTING)
-        return HEALTHY if self._late_s is None or still_s <= self._late_s else Report(Health.FAILING, why)
+            return HealthReport(ServiceHealth.STARTING)
+        return HEALTHY if self._late_s is None or still_s <= self._late_s else HealthReport(ServiceHealth.FAILING, why)
 
 
 def touched(path: Path) -> int:
@@ -151,8 +151,8 @@ class Service:
         *,
         health: HealthCheck = lambda _: HEALTHY,
         policy: RestartPolicy | None = None,
-        ask: Ask = Ask.TERMINATE,
-        judge: Callable[[Exit], Verdict] = lambda _: Verdict.BY_TIME,
+        ask: StopMethod = StopMethod.TERMINATE,
+        judge: Callable[[Exit], ExitMeaning] = lambda _: ExitMeaning.BY_TIME,
         on_start: Callable[[int], None] = lambda _: None,
         needs: Sequence[Need] = (),
         needs_once: bool = False,
@@ -161,17 +161,17 @@ class Service:
         ending: Callable[[], Hashable] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`needs` hold back a start alone: once it runs, it goes on when one of them fails. `needs_once`: its first
+        """`needs` hold back a start alone: once it runs, it continues when one of them fails. `needs_once`: its first
         start alone, because it has something to do without them.
 
         `judge`: what an exit without a stop request means. `on_start` gets each new pid, before the descriptors
         that the process inherits are closed here. `environment`: what is added to that of its processes.
-        `words`: what it has said last, where that is not on standard error. `ending`: a value that changes while a
+        `words`: the end of its output, where that is not on standard error. `ending`: a value that changes while a
         process that was asked to stop makes progress with that; it is killed when it has not for its grace."""
         self.name = name
         self.needs = tuple(needs)
         self._needs_once = needs_once
-        self.report = Report(Health.STARTING)
+        self.report = HealthReport(ServiceHealth.STARTING)
         self.last_words = ""
         self.last_error = ""  # what went wrong last, in one line; it stays until a process is asked to end
         self.last_error_at = 0.0  # wall clock
@@ -200,21 +200,21 @@ class Service:
 
     @property
     def healthy(self) -> bool:
-        """It runs and shall go on, and the last health check was good; or it is done."""
+        """It runs and shall continue, and the last health check was good; or it is done."""
         if self.is_done:
             return True
-        is_there = self._held is not None and self.child.state is not State.STOPPING
-        return is_there and self.report.health is Health.HEALTHY
+        is_there = self._held is not None and self.child.state is not ChildState.STOPPING
+        return is_there and self.report.health is ServiceHealth.HEALTHY
 
     @property
     def has_ended(self) -> bool:
         """There is no process, and none will be started."""
-        return self._held is None and self.child.state is State.DEAD
+        return self._held is None and self.child.state is ChildState.DEAD
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> ProcessIdentity | None:
         """For a file from which a later owner can adopt the process."""
-        return None if self.pid is None else Identity.of(self.pid)
+        return None if self.pid is None else ProcessIdentity.of(self.pid)
 
     @property
     def failure(self) -> str:
@@ -236,9 +236,9 @@ class Service:
             return how
         self._look_at_ending()
         self.report = self._health(held.pid)
-        if self.report.health in (Health.HEALTHY, Health.LOADING):
-            self.child.ready(healthy=self.report.health is Health.HEALTHY)
-        elif self.report.health is Health.UNHEALTHY:
+        if self.report.health in (ServiceHealth.HEALTHY, ServiceHealth.LOADING):
+            self.child.ready(healthy=self.report.health is ServiceHealth.HEALTHY)
+        elif self.report.health is ServiceHealth.UNHEALTHY:
             log.error("a service is unhealthy", service=self.name, pid=held.pid, reason=self.report.reason)
             self._went_wrong(self.report.reason)
             self.kill()
@@ -251,14 +251,14 @@ class Service:
             if (self._needs_once and self.starts) or all(other.healthy for other in self.needs):
                 self._start()
         elif step is Step.TERMINATE and self._held is not None:
-            if self._ask is not Ask.CLOSE_INPUT or not self._held.close_input():
+            if self._ask is not StopMethod.CLOSE_INPUT or not self._held.close_input():
                 self._held.send(signal.SIGTERM)
             self.child.told_to_stop()
         elif step is Step.KILL:
-            if self.child.state is State.STARTING:
+            if self.child.state is ChildState.STARTING:
                 why = self.report.reason or "it gave no sign"
                 self._went_wrong(f"was not ready in {self._policy.start_timeout_s:g} s: {why}")
-                self.report = Report(Health.UNHEALTHY, self.last_error)
+                self.report = HealthReport(ServiceHealth.UNHEALTHY, self.last_error)
             self.kill()
 
     # ── what may be asked of it ────────────────────────────────────────────────────────────────────────────────────
@@ -323,15 +323,15 @@ class Service:
         self.child.spawned()
         self.child.exited(Exit(), failed=True)
 
-    def adopt(self, identity: Identity | None) -> bool:
+    def adopt(self, identity: ProcessIdentity | None) -> bool:
         """Takes over a process that an earlier owner has left; False if it has gone, or its pid was reused."""
-        if identity is None or self._held is not None or self.child.state is not State.BACKOFF:
+        if identity is None or self._held is not None or self.child.state is not ChildState.BACKOFF:
             return False
-        found = Adopted.take(identity)
-        if found is None:
+        process = Adopted.take(identity)
+        if process is None:
             return False
-        self._hold(found)
-        log.info("process adopted", service=self.name, pid=found.pid)
+        self._hold(process)
+        log.info("process adopted", service=self.name, pid=process.pid)
         return True
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -367,21 +367,21 @@ class Service:
 
     def _hold(self, held: Held) -> None:
         self.starts += 1
-        self._held, self.report, self.last_words = held, Report(Health.STARTING), ""
+        self._held, self.report, self.last_words = held, HealthReport(ServiceHealth.STARTING), ""
         self.child.spawned(held.pid)
 
     def _ended(self, held: Held, how: Exit) -> None:
-        was_unhealthy = self.report.health is Health.UNHEALTHY  # killed here, for a reason that is told
-        self._held, self.report = None, Report(Health.STARTING)
+        was_unhealthy = self.report.health is ServiceHealth.UNHEALTHY  # killed here, for a reason that is reported
+        self._held, self.report = None, HealthReport(ServiceHealth.STARTING)
         self.last_words = held.words() or (self._words() if how.signal is None else "")
         held.close()
-        asked = self.child.state is State.STOPPING
-        verdict = Verdict.BY_TIME if asked else self._judge(how)
-        self.is_done = verdict is Verdict.DONE
+        asked = self.child.state is ChildState.STOPPING
+        verdict = ExitMeaning.BY_TIME if asked else self._judge(how)
+        self.is_done = verdict is ExitMeaning.DONE
         if not asked and not self.is_done and not (how.signal == signal.SIGKILL and was_unhealthy):
             self._went_wrong(f"{how}: {self.last_words.splitlines()[-1]}" if self.last_words else str(how))
-        is_final = verdict in (Verdict.FINAL, Verdict.DONE)
-        self.child.exited(how, failed=False if verdict is Verdict.HARMLESS else None, final=is_final)
+        is_final = verdict in (ExitMeaning.FINAL, ExitMeaning.DONE)
+        self.child.exited(how, failed=False if verdict is ExitMeaning.HARMLESS else None, final=is_final)
 
     def _look_at_ending(self) -> None:
         if (now := self._ending()) != self._ended_so_far:

@@ -1,8 +1,8 @@
 """Starts processes from one thread that lives as long as this process does.
 
 The kernel ties `die_with_parent` to the *thread* that forked: a child that is started from a thread which ends early is
-killed with it, though its parent goes on. So every service is started from here. What a child inherits from the thread
-that forks it, its signal mask and its cores, is the caller's all the same.
+killed with it, though its parent continues. So every service is started from here. What a child inherits from the
+thread that forks it, its signal mask and its cores, is the caller's all the same.
 
 Invariant: the thread never ends before the process; after a fork the new process has one of its own.
 """

@@ -96,9 +96,9 @@ class _Host:
             except Gone:
                 time.sleep(POLL_S)
                 continue
-            found = connection.pid
+            pid = connection.pid
             connection.close()
-            if found == self._popen.pid:
+            if pid == self._popen.pid:
                 return True
             time.sleep(POLL_S)
         return False
@@ -118,13 +118,13 @@ class _Host:
         )
 
     def let_go(self) -> None:
-        """It goes on without us."""
+        """It continues without us."""
         if self._popen.stderr is not None:
             self._popen.stderr.close()
 
 
 def main() -> int:
-    """Supervises until it is told to stop; returns the exit code."""
+    """Supervises until it is asked to stop; returns the exit code."""
     config = msgspec.msgpack.decode(read_frame(sys.stdin.fileno()), type=ServiceConfig)
     set_name("supervisor")
     os.umask(0o077)
@@ -136,7 +136,7 @@ def main() -> int:
         Supervisor(config, in_background=True, lock=lock).run(_close_standard_error)
     except WeftError as error:
         log.error("stopped", error=error)
-        with suppress(OSError):  # whoever has started it has gone
+        with suppress(OSError):  # the process that started it has gone
             print(f"{kind_of(error)}: {' '.join(str(error).splitlines())}", file=sys.stderr, flush=True)
         return error.exit_code
     finally:

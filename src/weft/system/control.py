@@ -1,7 +1,7 @@
 """What `weft up`, `down`, `status` and `restart` do from outside: they ask the supervisor of a folder, if there is one.
 
-Whether there is one the kernel tells: its socket refuses when it has died. A supervisor that is there and does not
-answer (it was stopped, or hangs) is seen as such. Without one the folder is looked at as a supervisor would.
+The kernel says whether there is one: its socket refuses when it has died. A supervisor that is there and does not
+answer (it was stopped, or hangs) is seen as such. Without one the folder is checked as a supervisor would.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft.supervise.process import birth, boot_id, has_ended
 from weft.supervise.redis_server import end_leftovers
 from weft.system import state as kept
 from weft.system.proxies import unattended
-from weft.system.state import Row, SystemState
+from weft.system.state import ServiceRow, SystemState
 
 ANSWER_S = 2.0
 POLL_S = 0.05
@@ -53,30 +53,30 @@ def ask(data_dir: Path, verb: str, timeout_s: float = ANSWER_S, **arguments: obj
 
 
 def status(data_dir: Path) -> tuple[SystemState | None, bool]:
-    """How the services of a folder are, and whether a supervisor looks after them; None: nothing is known of any."""
+    """How the services of a folder are, and whether a supervisor monitors them; None: nothing is known of any."""
     try:
         return msgspec.convert(ask(data_dir, "status"), SystemState), True
     except Gone:
-        word, why = "orphaned", "its supervisor has died: `weft up` starts it anew, `weft down` ends it"
+        word, why = "orphaned", "its supervisor has died: `weft up` starts it again, `weft down` ends it"
         said = ""
     except Silent as silent:
         word, why = "unwatched", str(silent)
         said = f"{silent}: `weft down` ends it with its services"
-    if (found := kept.read(data_dir)) is None:
+    if (recorded_state := kept.read(data_dir)) is None:
         return None, False
     rows = []
-    for row in found.services:
-        one = found.processes.get(row.name)
-        if one is not None and _lives(found, one):
+    for row in recorded_state.services:
+        one = recorded_state.processes.get(row.name)
+        if one is not None and _lives(recorded_state, one):
             rows.append(msgspec.structs.replace(row, state=word, healthy=False, last_error=why, last_error_at=None))
         else:
             rows.append(_stopped(row))
-    proxies = found.proxies and unattended(found.proxies)
-    state = msgspec.structs.replace(found, is_up=False, services=tuple(rows), proxies=proxies)
-    return msgspec.structs.replace(state, supervisor_error=said or _death(found)), False
+    proxies = recorded_state.proxies and unattended(recorded_state.proxies)
+    state = msgspec.structs.replace(recorded_state, is_up=False, services=tuple(rows), proxies=proxies)
+    return msgspec.structs.replace(state, supervisor_error=said or _death(recorded_state)), False
 
 
-def _stopped(row: Row) -> Row:
+def _stopped(row: ServiceRow) -> ServiceRow:
     """A service without its supervisor: what it had survived before is not why it is stopped."""
     kept_error = row.last_error if row.state == "failed" else None
     return msgspec.structs.replace(
@@ -84,11 +84,11 @@ def _stopped(row: Row) -> Row:
     )
 
 
-def _death(found: SystemState) -> str:
-    """What is said of a supervisor that has gone; nothing where it has ended in good order: it stops its services."""
-    if found.supervisor is None or not (found.processes or found.is_up):
+def _death(state: SystemState) -> str:
+    """The message about a supervisor that has gone; nothing where it has ended in good order: it stops its services."""
+    if state.supervisor is None or not (state.processes or state.is_up):
         return ""
-    pid = found.supervisor.pid
+    pid = state.supervisor.pid
     return f"the supervisor (process {pid}) has died: `weft up` starts everything again, `weft down` ends what is left"
 
 
@@ -106,20 +106,20 @@ def wait_until_up(data_dir: Path, watch: Callable[[SystemState], None], name: st
     answered_at = time.monotonic()
     while True:
         try:
-            found = msgspec.convert(ask(data_dir, "status"), SystemState)
+            state = msgspec.convert(ask(data_dir, "status"), SystemState)
         except Silent as silent:
             if kept.is_stopped(silent.pid) or time.monotonic() - answered_at > SILENT_S:
                 raise _hanging(data_dir, silent) from None
             continue
         answered_at = time.monotonic()
-        watch(found)
-        exact = [row for row in found.services if name in (None, row.name)]
-        wanted = exact or [row for row in found.services if row.name.rstrip("0123456789") == name]
+        watch(state)
+        exact = [row for row in state.services if name in (None, row.name)]
+        wanted = exact or [row for row in state.services if row.name.rstrip("0123456789") == name]
         for row in wanted:
-            if row.state == "failed" and (name is not None or found.is_up):  # else its supervisor ends, and says why
+            if row.state == "failed" and (name is not None or state.is_up):  # else its supervisor ends, and says why
                 raise WeftError(f"{row.name} was given up: {row.last_error}; `weft logs {row.name}` has more")
-        if wanted and all(row.healthy for row in wanted) and (name is not None or found.is_up):
-            return found
+        if wanted and all(row.healthy for row in wanted) and (name is not None or state.is_up):
+            return state
         time.sleep(POLL_S)
 
 
@@ -129,7 +129,8 @@ def _hanging(data_dir: Path, silent: Silent) -> WeftError:
 
 
 def down(data_dir: Path) -> list[str]:
-    """Stops everything of a folder, whoever has left it; tells what was ended. Nothing of it runs when this returns."""
+    """Stops everything of a folder, whichever supervisor left it; returns what was ended. Nothing of it runs when this
+    returns."""
     ended: list[str] = []
     while True:
         ended += _stop_supervisor(data_dir)
@@ -146,12 +147,12 @@ def down(data_dir: Path) -> list[str]:
         ended += [f"a process that was left behind ({one.pid})" for one in left]
         leftovers.end(left, LEFTOVERS_S)
         end_leftovers(data_dir / "redis")
-        if (found := kept.read(data_dir)) is not None:
-            rows = tuple(map(_stopped, found.services))
+        if (state := kept.read(data_dir)) is not None:
+            rows = tuple(map(_stopped, state.services))
             with suppress(OSError):  # a full disk: what is there names processes that have gone
-                proxies = found.proxies and unattended(found.proxies)
+                proxies = state.proxies and unattended(state.proxies)
                 ended_state = msgspec.structs.replace(
-                    found, supervisor=None, is_up=False, services=rows, processes={}, proxies=proxies
+                    state, supervisor=None, is_up=False, services=rows, processes={}, proxies=proxies
                 )
                 kept.write(data_dir, ended_state)
     finally:
@@ -160,7 +161,7 @@ def down(data_dir: Path) -> list[str]:
 
 
 def _stop_supervisor(data_dir: Path) -> list[str]:
-    """Asks it to stop, and waits for its end; one that does not answer is told by a signal, then killed."""
+    """Asks it to stop, and waits for its end; one that does not answer gets a signal, then killed."""
     try:
         connection = Connection(socket_path(data_dir, kept.SOCKET))
     except Gone:
@@ -168,8 +169,8 @@ def _stop_supervisor(data_dir: Path) -> list[str]:
     pid = connection.pid
     # As long as the connection is not cut, the number is the supervisor's.
     held = Adopted.take_if(pid, lambda _: connection.is_open)
-    found = kept.read(data_dir)
-    running = [] if found is None else [row.name for row in reversed(found.services) if row.pid is not None]
+    state = kept.read(data_dir)
+    running = [] if state is None else [row.name for row in reversed(state.services) if row.pid is not None]
     services = running or ["the supervisor"]
     try:
         connection.call_within(ANSWER_S, "stop")
@@ -186,7 +187,7 @@ def _stop_supervisor(data_dir: Path) -> list[str]:
     try:
         if held.wait(DOWN_S):
             return services
-        if found is None or not found.in_background:
+        if state is None or not state.in_background:
             raise Busy(f"process {pid} runs the services of {data_dir}, and does not end: end it, then call this again")
         held.send(signal.SIGKILL)
         held.wait(LEFTOVERS_S)
@@ -195,6 +196,6 @@ def _stop_supervisor(data_dir: Path) -> list[str]:
         held.close()
 
 
-def _lives(state: SystemState, one: kept.Process) -> bool:
+def _lives(state: SystemState, one: kept.ProcessView) -> bool:
     """By its birth: some programs change their command line after they were written down."""
     return state.boot == boot_id() and birth(one.pid) == one.birth and not has_ended(one.pid)

@@ -1,4 +1,4 @@
-"""What Weft needs of a machine: looked at one by one, each with what was found and what to do about it.
+"""What Weft needs of a machine: checked one by one, each with what was found and what to do about it.
 
 Nothing is changed, and nothing is asked of the network but loopback. A *problem* is in the way of `weft up` with these
 settings; a *warning* is in the way of something that not everybody needs.
@@ -11,7 +11,6 @@ import enum
 import os
 import re
 import resource
-import shutil
 import subprocess
 import sys
 import time
@@ -21,6 +20,8 @@ from pathlib import Path
 
 from weft.config import ServiceConfig
 from weft.errors import BadInput, Busy, Missing, ServerAway, WeftError, installing
+from weft.fetch.browser.chromium import HELP as CHROMIUM_HELP
+from weft.fetch.browser.chromium import find_chromium, sandbox_trouble
 from weft.frontier.clock import FOLDER, MachineClock, Unusable, default_path
 from weft.frontier.redis.connection import RedisSettings, Unreachable, connect, inspect
 from weft.supervise.redis_server import find_program
@@ -32,13 +33,12 @@ LEAST_PYTHON = (3, 11)
 LEAST_FILES, GOOD_FILES = 1024, 4096
 LEAST_BYTES, GOOD_BYTES = 100 << 20, 2 << 30
 LEAST_INODES = 10_000
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PROGRAM_S = 5.0
 _STA_UNSYNC = 0x40
 _TIMEX_BYTES, _TIMEX_STATUS = 208, 40  # struct timex on 64-bit Linux, and where its status is
 
 
-class Verdict(enum.StrEnum):
+class CheckState(enum.StrEnum):
     """How a thing is."""
 
     OK = "ok"
@@ -48,10 +48,10 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at; `advice` says what to do, if something is to be done."""
+    """One thing that was checked; `advice` says what to do, if something is to be done."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckState
     found: str
     advice: str = ""
 
@@ -73,11 +73,11 @@ def examine(config: ServiceConfig) -> Iterator[Finding]:
 
 def python() -> Finding:
     """Its version."""
-    found = ".".join(map(str, sys.version_info[:3]))
+    version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info >= LEAST_PYTHON:
-        return Finding("python", Verdict.OK, f"Python {found}")
+        return Finding("python", CheckState.OK, f"Python {version}")
     least = ".".join(map(str, LEAST_PYTHON))
-    return Finding("python", Verdict.PROBLEM, f"Python {found}", f"use Python {least} or newer")
+    return Finding("python", CheckState.PROBLEM, f"Python {version}", f"use Python {least} or newer")
 
 
 def kernel() -> Finding:
@@ -86,10 +86,10 @@ def kernel() -> Finding:
         os.close(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError) as error:
         return Finding(
-            "kernel", Verdict.PROBLEM, f"{os.uname().sysname} {os.uname().release}: no pidfd ({error})",
+            "kernel", CheckState.PROBLEM, f"{os.uname().sysname} {os.uname().release}: no pidfd ({error})",
             "use Linux 5.4 or newer; in a container, allow pidfd_open in its seccomp profile",
         )  # fmt: skip
-    return Finding("kernel", Verdict.OK, f"{os.uname().sysname} {os.uname().release}")
+    return Finding("kernel", CheckState.OK, f"{os.uname().sysname} {os.uname().release}")
 
 
 def extras(config: ServiceConfig) -> Iterator[Finding]:
@@ -98,21 +98,21 @@ def extras(config: ServiceConfig) -> Iterator[Finding]:
     for extra, requirements in sorted(optional.packages().items()):
         missing = optional.missing(requirements)
         if not missing:
-            yield Finding(f"extra {extra}", Verdict.OK, ", ".join(requirements))
+            yield Finding(f"extra {extra}", CheckState.OK, ", ".join(requirements))
             continue
-        verdict = Verdict.PROBLEM if extra in needed else Verdict.WARNING
+        verdict = CheckState.PROBLEM if extra in needed else CheckState.WARNING
         yield Finding(f"extra {extra}", verdict, f"missing: {', '.join(missing)}", installing(f"weft[{extra}]"))
 
 
 def redis(config: ServiceConfig) -> Finding:
     """A server that is named, else a program that can be started."""
-    needed = Verdict.PROBLEM if "redis" in config.services.services else Verdict.WARNING
+    needed = CheckState.PROBLEM if "redis" in config.services.services else CheckState.WARNING
     if config.services.redis_url is not None:
         return _redis_server(config, needed)
     return redis_program(needed)
 
 
-def redis_program(needed: Verdict) -> Finding:
+def redis_program(needed: CheckState) -> Finding:
     """The server that would be started."""
     try:
         program = find_program()
@@ -123,10 +123,10 @@ def redis_program(needed: Verdict) -> Finding:
     except (OSError, subprocess.SubprocessError) as error:
         return Finding("redis", needed, f"{program} does not run: {error}", "install redis-server, or weft[redis]")
     version = re.search(r"v=([\w.]+)", said.stdout)
-    return Finding("redis", Verdict.OK, f"{program} {version[1] if version else said.stdout.strip()[:80]}")
+    return Finding("redis", CheckState.OK, f"{program} {version[1] if version else said.stdout.strip()[:80]}")
 
 
-def _redis_server(config: ServiceConfig, needed: Verdict) -> Finding:
+def _redis_server(config: ServiceConfig, needed: CheckState) -> Finding:
     url, password = config.services.redis_url or "", config.services.redis_password
     try:
         client = connect(url, RedisSettings(password=password, socket_timeout_s=2.0, connect_timeout_s=2.0))
@@ -135,19 +135,19 @@ def _redis_server(config: ServiceConfig, needed: Verdict) -> Finding:
         finally:
             client.close()
     except ServerAway as away:
-        return Finding("redis", Verdict.WARNING, str(away), "wait until it has loaded its data")
+        return Finding("redis", CheckState.WARNING, str(away), "wait until it has loaded its data")
     except Unreachable as away:
         if startable(url) is None:
             return Finding("redis", needed, str(away), "start it, correct redis_url, or leave it out")
-        found = redis_program(needed)
-        if found.verdict is not Verdict.OK:
-            return found
-        return Finding("redis", Verdict.OK, f"{away}; `weft up` starts {found.found}")
+        program = redis_program(needed)
+        if program.verdict is not CheckState.OK:
+            return program
+        return Finding("redis", CheckState.OK, f"{away}; `weft up` starts {program.found}")
     except WeftError as wrong:
         return Finding("redis", needed, str(wrong), "correct redis_url or redis_password, or leave them out")
     advice = "; ".join(facts.warnings)
     return Finding(
-        "redis", Verdict.WARNING if advice else Verdict.OK, f"{facts.address}, version {facts.version}", advice
+        "redis", CheckState.WARNING if advice else CheckState.OK, f"{facts.address}, version {facts.version}", advice
     )
 
 
@@ -156,27 +156,27 @@ def api_port(config: ServiceConfig) -> Finding:
     name, server = "port", config.server
     state, _ = control.status(Path(server.data_dir))
     if state is not None and any(row.name.startswith("api") and row.pid for row in state.services):
-        return Finding(name, Verdict.OK, f"{state.urls.get('api', server.port)}: the API of this data dir")
+        return Finding(name, CheckState.OK, f"{state.urls.get('api', server.port)}: the API of this data dir")
     try:
         from weft.jobs.api.server import listen
 
         listen(server.host, server.port).close()
     except ImportError:
-        return Finding(name, Verdict.WARNING, "not looked at: the extra serve is missing")
+        return Finding(name, CheckState.WARNING, "not looked at: the extra serve is missing")
     except (Busy, BadInput) as error:
-        return Finding(name, Verdict.PROBLEM, str(error), "end what listens there, or choose another --port")
-    return Finding(name, Verdict.OK, f"{server.host}:{server.port} is free")
+        return Finding(name, CheckState.PROBLEM, str(error), "end what listens there, or choose another --port")
+    return Finding(name, CheckState.OK, f"{server.host}:{server.port} is free")
 
 
 def open_files() -> Finding:
     """The hard limit: Weft's processes take all that they are allowed."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = "no limit" if hard == resource.RLIM_INFINITY else f"{hard:,} files"
+    limit = "no limit" if hard == resource.RLIM_INFINITY else f"{hard:,} files"
     if hard == resource.RLIM_INFINITY or hard >= GOOD_FILES:
-        return Finding("open files", Verdict.OK, found)
-    verdict = Verdict.PROBLEM if hard < LEAST_FILES else Verdict.WARNING
+        return Finding("open files", CheckState.OK, limit)
+    verdict = CheckState.PROBLEM if hard < LEAST_FILES else CheckState.WARNING
     return Finding(
-        "open files", verdict, found,
+        "open files", verdict, limit,
         f"raise the hard limit to {GOOD_FILES:,} or more: `ulimit -Hn`, limits.conf, or LimitNOFILE of systemd",
     )  # fmt: skip
 
@@ -185,16 +185,16 @@ def disk(data_dir: Path) -> Finding:
     """Room, and whether something can be written there."""
     folder = next(path for path in (data_dir.resolve(), *data_dir.resolve().parents) if path.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        return Finding("disk", Verdict.PROBLEM, f"{folder}: cannot be written", "choose another --data-dir")
+        return Finding("disk", CheckState.PROBLEM, f"{folder}: cannot be written", "choose another --data-dir")
     facts = os.statvfs(folder)
     free = facts.f_bavail * facts.f_frsize
-    found = f"{free / 1e9:,.1f} GB free at {folder}"
+    free_text = f"{free / 1e9:,.1f} GB free at {folder}"
     if facts.f_files and facts.f_favail < LEAST_INODES:
-        return Finding("disk", Verdict.PROBLEM, f"{facts.f_favail:,} inodes left at {folder}", "delete files there")
+        return Finding("disk", CheckState.PROBLEM, f"{facts.f_favail:,} inodes left at {folder}", "delete files there")
     if free >= GOOD_BYTES:
-        return Finding("disk", Verdict.OK, found)
-    verdict = Verdict.PROBLEM if free < LEAST_BYTES else Verdict.WARNING
-    return Finding("disk", verdict, found, "make room, or choose another --data-dir")
+        return Finding("disk", CheckState.OK, free_text)
+    verdict = CheckState.PROBLEM if free < LEAST_BYTES else CheckState.WARNING
+    return Finding("disk", verdict, free_text, "make room, or choose another --data-dir")
 
 
 def stored_data(data_dir: Path) -> Finding:
@@ -203,8 +203,8 @@ def stored_data(data_dir: Path) -> Finding:
 
     damage = damage_in(data_dir)
     if not damage:
-        return Finding("stored data", Verdict.OK, f"nothing is damaged at {data_dir}")
-    return Finding("stored data", Verdict.PROBLEM, f"{len(damage)} damaged", "; ".join(damage))
+        return Finding("stored data", CheckState.OK, f"nothing is damaged at {data_dir}")
+    return Finding("stored data", CheckState.PROBLEM, f"{len(damage)} damaged", "; ".join(damage))
 
 
 def time_of_day() -> Finding:
@@ -212,11 +212,11 @@ def time_of_day() -> Finding:
     installed = Path(__file__).stat().st_mtime
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     if time.time() < installed - 86_400:
-        return Finding("clock", Verdict.PROBLEM, f"{now}: before Weft was installed", "set the clock: `timedatectl`")
+        return Finding("clock", CheckState.PROBLEM, f"{now}: before Weft was installed", "set the clock: `timedatectl`")
     if _is_synchronised() is False:
         advice = "have it synchronised: `timedatectl set-ntp true`, or the host's clock if this is a container"
-        return Finding("clock", Verdict.WARNING, f"{now}, not synchronised", advice)
-    return Finding("clock", Verdict.OK, now)
+        return Finding("clock", CheckState.WARNING, f"{now}, not synchronised", advice)
+    return Finding("clock", CheckState.OK, now)
 
 
 def _is_synchronised() -> bool | None:
@@ -237,15 +237,19 @@ def politeness_clock() -> Finding:
         MachineClock(default_path()).close()
     except Unusable as why:
         advice = f"name a folder that can be written in {FOLDER}, or run one crawl at a time"
-        return Finding("politeness clock", Verdict.WARNING, str(why), advice)
-    return Finding("politeness clock", Verdict.OK, str(default_path()))
+        return Finding("politeness clock", CheckState.WARNING, str(why), advice)
+    return Finding("politeness clock", CheckState.OK, str(default_path()))
 
 
-def chromium(which: Callable[[str], str | None] = shutil.which) -> Finding:
+def chromium(find: Callable[[], str | None] = find_chromium) -> Finding:
     """Only for pages that need a browser."""
-    for name in CHROMIUM:
-        if (found := which(name)) is not None:
-            return Finding("chromium", Verdict.OK, found)
+    path = find()
+    if path is not None and (why := sandbox_trouble()):
+        advice = "allow user namespaces, or set `browser_sandbox: false`, which protects less"
+        return Finding("chromium", CheckState.WARNING, f"{path}; its sandbox cannot be had ({why})", advice)
+    if path is not None:
+        who = " under a user id that owns nothing" if os.geteuid() == 0 else ""
+        return Finding("chromium", CheckState.OK, f"{path}; it runs in its sandbox{who}")
     return Finding(
-        "chromium", Verdict.WARNING, "not found", "install chromium for pages that need a browser; others do not"
+        "chromium", CheckState.WARNING, "not found", f"for pages that need a browser (`render`), {CHROMIUM_HELP}"
     )

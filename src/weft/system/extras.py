@@ -19,16 +19,16 @@ _NO_EXTRA = (
 
 def packages() -> dict[str, list[str]]:
     """Extra -> the packages it brings; nothing is known where Weft runs from its source without being installed."""
-    found: dict[str, list[str]] = {}
+    packages_by_extra: dict[str, list[str]] = {}
     try:
         requirements = metadata.requires("weft") or ()
     except metadata.PackageNotFoundError:
-        return found
+        return packages_by_extra
     for requirement in requirements:
         name, extra = re.match(r"[\w.-]+", requirement), re.search(r"extra == ['\"]([\w-]+)['\"]", requirement)
         if name and extra and extra[1] not in NOT_FOR_USERS and name[0] != "weft":
-            found.setdefault(extra[1], []).append(name[0])
-    return found
+            packages_by_extra.setdefault(extra[1], []).append(name[0])
+    return packages_by_extra
 
 
 def missing(names: Collection[str]) -> list[str]:
@@ -38,10 +38,10 @@ def missing(names: Collection[str]) -> list[str]:
 
 def needed(config: ServiceConfig, services: Collection[str]) -> set[str]:
     """The extras without which these services cannot run."""
-    found = {"serve"} if "api" in services else set()
+    extras = {"serve"} if "api" in services else set()
     if "redis" in services and (config.services.redis_url or not _has_server()):
-        found.add("redis")
-    return found
+        extras.add("redis")
+    return extras
 
 
 def check(config: ServiceConfig, services: Collection[str]) -> None:

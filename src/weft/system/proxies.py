@@ -1,4 +1,4 @@
-"""The proxies of a data dir, as the supervisor looks after them: refreshed in the background, counted, waited for, and
+"""The proxies of a data dir, as the supervisor monitors them: refreshed in the background, counted, waited for, and
 shown as a row among the services."""
 
 from __future__ import annotations
@@ -128,30 +128,30 @@ class ProxyKeeping:
         """For metrics; None: the service has none."""
         if self._used is None:
             return None
-        found, counts = self._counted(self._used), self._refresh.counts
-        counts.listed, counts.usable = found.listed, found.usable
+        counted, counts = self._counted(self._used), self._refresh.counts
+        counts.listed, counts.usable = counted.listed, counted.usable
         return counts
 
     def row(self) -> ProxyRow | None:
         """How they are, and what to do where they are too few; None: the service has none."""
         if self._used is None:
             return None
-        found, job = self._counted(self._used), self.job()
+        counted, job = self._counted(self._used), self.job()
         is_untested = self._used != self._refresh.live
         least = 1 if is_untested else self._least
-        is_testing = self._is_tested_now(found, job)
-        is_enough = found.usable >= least
+        is_testing = self._is_tested_now(counted, job)
+        is_enough = counted.usable >= least
         word = "untested" if is_untested else "ready" if is_enough else "too few"
         return ProxyRow(
-            name="proxies", state="testing" if is_testing else word, healthy=is_enough, usable=found.usable,
-            min_proxies=least, listed=found.listed, tested_at=found.tested_at, refresh=job,
-            last_error=None if is_enough else self._told(found, least, job),
+            name="proxies", state="testing" if is_testing else word, healthy=is_enough, usable=counted.usable,
+            min_proxies=least, listed=counted.listed, tested_at=counted.tested_at, refresh=job,
+            last_error=None if is_enough else self._told(counted, least, job),
         )  # fmt: skip
 
-    def _told(self, found: _Counted, least: int, job: RefreshJob | None) -> str:
+    def _told(self, counted: _Counted, least: int, job: RefreshJob | None) -> str:
         """What is wrong, and what to do about it."""
-        what = found.problem or f"{found.usable:,} of {found.listed:,} usable, {least:,} needed"
-        if self._is_tested_now(found, job):
+        what = counted.problem or f"{counted.usable:,} of {counted.listed:,} usable, {least:,} needed"
+        if self._is_tested_now(counted, job):
             return f"{what}; they are being tested"
         if job is not None and job.error:
             what = f"{what}; the last test failed: {job.error}"
@@ -159,10 +159,10 @@ class ProxyKeeping:
             return f"{what}: set `proxy_test_url`, or run `weft proxies refresh`"
         return f"{what}: add to `proxies`, or lower `min_proxies`; they are tested again by themselves"
 
-    def _is_tested_now(self, found: _Counted, job: RefreshJob | None) -> bool:
-        """Where nobody has ever tested them, the first `turn` does."""
+    def _is_tested_now(self, counted: _Counted, job: RefreshJob | None) -> bool:
+        """Where no one has ever tested them, the first `turn` does."""
         if job is None:
-            return self._can_test and found.tested_at is None and not found.problem
+            return self._can_test and counted.tested_at is None and not counted.problem
         return job.status in UNDER_WAY
 
     def _counted(self, path: Path) -> _Counted:
@@ -208,7 +208,7 @@ class ProxyKeeping:
 def unattended(row: ProxyRow) -> ProxyRow:
     """The row where no supervisor answers: as it was seen last."""
     refresh = row.refresh and cut_off(row.refresh)
-    why = "nobody looks after them: `weft up` does"
+    why = "no supervisor monitors them: start one with `weft up`"
     return msgspec.structs.replace(row, state="stopped", healthy=False, last_error=why, refresh=refresh)
 
 
@@ -217,8 +217,12 @@ def _count(path: Path) -> _Counted:
         if not live.is_live_file(path):
             listed = len(read_list(path).proxies)
             return _Counted(listed, listed)
-        found = live.read(path)
+        file_state = live.read(path)
     except BadInput as error:
         log.warning("proxies cannot be read", why=error)
         return _Counted(problem=str(error))
-    return _Counted() if found is None else _Counted(found.tested, len(found.proxies), found.tested_at or None)
+    return (
+        _Counted()
+        if file_state is None
+        else _Counted(file_state.tested, len(file_state.proxies), file_state.tested_at or None)
+    )

@@ -1,4 +1,4 @@
-"""Tells how the services are, and writes it down after every change (see `state`)."""
+"""Reports how the services are, and writes it down after every change (see `state`)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import msgspec
 from weft.config import ServiceConfig
 from weft.supervise import process
 from weft.supervise.graph import Graph, Kept, state_of
-from weft.supervise.held import Identity
-from weft.supervise.service import Health
+from weft.supervise.held import ProcessIdentity
+from weft.supervise.service import ServiceHealth
 from weft.system import state as kept
-from weft.system.state import Process, ProxyRow, Row, SystemState
+from weft.system.state import ProcessView, ProxyRow, ServiceRow, SystemState
 from weft.telemetry import Log
 
 RECORD_S = 1.0  # a program may change its command line while it starts
@@ -25,14 +25,14 @@ log = Log("weft.system.recorder")
 
 
 def digest(config: ServiceConfig) -> str:
-    """Tells settings apart, and nobody what they are; folders, which may be written in several ways, are left out."""
+    """Reports settings apart, and no one what they are; folders, which may be written in several ways, are left out."""
     tree = msgspec.to_builtins(config)
     del tree["server"]["data_dir"], tree["log"]["log_dir"]
     return sha256(msgspec.msgpack.encode(tree)).hexdigest()[:16]
 
 
 class Recorder:
-    """What is told of one supervisor's services."""
+    """Metrics of one supervisor's services."""
 
     def __init__(self, data_dir: Path, config: ServiceConfig, *, in_background: bool) -> None:
         self._data_dir = data_dir
@@ -49,16 +49,16 @@ class Recorder:
     ) -> SystemState:
         """How all are. `idle`: services that are not running, and were not asked for."""
         rows = [self._row(service) for service in graph]
-        rows += [Row(name=name, state="stopped") for name in idle]
+        rows += [ServiceRow(name=name, state="stopped") for name in idle]
         return SystemState(
             boot=process.boot_id(),
-            supervisor=Process.of(Identity.of(os.getpid())),
+            supervisor=ProcessView.of(ProcessIdentity.of(os.getpid())),
             in_background=self._in_background,
             is_up=is_up,
             settings=self._settings,
             urls=urls,
             services=tuple(rows),
-            processes={one.name: found for one in graph if (found := Process.of(one.identity)) is not None},
+            processes={one.name: viewed for one in graph if (viewed := ProcessView.of(one.identity)) is not None},
             proxies=proxies and msgspec.structs.replace(proxies, since=self._began(proxies)),
         )
 
@@ -83,17 +83,17 @@ class Recorder:
         else:
             self._could_write, self._written = True, state
 
-    def _row(self, service: Kept) -> Row:
-        is_failing = not service.healthy and service.report.health in (Health.FAILING, Health.LOADING)
+    def _row(self, service: Kept) -> ServiceRow:
+        is_failing = not service.healthy and service.report.health in (ServiceHealth.FAILING, ServiceHealth.LOADING)
         error = service.report.reason if is_failing else service.last_error
         at = service.last_error_at if error and not is_failing else 0.0
-        row = Row(
+        row = ServiceRow(
             name=service.name, state=state_of(service), healthy=service.healthy, pid=service.pid,
             restarts=max(0, service.starts - 1), last_error=error or None, last_error_at=_written(at) if at else None,
         )  # fmt: skip
         return msgspec.structs.replace(row, since=self._began(row))
 
-    def _began(self, row: Row) -> str:
+    def _began(self, row: ServiceRow) -> str:
         """When its state began."""
         before, since = self._since.get(row.name, ("", ""))
         if row.state != before:

@@ -1,7 +1,7 @@
 """The system's Redis: one that answers at `redis_url` already, which is used and never stopped, or one of our own.
 
 Asked first, always: only where nothing listens at an address of this machine is a server of ours started there. Without
-a `redis_url` ours listens at a socket in the data dir, and nobody can be in its way.
+a `redis_url` ours listens at a socket in the data dir, and no one can be in its way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.supervise.child import RestartPolicy
 from weft.supervise.external import External
 from weft.supervise.graph import Kept
 from weft.supervise.redis_server import RedisServer
-from weft.supervise.service import HEALTHY, Health, Report
+from weft.supervise.service import HEALTHY, HealthReport, ServiceHealth
 
 LIMIT_S = 2.0
 STUCK_S = 25.0
@@ -80,15 +80,17 @@ def _external(url: str, password: str | None) -> Found:
         client.close()
         raise
 
-    def ask() -> Report:
+    def ask() -> HealthReport:
         try:
             client.ping()
             role = client.info("replication").get("role")
         except Exception as error:  # whatever the client library raises is its way to say no
             why = describe(error)
-            return Report(Health.LOADING if "loading" in why else Health.FAILING, f"{address(url)}: {why}")
+            return HealthReport(
+                ServiceHealth.LOADING if "loading" in why else ServiceHealth.FAILING, f"{address(url)}: {why}"
+            )
         if role == "slave":
-            return Report(Health.FAILING, f"{address(url)}: is a read-only replica; give its master")
+            return HealthReport(ServiceHealth.FAILING, f"{address(url)}: is a read-only replica; give its master")
         return HEALTHY
 
     return External("redis", ask), address(url), client.close

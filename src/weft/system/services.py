@@ -68,13 +68,13 @@ def declared(config: ServiceConfig, environment: Mapping[str, str]) -> dict[str,
 
     workers = [worker_log(config, index) for index in range(config.server.workers)]
     crawls = declared_crawls(config.services.crawls)
-    found = (
+    declarations = (
         Declaration("redis", redis, (redis_log,), clean_up=lambda: end_leftovers(folder)),
         Declaration("engine", engine, (log_dir / ENGINE_LOG,)),
         Declaration("api", api, workers, needs=("engine",)),
         *(Declaration(one.name, _made_of(one, environment), one.logs) for one in crawls),
     )
-    return {one.name: one for one in found}
+    return {one.name: one for one in declarations}
 
 
 def wanted(config: ServiceConfig) -> list[str]:

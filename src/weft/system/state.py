@@ -1,4 +1,4 @@
-"""What a supervisor writes down about itself and its services, for whoever comes after it.
+"""What a supervisor writes down about itself and its services, for the supervisor after it.
 
     DATA_DIR/service.lock    held by the one supervisor of the folder, as long as it lives; `weft up` takes it and hands
                              it to the supervisor that it starts; what is in it marks its processes (see
@@ -26,7 +26,7 @@ from weft.errors import BadInput, Busy
 from weft.fetch.proxies.refresh import RefreshJob
 from weft.files import replace_file
 from weft.supervise import process
-from weft.supervise.held import Identity
+from weft.supervise.held import ProcessIdentity
 from weft.supervise.leftovers import MARK
 from weft.telemetry import Log
 
@@ -36,7 +36,7 @@ _ID_BYTES = 16
 log = Log("weft.system.state")
 
 
-class Process(msgspec.Struct, frozen=True):
+class ProcessView(msgspec.Struct, frozen=True):
     """A process, as it was seen."""
 
     pid: int
@@ -44,17 +44,17 @@ class Process(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
 
     @classmethod
-    def of(cls, identity: Identity | None) -> Process | None:
+    def of(cls, identity: ProcessIdentity | None) -> ProcessView | None:
         """To be written down."""
         return None if identity is None else cls(identity.pid, identity.birth, identity.argv)
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> ProcessIdentity:
         """To be compared."""
-        return Identity(self.pid, self.birth, self.argv)
+        return ProcessIdentity(self.pid, self.birth, self.argv)
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceRow(msgspec.Struct, frozen=True, kw_only=True):
     """How a service is: a row of `weft status --json`."""
 
     name: str
@@ -80,7 +80,7 @@ def _ago(moment: str) -> str:
     return f"{duration(max(0.0, time.time() - datetime.fromisoformat(moment).timestamp()))} ago"
 
 
-class ProxyRow(Row, frozen=True, kw_only=True):
+class ProxyRow(ServiceRow, frozen=True, kw_only=True):
     """How the proxies are: no process, and a row among the services all the same."""
 
     usable: int  # have passed their last test; of a list that is not tested, all
@@ -103,19 +103,19 @@ class SystemState(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: int = 1
     boot: str
-    supervisor: Process | None
+    supervisor: ProcessView | None
     in_background: bool = False
     is_up: bool = False  # all services have been healthy at the same time
-    settings: str = ""  # tells other settings apart
+    settings: str = ""  # distinguishes settings
     urls: dict[str, str] = {}
-    services: tuple[Row, ...] = ()
-    processes: dict[str, Process] = {}  # by service
+    services: tuple[ServiceRow, ...] = ()
+    processes: dict[str, ProcessView] = {}  # by service
     proxies: ProxyRow | None = None  # none are set
     supervisor_error: str = ""  # seen from outside: it has died, or does not answer
 
     @property
-    def rows(self) -> tuple[Row, ...]:
-        """All that is shown to people: the services, and the proxies."""
+    def rows(self) -> tuple[ServiceRow, ...]:
+        """All that is displayed to people: the services, and the proxies."""
         return self.services if self.proxies is None else (*self.services, self.proxies)
 
 
@@ -125,7 +125,7 @@ def open_lock(data_dir: Path) -> int:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except (FileExistsError, NotADirectoryError):
-        raise BadInput(f"data dir {data_dir}: there is a file of that name; choose another place") from None
+        raise BadInput(f"data dir {data_dir}: there is a file of that name; choose another folder") from None
     except OSError as error:
         raise BadInput(f"data dir {data_dir}: {error.strerror}; choose another `data_dir`") from None
 
@@ -156,7 +156,7 @@ def has_supervisor(data_dir: Path) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process was stopped (SIGSTOP, Ctrl-Z), or is held by a debugger: it answers nobody."""
+    """Whether a process was stopped (SIGSTOP, Ctrl-Z), or is held by a debugger: it answers no one."""
     return process.state(pid) in ("T", "t")
 
 
@@ -176,12 +176,12 @@ def mark_of(lock: int) -> str:
 
     The lock file's own number is part of it, so that a folder that was copied marks other processes.
     """
-    facts, found = os.fstat(lock), os.pread(lock, 2 * _ID_BYTES, 0)
-    if len(found) != 2 * _ID_BYTES or not found.isalnum():
-        found = secrets.token_hex(_ID_BYTES).encode()
+    facts, mark = os.fstat(lock), os.pread(lock, 2 * _ID_BYTES, 0)
+    if len(mark) != 2 * _ID_BYTES or not mark.isalnum():
+        mark = secrets.token_hex(_ID_BYTES).encode()
         os.ftruncate(lock, 0)
-        os.pwrite(lock, found, 0)
-    return f"{MARK}={facts.st_dev:x}-{facts.st_ino:x}-{found.decode()}"
+        os.pwrite(lock, mark, 0)
+    return f"{MARK}={facts.st_dev:x}-{facts.st_ino:x}-{mark.decode()}"
 
 
 def read(data_dir: Path) -> SystemState | None:
@@ -201,8 +201,8 @@ def write(data_dir: Path, state: SystemState) -> None:
     replace_file(data_dir / FILE, msgspec.json.encode(state), durable=False)
 
 
-def recorded(state: SystemState | None) -> list[Identity]:
+def recorded(state: SystemState | None) -> list[ProcessIdentity]:
     """The processes of services that a record names, if it is of this run of the machine."""
     if state is None or state.boot != process.boot_id():
         return []
-    return [found.identity for found in state.processes.values()]
+    return [viewed.identity for viewed in state.processes.values()]

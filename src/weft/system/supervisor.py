@@ -1,6 +1,6 @@
 """Keeps everything running that must run: `with Supervisor(config) as supervisor:`, and so `weft up` and `weft serve`.
 
-It holds its folder's lock, ends what a killed supervisor has left there, and looks after its services on a thread of
+It holds its folder's lock, ends what a killed supervisor has left there, and monitors its services on a thread of
 its own. Whichever way the block is left (its end, an exception, SIGINT, SIGTERM), all services are stopped, those that
 depend on others first. If this process is killed its services end with it; what does not is found by the next one.
 
@@ -29,8 +29,8 @@ from weft.jobs.layout import ENGINE
 from weft.names import nearest
 from weft.supervise import leftovers, process
 from weft.supervise.graph import Graph, Kept
-from weft.supervise.held import Identity
-from weft.supervise.service import Health, Service
+from weft.supervise.held import ProcessIdentity
+from weft.supervise.service import Service, ServiceHealth
 from weft.system import extras
 from weft.system import state as kept
 from weft.system.figures import Figures
@@ -72,10 +72,10 @@ class Supervisor(SiteScrapers):
         if config is not None and settings:
             raise BadInput("give a configuration, or settings, not both")
         super().__init__()
-        found = config or load_service(flags=settings)
-        self.data_dir = Path(found.server.data_dir).resolve()
+        service_config = config or load_service(flags=settings)
+        self.data_dir = Path(service_config.server.data_dir).resolve()
         self.config = msgspec.structs.replace(
-            found, server=msgspec.structs.replace(found.server, data_dir=str(self.data_dir))
+            service_config, server=msgspec.structs.replace(service_config.server, data_dir=str(self.data_dir))
         )
         self._graph, self._made = Graph(), dict[str, Made]()
         self._mutex = threading.RLock()
@@ -208,8 +208,8 @@ class Supervisor(SiteScrapers):
         """It runs, and its last health check was good."""
         with self._mutex:
             self._graph.turn()
-            found = self._graph.named(self._known(name))
-            return bool(found) and all(service.healthy for service in found)
+            services = self._graph.named(self._known(name))
+            return bool(services) and all(service.healthy for service in services)
 
     def restart(self, name: str, timeout_s: float | None = None) -> None:
         """Stops a service in good order and starts it again; returns when it is healthy."""
@@ -222,8 +222,10 @@ class Supervisor(SiteScrapers):
         if self.is_alive(name):
             return True
         with self._mutex:
-            found = self._graph.named(name)
-            self._begin_again([one for one in found if one.pid is None or one.report.health is Health.FAILING])
+            services = self._graph.named(name)
+            self._begin_again(
+                [one for one in services if one.pid is None or one.report.health is ServiceHealth.FAILING]
+            )
         try:
             return self.start(name)
         except GivenUp as given_up:
@@ -232,7 +234,7 @@ class Supervisor(SiteScrapers):
 
     def stop_all(self) -> None:
         """Stops every service, those that depend on others first; returns when nothing of them is left. Sites keep what
-        their runs have, and these go on when the services run again."""
+        their runs have, and these continue when the services run again."""
         with self._mutex:
             graph = self._graph
             graph.stop()
@@ -251,7 +253,7 @@ class Supervisor(SiteScrapers):
             self._recorder.write(self._state())
 
     def cleanup_stale_processes(self) -> list[int]:
-        """Ends what an earlier supervisor has left, and what a service that died has; tells which processes."""
+        """Ends what an earlier supervisor has left, and what a service that died has; says which processes."""
         return self._end_leftovers(kept.recorded(kept.read(self.data_dir)), LEFTOVERS_S)
 
     def status(self) -> SystemState:
@@ -302,7 +304,7 @@ class Supervisor(SiteScrapers):
         if name in self._declared or self._graph.named(name):
             return name
         if name == "proxies":
-            raise BadInput("proxies are no process: `weft proxies refresh` tests them anew")
+            raise BadInput("proxies are no process: `weft proxies refresh` tests them again")
         near = nearest(name, self._declared)
         hint = f"; did you mean {near!r}?" if near else ":"
         raise BadInput(f"no service {name!r}{hint} there are {', '.join(self._declared)}")
@@ -340,18 +342,18 @@ class Supervisor(SiteScrapers):
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             with self._mutex:
-                found = [service for name in names for service in self._graph.named(name)]
-                if self._asked.is_set() or self._graph.is_stopping or not found:
+                services = [service for name in names for service in self._graph.named(name)]
+                if self._asked.is_set() or self._graph.is_stopping or not services:
                     raise Stopping("the services are being stopped")
                 failed = [
-                    service for service in self._graph.with_needs(found) if service.has_ended and not service.healthy
+                    service for service in self._graph.with_needs(services) if service.has_ended and not service.healthy
                 ]
             if failed:
                 raise _failure(failed[0])
-            if all(service.healthy for service in found):
+            if all(service.healthy for service in services):
                 return
             if until is not None and time.monotonic() > until:
-                late = next(service for service in found if not service.healthy)
+                late = next(service for service in services if not service.healthy)
                 raise WeftError(
                     f"{late.name} is not healthy after {timeout_s:g} s: {late.report.reason or 'no answer'}"
                 )
@@ -359,31 +361,31 @@ class Supervisor(SiteScrapers):
 
     def _restart(self, name: str) -> None:
         with self._mutex:
-            found = self._graph.named(self._known(name))
-            if not found:
+            services = self._graph.named(self._known(name))
+            if not services:
                 raise BadInput(f"{name}: is not running here; it is none of the `services` of this supervisor")
-            self._begin_again(found)
+            self._begin_again(services)
 
     def _begin_again(self, services: Iterable[Kept]) -> None:
-        """Has services started again; Stopping while all are stopped: what began anew then would never end."""
+        """Has services started again; Stopping while all are stopped: what began again then would never end."""
         if self._graph.is_stopping:
             raise Stopping("the services are being stopped")
         for service in services:
             service.restart()
 
-    def _end_leftovers(self, records: Sequence[Identity], grace_s: float) -> list[int]:
+    def _end_leftovers(self, records: Sequence[ProcessIdentity], grace_s: float) -> list[int]:
         """Children of ours are no leftovers."""
-        found = []
+        ended = []
         for one in leftovers.find(records, self._mark):
             if process.descends_from(one.pid, os.getpid()):
                 one.close()
             else:
-                found.append(one)
-        leftovers.end(found, grace_s)
+                ended.append(one)
+        leftovers.end(ended, grace_s)
         for declaration in self._declared.values():
             if declaration.name not in self._made:
                 declaration.clean_up()
-        return [one.pid for one in found]
+        return [one.pid for one in ended]
 
     # ── inside: the thread ─────────────────────────────────────────────────────────────────────────────────────────
 

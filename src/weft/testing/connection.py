@@ -15,10 +15,10 @@ from email.utils import parsedate_to_datetime
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from weft.testing import hostile, pages
 from weft.testing.arrivals import Arrival
-from weft.testing.resources import Resource
-from weft.testing.sites import Site
+from weft.testing.content import hostile, pages
+from weft.testing.content.resources import Resource
+from weft.testing.content.sites import SyntheticSite
 
 if TYPE_CHECKING:
     from weft.testing.server import SyntheticServer
@@ -28,7 +28,7 @@ CHUNK_BYTES = 262_144
 
 
 @dataclass(slots=True)
-class Answer:
+class WebReply:
     """A ready answer: `data` is head and body, the body begins at `body_at`."""
 
     data: bytes
@@ -40,7 +40,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Request:
+class WebRequest:
     """One parsed request. `t`: when its first byte was read. `overlaps`: another request to its host was still open."""
 
     t: float
@@ -48,7 +48,7 @@ class Request:
     path: str
     headers: list[tuple[str, str]]
     close: bool
-    site: Site | None = None
+    site: SyntheticSite | None = None
     host: str = ""
     abandoned: bool = False
     overlaps: bool = False
@@ -61,7 +61,7 @@ class HungUp(Exception):
     """Raised when the client has closed the connection."""
 
 
-class Connection(asyncio.Protocol):
+class WebConnection(asyncio.Protocol):
     """One client connection: parses requests, answers them one after another, logs each."""
 
     transport: asyncio.Transport
@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
         self._buffer = b""
         self._first = self._latest = self._stamp = 0.0
         self._busy = False
-        self._current: Request | None = None
+        self._current: WebRequest | None = None
         self._drained: asyncio.Future[None] | None = None
         self._sent = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -147,7 +147,7 @@ class Connection(asyncio.Protocol):
         self.transport.write(pages.head(status, 0, [("Connection", "close")]))
         self.transport.close()
 
-    def _start(self, request: Request) -> None:
+    def _start(self, request: WebRequest) -> None:
         server = self.server
         self._current = request
         self._sent = 0
@@ -174,34 +174,34 @@ class Connection(asyncio.Protocol):
         answer = self.server.cached(request.host, request.path, packed)
         if answer is None:
             if request.site is None:
-                self._send(Answer(pages.head(404, 0, []), 0, 404, "unknown-host"))
+                self._send(WebReply(pages.head(404, 0, []), 0, 404, "unknown-host"))
                 return
-            found = self.server.world.find(request.site, request.path)
-            if found.behaviour:
-                self._note = found.kind
-                self._run(hostile.act(self, found))
+            resource = self.server.world.find(request.site, request.path)
+            if resource.behaviour:
+                self._note = resource.kind
+                self._run(hostile.act(self, resource))
                 return
-            if found.flaw or found.kind == "cookie-wall":
-                self._misbehave(request, found, packed)
+            if resource.flaw or resource.kind == "cookie-wall":
+                self._misbehave(request, resource, packed)
                 return
-            answer = self.server.answer(found, packed)
+            answer = self.server.answer(resource, packed)
             self.server.remember(request.host, request.path, packed, answer)
         self._send(answer)
 
-    def _misbehave(self, request: Request, found: Resource, packed: bool) -> None:
+    def _misbehave(self, request: WebRequest, resource: Resource, packed: bool) -> None:
         """Answers a URL that has a flaw, or wants its cookie."""
-        flaw = found.flaw
+        flaw = resource.flaw
         if flaw is None:
             if "wall=passed" in request.header("cookie"):
-                self._send(self.server.answer(found, packed))
+                self._send(self.server.answer(resource, packed))
             else:
-                fields = [("Location", found.path), ("Set-Cookie", "wall=passed; Path=/")]
+                fields = [("Location", resource.path), ("Set-Cookie", "wall=passed; Path=/")]
                 head = pages.head(302, 0, fields)
-                self._send(Answer(head, len(head), 302, "cookie-wall"))
+                self._send(WebReply(head, len(head), 302, "cookie-wall"))
             return
         before = self.server.count_attempt(request.host, request.path)
         if before >= flaw.failures:
-            answer = self.server.answer(found, packed)
+            answer = self.server.answer(resource, packed)
             if flaw.wait_s:
                 answer.note = flaw.name
                 self._later(flaw.wait_s, lambda: self._send(answer))
@@ -215,9 +215,9 @@ class Connection(asyncio.Protocol):
             if flaw.retry_after_s is not None:
                 fields.append(("Retry-After", str(flaw.retry_after_s)))
             head = pages.head(flaw.status, len(body), fields)
-            self._send(Answer(head + body, len(head), flaw.status, flaw.name), flaw.retry_after_s)
+            self._send(WebReply(head + body, len(head), flaw.status, flaw.name), flaw.retry_after_s)
 
-    def _send(self, answer: Answer, retry_after_s: float | None = None) -> None:
+    def _send(self, answer: WebReply, retry_after_s: float | None = None) -> None:
         """Hands an answer to the kernel, and logs it when its last byte is there."""
         request = self._current
         assert request is not None
@@ -375,7 +375,7 @@ class Connection(asyncio.Protocol):
             self.finish(self.status, self._note, aborted=True)
 
 
-def parse(head: bytes, t: float) -> Request | None:
+def parse(head: bytes, t: float) -> WebRequest | None:
     """Parses a request head; None if it is invalid."""
     lines = head.decode("latin-1").split("\r\n")
     words = lines[0].split(" ")
@@ -393,10 +393,10 @@ def parse(head: bytes, t: float) -> Request | None:
         headers.append((name, value))
         if name.lower() == "connection":
             close = value.lower() == "close"
-    return Request(t, method, path, headers, close)
+    return WebRequest(t, method, path, headers, close)
 
 
-def _unchanged(request: Request, answer: Answer) -> bool:
+def _unchanged(request: WebRequest, answer: WebReply) -> bool:
     """Whether a conditional request finds the page as the client knows it."""
     tags = request.header("if-none-match")
     if tags:

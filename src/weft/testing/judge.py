@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 
 from weft.testing.arrivals import Arrival
+from weft.testing.content.robots_txt import compile_pattern
 from weft.testing.oracle import Expectation, RobotsView
-from weft.testing.robots_txt import compile_pattern
 
 Key = Callable[[Arrival], str]
 KEYS: dict[str, Key] = {
@@ -27,7 +27,7 @@ KEYS: dict[str, Key] = {
 
 
 @dataclass
-class Verdict:
+class CrawlVerdict:
     """What was wrong. Every list is empty for a right crawl."""
 
     missing: list[str] = field(default_factory=list)
@@ -56,9 +56,9 @@ class Verdict:
         if self.ok:
             return f"{self.requests} requests, no fault"
         lines = [f"{self.requests} requests"]
-        for name, found in self.faults().items():
-            lines.append(f"{name}: {len(found)}")
-            lines += [f"  {one}" for one in found[:10]]
+        for name, faults in self.faults().items():
+            lines.append(f"{name}: {len(faults)}")
+            lines += [f"  {one}" for one in faults[:10]]
         return "\n".join(lines)
 
 
@@ -70,7 +70,7 @@ def judge(
     *,
     places: int = 1,
     complete: bool = True,
-) -> Verdict:
+) -> CrawlVerdict:
     """Judges a crawl.
 
     `key` is what the politeness delay is kept for; `places` how many requests may be in flight per key (above 1 only
@@ -78,7 +78,7 @@ def judge(
     `complete=False` the crawl was stopped early: what it has not requested is not missed.
     """
     log = sorted(arrivals, key=lambda arrival: arrival.t)
-    verdict = Verdict(requests=len(log))
+    verdict = CrawlVerdict(requests=len(log))
     _judge_urls(log, expectation, verdict, complete)
     _judge_robots(log, expectation, verdict)
     by_key: dict[str, list[Arrival]] = defaultdict(list)
@@ -90,7 +90,7 @@ def judge(
     return verdict
 
 
-def _judge_urls(log: list[Arrival], expectation: Expectation, verdict: Verdict, complete: bool) -> None:
+def _judge_urls(log: list[Arrival], expectation: Expectation, verdict: CrawlVerdict, complete: bool) -> None:
     counts = Counter(arrival.url for arrival in log)
     known = {*expectation.must, *expectation.may}
     patterns = [re.compile(pattern) for pattern in expectation.may_patterns]
@@ -112,7 +112,7 @@ def _judge_urls(log: list[Arrival], expectation: Expectation, verdict: Verdict, 
         _judge_budget(log, expectation.max_pages_per_host, verdict)
 
 
-def _judge_budget(log: list[Arrival], budget: int, verdict: Verdict) -> None:
+def _judge_budget(log: list[Arrival], budget: int, verdict: CrawlVerdict) -> None:
     pages: dict[str, set[str]] = defaultdict(set)
     for arrival in log:
         if arrival.status == 200 and not arrival.aborted and not arrival.note.startswith(("robots", "sitemap")):
@@ -122,7 +122,7 @@ def _judge_budget(log: list[Arrival], budget: int, verdict: Verdict) -> None:
             verdict.over_budget.append(f"{host}: {len(paths)} pages, {budget} allowed")
 
 
-def _judge_robots(log: list[Arrival], expectation: Expectation, verdict: Verdict) -> None:
+def _judge_robots(log: list[Arrival], expectation: Expectation, verdict: CrawlVerdict) -> None:
     """No page before its origin's robots.txt was answered for good, and none that it forbids."""
     compiled = {
         host: [(allowed, pattern, compile_pattern(pattern)) for allowed, pattern in view.rules]
@@ -152,7 +152,7 @@ def _allows(rules: list[tuple[bool, str, re.Pattern[str]]], path: str) -> bool:
 
 
 def _judge_delay(
-    requests: list[Arrival], expectation: Expectation, delay_s: float, places: int, verdict: Verdict
+    requests: list[Arrival], expectation: Expectation, delay_s: float, places: int, verdict: CrawlVerdict
 ) -> None:
     """One key's requests: the gap to the end of the one before, its Retry-After, and how many were open at once.
 

@@ -1,9 +1,10 @@
-"""A name server on loopback, over UDP and TCP, that answers well or badly, as it is told: for tests and benchmarks.
+"""A name server on loopback, over UDP and TCP, that answers well or badly, as it is configured: for tests and
+benchmarks.
 
     with NameServer({"a.example": Says("192.0.2.1")}) as names:
         ... names.address ...          # "127.0.0.1:PORT", as `dns_servers` wants it
 
-A name that is not in the zone does not exist; `*.example` stands for every name below it.
+A name that is not in the zone does not exist; `*.example` represents every name below it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class _Question:
     id: int
     name: str
     kind: int
-    raw: bytes  # as it stands in the message
+    raw: bytes  # as it is in the message
 
 
 class NameServer:

@@ -13,9 +13,9 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from weft.errors import BadInput
-from weft.testing import pages
-from weft.testing.resources import Resource
-from weft.testing.sites import Site
+from weft.testing.content import pages
+from weft.testing.content.resources import Resource
+from weft.testing.content.sites import SyntheticSite
 from weft.testing.world import World
 
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -75,7 +75,7 @@ def file_name(path: str) -> bytes:
     return decoded + (b"?" + query.encode() if mark and query else b"") + SUFFIX
 
 
-def _map(maps: dict[str, list[str]], site: Site, resource: Resource) -> None:
+def _map(maps: dict[str, list[str]], site: SyntheticSite, resource: Resource) -> None:
     where = _quoted(f"{site.host}{resource.path}")
     if resource.status != 200:
         maps["status"].append(f"{where} {resource.status};")

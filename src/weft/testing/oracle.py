@@ -22,10 +22,10 @@ from typing import Any
 import msgspec
 
 from weft.errors import BadInput
-from weft.testing import hostile, sitemaps, traps
-from weft.testing.resources import FOLLOWED, Resource
-from weft.testing.robots_txt import MOVED_TO
-from weft.testing.sites import Site
+from weft.testing.content import hostile, sitemaps, traps
+from weft.testing.content.resources import FOLLOWED, Resource
+from weft.testing.content.robots_txt import MOVED_TO
+from weft.testing.content.sites import SyntheticSite
 from weft.testing.world import World
 
 SCOPES = ("any", "domain", "host", "prefix")
@@ -134,7 +134,7 @@ class _Walk:
     generous: bool
     fetched: dict[str, int] = field(default_factory=dict)
     refused: dict[str, set[str]] = field(default_factory=dict)
-    entered: dict[str, Site] = field(default_factory=dict)
+    entered: dict[str, SyntheticSite] = field(default_factory=dict)
     depths: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -158,10 +158,10 @@ class _Walk:
             url = seed
             for _ in range(self.plan.max_redirects):
                 place = self.world.locate(url)
-                found = self.world.find(*place) if place else None
-                if found is None or found.leads_to is None:
+                resource = self.world.find(*place) if place else None
+                if resource is None or resource.leads_to is None:
                     break
-                url = found.leads_to
+                url = resource.leads_to
                 opened.add(_scope_key(url, self.plan.scope))
         return opened - self.scopes
 
@@ -235,25 +235,25 @@ class _Walk:
         if refusal:
             self.refused.setdefault(url, set()).add(refusal)
             return
-        found = self.world.find(site, path)
-        if found.trap:
+        resource = self.world.find(site, path)
+        if resource.trap:
             return
         self.fetched[url] = depth
-        if found.leads_to is not None:
-            self._redirect(url, found, depth, hops)
-        elif found.parsed and (self.generous or not found.kind.startswith("hostile-")):
-            self._follow(found, url, depth)
+        if resource.leads_to is not None:
+            self._redirect(url, resource, depth, hops)
+        elif resource.parsed and (self.generous or not resource.kind.startswith("hostile-")):
+            self._follow(resource, url, depth)
 
-    def _redirect(self, url: str, found: Resource, depth: int, hops: int) -> None:
-        assert found.leads_to is not None
+    def _redirect(self, url: str, resource: Resource, depth: int, hops: int) -> None:
+        assert resource.leads_to is not None
         if hops >= self.plan.max_redirects:
-            self.refused.setdefault(found.leads_to, set()).add("redirects")
+            self.refused.setdefault(resource.leads_to, set()).add("redirects")
             return
         how = "seed-redirect" if depth == 0 else "redirect"
-        self._consider(found.leads_to, depth, hops + 1, how, url)
+        self._consider(resource.leads_to, depth, hops + 1, how, url)
 
-    def _follow(self, found: Resource, url: str, depth: int) -> None:
-        for reference in found.references:
+    def _follow(self, resource: Resource, url: str, depth: int) -> None:
+        for reference in resource.references:
             if reference.target is None:
                 continue
             if reference.tag in FOLLOWED:
@@ -262,7 +262,7 @@ class _Walk:
                 why = _NOT_FOLLOWED.get(reference.tag, "no-link")
                 self.refused.setdefault(reference.target, set()).add(why)
 
-    def _read_sitemap(self, site: Site, depth: int) -> None:
+    def _read_sitemap(self, site: SyntheticSite, depth: int) -> None:
         if site.sitemap is None or site.robots.answer == "dead":
             return
         if site.sitemap == "probe" and site.host not in self.seed_hosts:
@@ -274,14 +274,14 @@ class _Walk:
             self._consider(site.origin + path, depth + 1, 0, "sitemap", site.origin + path)
 
 
-def robots_refusal(site: Site, path: str) -> str | None:
+def robots_refusal(site: SyntheticSite, path: str) -> str | None:
     """Why robots.txt keeps `weft` from a path of a site, if it does."""
     if _unreachable(site):
         return "robots-unreachable"
     return None if site.robots.allows(path) else "robots"
 
 
-def _unreachable(site: Site) -> bool:
+def _unreachable(site: SyntheticSite) -> bool:
     hostile_one = site.hostile or ""
     return site.robots.answer == "dead" or hostile_one == "robots-silent" or hostile_one.startswith("tls-")
 
@@ -347,14 +347,14 @@ def _request_limits(world: World, plan: CrawlPlan, urls: set[str]) -> dict[str, 
     for url in urls:
         place = world.locate(url)
         assert place is not None
-        found = world.find(*place)
+        resource = world.find(*place)
         limit = 1
-        if found.flaw:
-            limit = 1 + min(found.flaw.failures, plan.max_retries)
-        elif found.kind.startswith("hostile-"):
-            outcome = hostile.TABLE[found.kind.removeprefix("hostile-")].outcome
+        if resource.flaw:
+            limit = 1 + min(resource.flaw.failures, plan.max_retries)
+        elif resource.kind.startswith("hostile-"):
+            outcome = hostile.TABLE[resource.kind.removeprefix("hostile-")].outcome
             limit = 1 if outcome in ("page", "redirect") else (1 + plan.max_retries) * (1 + (outcome == "stale"))
-        if found.kind == "cookie-wall" or _in_loop(world, url):
+        if resource.kind == "cookie-wall" or _in_loop(world, url):
             limit = 1 + plan.max_redirects
         if limit > 1:
             limits[url] = limit
@@ -389,11 +389,11 @@ def _add_robots_and_sitemaps(
             may.add(site.origin + "/sitemap.xml")
 
 
-def _trap_patterns(site: Site) -> list[str]:
+def _trap_patterns(site: SyntheticSite) -> list[str]:
     return [re.escape(site.origin) + pattern for kind in site.traps for pattern in traps.PATTERNS[kind]]
 
 
-def _robots_view(site: Site) -> RobotsView:
+def _robots_view(site: SyntheticSite) -> RobotsView:
     robots = site.robots
     return RobotsView(
         rules=list(robots.rules),

@@ -25,11 +25,12 @@ if __name__ == "__main__":
 import msgspec
 
 from weft.errors import BadInput, Busy, WeftError
-from weft.testing import pages, tls
+from weft.testing import tls
 from weft.testing.arrivals import FLUSH_S, ArrivalLog
-from weft.testing.connection import Answer, Connection
-from weft.testing.resources import Resource
-from weft.testing.sites import WorldSpec
+from weft.testing.connection import WebConnection, WebReply
+from weft.testing.content import pages
+from weft.testing.content.resources import Resource
+from weft.testing.content.sites import WorldSpec
 from weft.testing.world import World
 
 BACKLOG = 512
@@ -57,27 +58,27 @@ class SyntheticServer:
         self.scheme = "https" if world.spec.tls else "http"
         self.log = ArrivalLog(Path(options.arrivals) if options.arrivals else None)
         self.attempts: dict[tuple[str, str], int] = {}
-        self.open: dict[str, set[Connection]] = {}
+        self.open: dict[str, set[WebConnection]] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self.connections = 0
         self.faults = {site.address: site.hostile for site in world.sites if (site.hostile or "").startswith("tls-")}
-        self._cache: OrderedDict[tuple[str, str, bool], Answer] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, str, bool], WebReply] = OrderedDict()
         self._cached_bytes = 0
 
-    def cached(self, host: str, path: str, packed: bool) -> Answer | None:
+    def cached(self, host: str, path: str, packed: bool) -> WebReply | None:
         answer = self._cache.get((host, path, packed))
         if answer is not None:
             self._cache.move_to_end((host, path, packed))
         return answer
 
-    def remember(self, host: str, path: str, packed: bool, answer: Answer) -> None:
+    def remember(self, host: str, path: str, packed: bool, answer: WebReply) -> None:
         self._cache[host, path, packed] = answer
         self._cached_bytes += len(answer.data)
         while self._cached_bytes > self.options.cache_bytes:
             _, old = self._cache.popitem(last=False)
             self._cached_bytes -= len(old.data)
 
-    def answer(self, resource: Resource, packed: bool) -> Answer:
+    def answer(self, resource: Resource, packed: bool) -> WebReply:
         """The answer a resource gives when it behaves."""
         body = pages.render(resource, self.world.texts)
         fields = pages.headers_of(resource)
@@ -88,7 +89,7 @@ class SyntheticServer:
         head = pages.head(resource.status, None if resource.status == 204 else len(body), fields)
         has_etag = resource.status == 200 and bool(resource.key)
         etag = pages.etag(resource) if has_etag else ""
-        return Answer(head + body, len(head), resource.status, resource.kind, etag, resource.modified)
+        return WebReply(head + body, len(head), resource.status, resource.kind, etag, resource.modified)
 
     def count_attempt(self, host: str, path: str) -> int:
         """How often a URL was asked for before."""
@@ -155,12 +156,12 @@ def run(server: SyntheticServer, sockets: list[socket.socket], ready: Callable[[
 async def _listener(server: SyntheticServer, sock: socket.socket) -> asyncio.Server:
     loop = asyncio.get_running_loop()
     if not server.world.spec.tls:
-        return await loop.create_server(lambda: Connection(server), sock=sock, backlog=BACKLOG)
+        return await loop.create_server(lambda: WebConnection(server), sock=sock, backlog=BACKLOG)
     fault = server.faults.get(sock.getsockname()[0])
     if fault == "tls-stall":
         return await loop.create_server(tls.Stall, sock=sock, backlog=BACKLOG)
     context = tls.server_context(fault)
-    return await loop.create_server(lambda: Connection(server), sock=sock, ssl=context, backlog=BACKLOG)
+    return await loop.create_server(lambda: WebConnection(server), sock=sock, ssl=context, backlog=BACKLOG)
 
 
 async def serve(server: SyntheticServer, sockets: list[socket.socket], ready: Callable[[], None]) -> None:
@@ -194,8 +195,8 @@ async def serve(server: SyntheticServer, sockets: list[socket.socket], ready: Ca
 
 
 def _heed(server: SyntheticServer, stop: asyncio.Event) -> None:
-    """Who has started this process asks with a byte for a complete log, and is told when it is; the end of its pipe
-    ends the server."""
+    """Who has started this process asks with a byte for a complete log, and gets an answer when it is; the end of its
+    pipe ends the server."""
     asked = os.read(0, 1024)
     if not asked:
         stop.set()

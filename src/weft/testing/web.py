@@ -24,10 +24,10 @@ import msgspec
 
 from weft.errors import Busy
 from weft.testing.arrivals import Arrival, read_arrivals
-from weft.testing.judge import Key, Verdict, judge
+from weft.testing.content.sites import WorldSpec
+from weft.testing.judge import CrawlVerdict, Key, judge
 from weft.testing.oracle import CrawlPlan, Expectation, expect
 from weft.testing.server import ServeOptions
-from weft.testing.sites import WorldSpec
 from weft.testing.world import World
 
 STOP_S = 60.0  # a server that is killed loses the end of its log
@@ -79,7 +79,7 @@ class SyntheticWeb:
         plan.setdefault("seeds", tuple(self.seeds))
         return expect(self.world, CrawlPlan(**plan))
 
-    def judge(self, delay_s: float, key: str | Key = "host", **plan: Any) -> Verdict:
+    def judge(self, delay_s: float, key: str | Key = "host", **plan: Any) -> CrawlVerdict:
         """Stops the server, so that the log is complete, and judges what it saw."""
         self.stop()
         return judge(self.arrivals(), self.expect(**plan), delay_s, key)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from functools import cached_property
 
-from weft.testing import fixtures, hostile, linking, sitemaps, traps
-from weft.testing.fixtures import Shelf
-from weft.testing.resources import Flaw, Reference, Resource, mix
-from weft.testing.robots_txt import MOVED_TO
-from weft.testing.sites import Site, WorldSpec, make_sites
-from weft.testing.texts import FEW_PARAGRAPHS, PARAGRAPHS, Texts, title
+from weft.testing.content import fixtures, hostile, linking, sitemaps, traps
+from weft.testing.content.fixtures import HostFixtures
+from weft.testing.content.resources import Flaw, Reference, Resource, mix
+from weft.testing.content.robots_txt import MOVED_TO
+from weft.testing.content.sites import SyntheticSite, WorldSpec, make_sites
+from weft.testing.content.texts import FEW_PARAGRAPHS, PARAGRAPHS, SyntheticTexts, title
 
 _NUMBER_AT_END = re.compile(r"(\d+)(?:\.html|/)?$")
 _DAY_S = 86_400
@@ -27,28 +27,28 @@ class World:
 
     def __init__(self, spec: WorldSpec) -> None:
         self.spec = spec
-        self.texts = Texts(spec.seed, FEW_PARAGRAPHS if spec.pages < SMALL else PARAGRAPHS)
+        self.texts = SyntheticTexts(spec.seed, FEW_PARAGRAPHS if spec.pages < SMALL else PARAGRAPHS)
         behaviours = hostile.names(spec) if spec.profile == "hostile" else ()
         self.sites = make_sites(spec, behaviours)
         self.ordinary = self.sites[: spec.hosts]
         self.by_host = {site.host: site for site in self.sites}
         self._trunk = [site for site in self.ordinary if site.role == "ordinary"]
-        self._shelves: dict[int, Shelf] = {}
+        self._shelves: dict[int, HostFixtures] = {}
 
     # -- where things are -------------------------------------------------------------------------------------------
 
     def seeds(self) -> list[str]:
         """A few URLs from which everything is reachable: home pages, a deep page, a file, and a redirect."""
-        found = [site.home for site in self.ordinary[:2]]
-        found.append(self.ordinary[0].origin + "/start.json")
+        urls = [site.home for site in self.ordinary[:2]]
+        urls.append(self.ordinary[0].origin + "/start.json")
         if len(self.ordinary) > 2:
             site = self.ordinary[2]
-            found.append(site.origin + site.paths[min(3, site.count - 1)])
+            urls.append(site.origin + site.paths[min(3, site.count - 1)])
         if "/start" in self.fixtures(self.ordinary[min(3, len(self.ordinary) - 1)]).resources:
-            found.append(self.ordinary[3].origin + "/start")
-        return list(dict.fromkeys(found))
+            urls.append(self.ordinary[3].origin + "/start")
+        return list(dict.fromkeys(urls))
 
-    def locate(self, url: str) -> tuple[Site, str] | None:
+    def locate(self, url: str) -> tuple[SyntheticSite, str] | None:
         """The site and path of a URL of this web, else None."""
         scheme, _, rest = url.partition("://")
         authority, slash, path = rest.partition("/")
@@ -61,7 +61,7 @@ class World:
         """Host names and the addresses they are served on (a crawl's `resolve` key); empty when hosts are addresses."""
         return {site.host: site.address for site in self.sites} if self.spec.names else {}
 
-    def neighbour(self, site: Site) -> Site:
+    def neighbour(self, site: SyntheticSite) -> SyntheticSite:
         """The host that a site's redirects to elsewhere lead to."""
         place = self._places.get(site.index, 0)
         return self._trunk[(place + 1) % len(self._trunk)]
@@ -70,7 +70,7 @@ class World:
     def _places(self) -> dict[int, int]:
         return {site.index: place for place, site in enumerate(self._trunk)}
 
-    def fixtures(self, site: Site) -> Shelf:
+    def fixtures(self, site: SyntheticSite) -> HostFixtures:
         """A site's special URLs."""
         shelf = self._shelves.get(site.index)
         if shelf is None:
@@ -83,15 +83,15 @@ class World:
             self._shelves[site.index] = shelf
         return shelf
 
-    # -- what stands there ------------------------------------------------------------------------------------------
+    # -- what is there ------------------------------------------------------------------------------------------
 
-    def find(self, site: Site, path: str) -> Resource:
+    def find(self, site: SyntheticSite, path: str) -> Resource:
         """The resource at a path; for an unknown path the site's error page."""
         if path == "/":
             return self.page(site, 0)
-        found = self.fixtures(site).resources.get(path)
-        if found:
-            return found
+        resource = self.fixtures(site).resources.get(path)
+        if resource:
+            return resource
         number = _NUMBER_AT_END.search(path)
         if number and (at := int(number[1])) < site.count and site.paths[at] == path:
             return self.page(site, at)
@@ -99,7 +99,7 @@ class World:
             return self._robots(site, path)
         return self._visitor(site, path) or traps.find(site, path) or _missing(site, path)
 
-    def page(self, site: Site, number: int) -> Resource:
+    def page(self, site: SyntheticSite, number: int) -> Resource:
         """Ordinary page `number` of a site."""
         key = mix(site.key, number, 11)
         charset, declared = self._charset(site, key)
@@ -119,7 +119,7 @@ class World:
             modified=1_700_000_000 + key % 10_000_000 + edition * _DAY_S,
         )
 
-    def _charset(self, site: Site, key: int) -> tuple[str, str]:
+    def _charset(self, site: SyntheticSite, key: int) -> tuple[str, str]:
         charset = site.charset if key % 8 else "utf-8"
         declared = _DECLARED[(key >> 32) % 8]
         if charset == "utf-16":
@@ -138,11 +138,11 @@ class World:
                 return edition
         return 0
 
-    def _flaw(self, site: Site, number: int) -> Flaw | None:
+    def _flaw(self, site: SyntheticSite, number: int) -> Flaw | None:
         """Pages 1 to 4 of a host carry its flavour's flaws, where it has them."""
         return _FLAWS.get((site.flavour, number)) if number else None
 
-    def _robots(self, site: Site, path: str) -> Resource:
+    def _robots(self, site: SyntheticSite, path: str) -> Resource:
         robots = site.robots
         if robots.answer == "missing" or (path == MOVED_TO and robots.answer != "moved"):
             return _missing(site, path) if path == MOVED_TO else Resource(path, kind="robots", status=404)
@@ -155,7 +155,7 @@ class World:
             resource.flaw = Flaw("robots-late", robots.failures, status=503)
         return resource
 
-    def _visitor(self, site: Site, path: str) -> Resource | None:
+    def _visitor(self, site: SyntheticSite, path: str) -> Resource | None:
         """A page that only another host's redirect leads to."""
         number = path.removeprefix("/visitors/")
         if number == path or not number.isdigit() or int(number) >= len(self.ordinary):
@@ -167,7 +167,7 @@ class World:
 
     # -- walking all of it ------------------------------------------------------------------------------------------
 
-    def every_resource(self, site: Site) -> list[Resource]:
+    def every_resource(self, site: SyntheticSite) -> list[Resource]:
         """All finite resources of a site: ordinary pages, fixtures, sitemaps and robots.txt."""
         pages = [self.page(site, number) for number in range(site.count)]
         before = self._trunk[self._places.get(site.index, 0) - 1]
@@ -178,7 +178,7 @@ class World:
         return [*pages, *self.fixtures(site).resources.values(), *robots, *filter(None, visitors)]
 
 
-def _small(site: Site, path: str, kind: str) -> Resource:
+def _small(site: SyntheticSite, path: str, kind: str) -> Resource:
     return Resource(
         path,
         kind=kind,
@@ -189,7 +189,7 @@ def _small(site: Site, path: str, kind: str) -> Resource:
     )
 
 
-def _missing(site: Site, path: str) -> Resource:
+def _missing(site: SyntheticSite, path: str) -> Resource:
     resource = _small(site, path, "soft-404" if site.soft_404 else "missing")
     resource.status = 200 if site.soft_404 else 404
     resource.title = "Not found"

@@ -15,7 +15,7 @@ from weft.frontier.contract import Admission, CrawlLimits, End, Ended, Outcome, 
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.outbox import PodMessage, encoded
 from weft.frontier.redis.connection import RedisSettings, connect
-from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.frontier import IDLE_S, RedisFrontier
 from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
 
@@ -92,18 +92,9 @@ class CheckpointedHarness(EmbeddedHarness):
 
 
 class CrowdedHarness(CheckpointedHarness):
-    """One site is awake unless more are needed: the others are at rest. Checkpoints are written by a fork."""
+    """One site is awake unless more are needed: the others are at rest."""
 
     most_awake = 1
-
-    def _make(self, **clocks: Any) -> EmbeddedFrontier:
-        frontier = super()._make(**clocks)
-        frontier.durability.checkpoints.saved_beside_from = 0
-        return frontier
-
-    def crash(self, done: tuple[int, ...] = (), pages: int = 0) -> EmbeddedFrontier:
-        self.frontier.durability.checkpoints.is_saving(wait=True)
-        return super().crash(done, pages)
 
 
 class PodHarness(EmbeddedHarness):
@@ -135,6 +126,7 @@ class RedisHarness:
     """A pod's frontier on a real server, under the same clock. `crash` leaves what a killed process leaves."""
 
     kills_server = False
+    idle_s = IDLE_S  # a claim that got nothing is not repeated sooner
 
     def __init__(self, folder: Path, server: RedisServer, db: int, **politeness: Any) -> None:
         self.folder = folder
@@ -160,6 +152,7 @@ class RedisHarness:
         frontier = RedisFrontier(
             self._client(), self.folder, self.section, slot="pod0-fetcher0", incarnation=self.incarnation,
             clock=lambda: self.time, wall=lambda: self.wall, server_clock=lambda: self.time,
+            idle_s=self.idle_s,
         )  # fmt: skip
         self.crawl = frontier.crawls.open_crawl("test", self.limits)
         if self.others is not None:
@@ -209,8 +202,7 @@ HARNESSES = {
     "crowded": (CrowdedHarness, ""),
     "pod": (PodHarness, ""),
     "redis": (RedisHarness, "redis"),
-    "valkey": (RedisHarness, "valkey"),
-    "redis-killed": (KilledServerHarness, "redis killed"),
+    "valkey-killed": (KilledServerHarness, "valkey killed"),
 }
 NO_ENDS = "the only crawl of a pod on Redis ends with its databases"
 RECRAWL = "recrawl"  # a note

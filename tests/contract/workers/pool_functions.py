@@ -7,14 +7,14 @@ from typing import Any
 
 from weft.errors import BadInput
 from weft.pipelines import Context, Status
-from weft.pipelines.pool.context import Ended
+from weft.pipelines.pool.context import ItemEnd
 
 
 def with_outcome(item: Mapping[str, Any], context: Context) -> Any:
     if item["id"] == "skipped":
-        return Ended(Status.SKIPPED, ["a"], "parse", "unchanged")
+        return ItemEnd(Status.SKIPPED, ["a"], "parse", "unchanged")
     if item["id"] == "failed":
-        return Ended(Status.FAILED, ["b"], "clone", "no such branch", "Traceback …")
+        return ItemEnd(Status.FAILED, ["b"], "clone", "no such branch", "Traceback …")
     return context.config["value"]
 
 

@@ -64,10 +64,13 @@ def finish(server: Server, task_id: str, state: TaskState = TaskState.PARTIAL) -
 
 
 def test_a_task_is_submitted_watched_and_taken(weft: Weft, tmp_path: Path) -> None:
-    task_id = weft.submit("--max-depth", 1, "--include", "/docs/*", "--formats", "text", "--no-partial")
+    task_id = weft.submit(
+        "--max-depth", 1, "--include", "/docs/*", "--formats", "text", "--links", "drop", "--no-partial"
+    )
     assert weft.said == f"weft jobs watch {task_id}   # shows how far it is\n"
     spec = weft.server.service.tasks[task_id].spec
     assert (spec.max_depth, spec.include, spec.formats) == (1, ("/docs/*",), ("text",))
+    assert spec.format_options["links"] == "drop"
     assert spec.partial_results_ok is False
     finish(weft.server, task_id)
     assert weft("watch", task_id, code=3) == ""

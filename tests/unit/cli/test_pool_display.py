@@ -10,14 +10,14 @@ from rich.console import Console
 
 from weft.cli.live import Size, rendered
 from weft.cli.pool_display import RunPicture, RunState, RunView, failure_line, sentence
-from weft.pipelines.pool.engine import WorkerView
-from weft.pipelines.pool.events import Counts
+from weft.pipelines.pool.engine.pool_engine import WorkerView
+from weft.pipelines.pool.events import PoolCounts
 from weft.pipelines.pool.record import Result, Status
 
 
 class FakeStream:
-    def counts(self) -> Counts:
-        return Counts(1300, 512, 505, 2, 3, 1, 1, 0, 120.4, 6.5)
+    def counts(self) -> PoolCounts:
+        return PoolCounts(1300, 512, 505, 2, 3, 1, 1, 0, 120.4, 6.5)
 
     def workers(self) -> list[WorkerView]:
         return [

@@ -11,16 +11,16 @@ from rich.console import Console
 from weft.cli import system
 from weft.cli.live import ChangeLines, Size, rendered
 from weft.cli.system_display import service_changes, services_picture
-from weft.system.state import Row, SystemState
+from weft.system.state import ServiceRow, SystemState
 
 STATE = SystemState(
     boot="",
     supervisor=None,
     urls={"api": "http://127.0.0.1:8000"},
     services=(
-        Row(name="redis", state="running", healthy=True, pid=4194304, since="2026-02-04T10:30:45.123Z"),
-        Row(name="engine", state="back-off", restarts=3, last_error="killed by SIGKILL"),
-        Row(name="api", state="failed", last_error="exited with code 1: \x1b[31m" + "a long message " * 20),
+        ServiceRow(name="redis", state="running", healthy=True, pid=4194304, since="2026-02-04T10:30:45.123Z"),
+        ServiceRow(name="engine", state="back-off", restarts=3, last_error="killed by SIGKILL"),
+        ServiceRow(name="api", state="failed", last_error="exited with code 1: \x1b[31m" + "a long message " * 20),
     ),
 )
 

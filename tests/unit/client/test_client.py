@@ -17,8 +17,8 @@ from served import Server, served
 
 from weft.client import AsyncWeft, Weft
 from weft.client.errors import NoAnswer, NotWeft, Refused
+from weft.client.progress_display import progress_text
 from weft.client.sse import EventParser
-from weft.client.telling import said
 from weft.errors import BadInput
 from weft.jobs.api.keys import Keyring
 from weft.scraping import FinishReason, TaskState
@@ -241,6 +241,6 @@ def test_events_are_read_however_they_are_cut() -> None:
 
 def test_a_status_is_said_in_a_line(server: Server, weft: Weft) -> None:
     task_id = weft.submit(f"{SITE}line").task_id
-    assert said(weft.status(task_id)) == "PENDING 0 % · 0 pages · 0 tasks before it"
+    assert progress_text(weft.status(task_id)) == "PENDING 0 % · 0 pages · 0 tasks before it"
     scripted(server, task_id)
-    assert said(weft.status(task_id)).startswith("PARTIAL 100 % · 3 pages, 1 failed · 0:0")
+    assert progress_text(weft.status(task_id)).startswith("PARTIAL 100 % · 3 pages, 1 failed · 0:0")

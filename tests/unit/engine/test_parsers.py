@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -147,7 +148,8 @@ def test_a_child_that_is_killed_from_outside_loses_nothing(start: str) -> None:
         for _ in range(3):
             pending = [submit(pages, f"page {n}") for n in range(20)]
             for pid in pages.pids:
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # the other's death may have ended it
+                    os.kill(pid, signal.SIGKILL)
             assert [text_of(pages, one) for one in pending] == [f"page {n}" for n in range(20)]
         for pid in pages.pids:  # while they have nothing to do
             os.kill(pid, signal.SIGKILL)
@@ -186,11 +188,12 @@ def test_on_done_gets_each_page_once() -> None:
 
 
 def test_an_extra_that_is_missing_is_told_as_such(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "trafilatura.py").write_text("raise ModuleNotFoundError('no', name='trafilatura')")
+    (tmp_path / "re2.py").write_text("raise ModuleNotFoundError('no', name='re2')")
     monkeypatch.setattr(process, "is_single_threaded", lambda: False)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with Parsers() as pages, pytest.raises(Missing, match=r"the extra 'article': .*pip install .*'weft\[article\]'"):
-        pages.result(pages.submit(b"<p>x", "http://a.test/", "text/html", ["article"]))
+    rules = b'{"a": {"regex": "x"}}'
+    with Parsers() as pages, pytest.raises(Missing, match=r"the extra 'patterns': .*pip install .*'weft\[patterns\]'"):
+        pages.result(pages.submit(b"<p>x", "http://a.test/", "text/html", ["fields"], rules=rules))
 
 
 def test_children_that_do_not_start_are_one_error(monkeypatch: pytest.MonkeyPatch) -> None:

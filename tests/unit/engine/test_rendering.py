@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from weft.engine.parsers import Parsers
@@ -33,6 +35,16 @@ def test_pages_are_rendered_by_one_order_and_one_that_kills_costs_itself(monkeyp
         assert third() == {"markdown": "# B", "links": []}
 
 
+@pytest.mark.parametrize(
+    ("links", "says"), [("keep", "See [y](http://a.test/dir/x)"), ("text", "See y"), ("drop", "See")]
+)
+@pytest.mark.parametrize("shape", [{}, {"only_main_content": False}, {"exclude_tags": [".ad"]}])
+def test_links_in_markdown_are_kept_or_not(links: str, says: str, shape: dict[str, Any]) -> None:
+    with Parsers() as parsers:
+        found = Renderer(parsers, order_of(["markdown"], links=links, **shape))(page("<p>See <a href=x>y</a></p>"))()
+    assert found == {"markdown": says}
+
+
 def test_the_same_in_process() -> None:
     assert page("<main><p>x</main>").formats(["text", "rawHtml"]) == {"text": "x", "rawHtml": "<main><p>x</main>"}
 
@@ -43,11 +55,10 @@ def test_the_same_in_process() -> None:
         (["pdf"], {}, "formats"),
         (["text"], {"include_tags": ["a["]}, "include_tags"),
         (["text"], {"exclude_tags": [":hover"]}, "exclude_tags"),
+        (["markdown"], {"links": "none"}, "links"),
     ],
 )
-def test_what_cannot_be_rendered_is_refused_by_name(
-    formats: list[str], options: dict[str, list[str]], path: str
-) -> None:
+def test_what_cannot_be_rendered_is_refused_by_name(formats: list[str], options: dict[str, Any], path: str) -> None:
     with pytest.raises(BadRules) as caught:
-        order_of(formats, include_tags=options.get("include_tags", ()), exclude_tags=options.get("exclude_tags", ()))
+        order_of(formats, **options)
     assert [at for at, _ in caught.value.found] == [path]

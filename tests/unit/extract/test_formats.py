@@ -8,6 +8,7 @@ from weft.extract import formats
 from weft.extract.formats import FORMATS, MAIN, WHOLE, Shape, render
 from weft.extract.page import Page, extract
 from weft.extract.rules import BadRules
+from weft.extract.text.page_kind import PageKind
 
 HTML = """<html lang=en><head><title>The title</title><base href=/b/><meta name=author content=Ann>
 <meta property=og:title content=OG><link rel=canonical href=/c></head><body><nav><a href=n>nav</a></nav><main>
@@ -30,7 +31,9 @@ def test_the_main_content() -> None:
     assert found["links"] == ["https://e.org/b/x", "https://e.org/b/ad"]
     assert found["images"] == ["https://e.org/b/i.png"]
     assert found["rawHtml"] == HTML
-    assert found["metadata"] == {
+    described = dict(found["metadata"])  # type: ignore[arg-type]
+    assert (described.pop("kind") in set(PageKind), 0 < float(described.pop("kind_certainty")) <= 1) == (True, True)  # type: ignore[arg-type]
+    assert described == {
         "title": "The title", "language": "en", "canonical": "https://e.org/c", "charset": "utf-8",
         "open_graph": {"title": "OG"}, "author": "Ann",
     }  # fmt: skip

@@ -33,12 +33,12 @@ def test_meta_tags_give_the_facts() -> None:
     )
 
 
-def test_json_ld_fills_in_what_meta_tags_lack() -> None:
+def test_json_ld_counts_before_meta_tags() -> None:
     block = (
         '{"@graph": [{"@type": "Article", "author": [{"name": "Bob"}], "datePublished": "2020", "description": "D"}]}'
     )
     read = page(f"<meta name=author content=Ann><script type='application/ld+json'>{block}</script>")
-    assert (read.meta.author, read.meta.published, read.meta.description) == ("Ann", "2020", "D")
+    assert (read.meta.author, read.meta.published, read.meta.description) == ("Bob", "2020", "D")
 
 
 def test_a_page_without_facts_has_none() -> None:

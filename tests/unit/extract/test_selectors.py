@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from weft.extract import selectors
-from weft.extract.full_text import one_line
 from weft.extract.page import extract
 from weft.extract.selectors import BadSelector
+from weft.extract.text.full_text import one_line
 from weft.extract.turbo import Document, Element
 
 LIST = "<ul id=l><li class='a b'>1<li class=b>2<li lang=en-GB>3</ul><p title=Zoo>x<p>y"

@@ -26,7 +26,6 @@ from weft.frontier.redis.parts.lead import Lead
 from weft.frontier.redis.parts.shelf import Shelf
 from weft.frontier.redis.pods.outbox import FileOutbox
 from weft.frontier.requests import RequestLog
-from weft.frontier.scheduling import rows
 from weft.frontier.view import FrontierView
 from weft.records import Found
 
@@ -69,7 +68,7 @@ def test_a_checkpoint_is_on_the_disk_after_its_journal_and_before_it_counts(tmp_
     frontier.queue.admit(crawl, [Found("http://a/1", 0)])
     synced.clear()
     frontier.durability.commit()
-    assert synced == ["frontier.db-wal", "checkpoint.tmp"]
+    assert synced == ["frontier.db-wal", "queues.db-wal", "sites-1", "checkpoint.tmp", tmp_path.name]
     assert sorted(path.name for path in tmp_path.glob("checkpoint*")) == ["checkpoint"]
     frontier.close()
 
@@ -178,8 +177,7 @@ def open_in(folder: Path) -> list[str]:
     return sorted(name for name in held if name.startswith(str(folder)))
 
 
-def test_nothing_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "_BUFFER", 1)  # sites at rest are in a file
+def test_nothing_is_left_open(tmp_path: Path) -> None:
     for life in range(3):
         section = PolitenessSection(delay_s=1.0, places=1)
         frontier = EmbeddedFrontier(
@@ -193,7 +191,7 @@ def test_nothing_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         frontier.durability.sync()
         frontier.durability.commit()
         assert open_in(tmp_path) == held
-        assert {"clock", "0.rows", "frontier.db", "lock"} <= {Path(name).name for name in held}
+        assert {"clock", "queues.db", "frontier.db", "lock"} <= {Path(name).name for name in held}
         frontier.close()
         shelf, box = Shelf(tmp_path / "robots.db"), FileOutbox(tmp_path / "outbox.db")
         marks = Marks(tmp_path / "marks", "slot")

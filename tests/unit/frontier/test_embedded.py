@@ -14,15 +14,26 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.errors import Busy
-from weft.frontier import requests as requests_module
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
 from weft.frontier.embedded import rejected as rejected_module
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.requests import Finish, Start, read_events
+from weft.frontier.requests import Finish, Start, read_events, writing
 from weft.frontier.view import FrontierView
 from weft.records import POD_SHIFT, Found, Lease, Purpose, Reason
 
 WALL = 1_700_000_000.0
+
+
+def copied(folder: Path, copy: Path) -> None:
+    """The files as they are at one moment: closed request logs are packed, and then deleted, meanwhile."""
+    for _ in range(100):
+        try:
+            shutil.copytree(folder, copy)
+        except shutil.Error:
+            shutil.rmtree(copy)
+        else:
+            return
+    pytest.fail("the folder changes all the time")
 
 
 class Bench:
@@ -54,7 +65,7 @@ class Bench:
         """Leaves what the files hold now."""
         self._copies += 1
         copy = self.folder.with_name(f"killed{self._copies}")
-        shutil.copytree(self.folder, copy)
+        copied(self.folder, copy)
         self.close()
         self.folder = copy
 
@@ -400,7 +411,7 @@ def test_tries_of_what_has_ended_are_forgotten(bench: Bench) -> None:
 def test_a_site_waits_its_delay_also_when_its_last_request_is_many_files_ago(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests_module, "ROTATE_BYTES", 300)
+    monkeypatch.setattr(writing, "ROTATE_BYTES", 300)
     bench.settings["delay_s"] = 1000.0
     frontier = bench.open()
     hosts = [f"h{number}" for number in range(40)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from blob_stores import unused_store
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits
@@ -17,7 +17,7 @@ SECTION = PolitenessSection(delay_s=0.0, places=1)
 
 
 def crawl(number: int, weight: float = 1.0) -> Crawl:
-    return Crawl(number, f"crawl {number}", number, CrawlLimits(), Path("unused"), SECTION, weight)
+    return Crawl(number, f"crawl {number}", number, CrawlLimits(), unused_store(), SECTION, weight)
 
 
 def offer(fairness: Fairness, one: Crawl, count: int = 1) -> None:

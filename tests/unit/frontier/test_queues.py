@@ -13,6 +13,7 @@ import pytest
 from weft.config import PolitenessSection
 from weft.frontier.clock import MachineClock
 from weft.frontier.contract import CrawlLimits, End, Ended, Item, Outcome, RobotsRecord, Wanted
+from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.journal import Journal
 from weft.frontier.politeness import Shown
@@ -33,6 +34,7 @@ class Bench:
         self.folder = folder
         self.time = 1000.0
         self._journals: list[Journal] = []
+        self._stores: list[BlobStore] = []
         self._frontiers: list[EmbeddedFrontier] = []
         self.crawl = 0
 
@@ -45,7 +47,7 @@ class Bench:
     def queues(self, **settings: Any) -> Queues:
         journal = Journal(self.folder / "frontier.db")
         self._journals.append(journal)
-        return Queues(self.section(**settings), journal, self.folder / "spill", self.now, self.wall)
+        return Queues(self.section(**settings), journal, self._store(), self.now, self.wall)
 
     def frontier(self, limits: CrawlLimits | None = None, **settings: Any) -> EmbeddedFrontier:
         for old in self._frontiers:
@@ -57,12 +59,19 @@ class Bench:
         self._frontiers.append(frontier)
         return frontier
 
+    def _store(self) -> BlobStore:
+        store = BlobStore(self.folder / "queues.db")
+        self._stores.append(store)
+        return store
+
     def section(self, **settings: Any) -> PolitenessSection:
         return PolitenessSection(**({"delay_s": 10.0, "places": 1} | settings))
 
     def close(self) -> None:
         for journal in self._journals:
             journal.close()
+        for store in self._stores:
+            store.close()
         for frontier in self._frontiers:
             frontier.close()
 
@@ -361,7 +370,7 @@ def test_addresses_are_forgotten_when_there_are_many_and_they_are_idle(
 
 
 def crawl_of(queues: Queues, number: int = 1, **limits: int) -> Crawl:
-    crawl = Crawl(number, f"c{number}", 5, CrawlLimits(**limits), queues.spill, queues.section)
+    crawl = Crawl(number, f"c{number}", 5, CrawlLimits(**limits), queues.blobs, queues.section)
     queues.crawls[number] = crawl
     return crawl
 
@@ -380,7 +389,7 @@ def test_what_has_ended_since_it_was_written_down_is_passed_over(bench: Bench) -
     crawl = crawl_of(queues)
     for number in range(1, 5):
         queues.enqueue(crawl, Found(f"https://a/{number}", 0), number)
-    queues.ended = {1, 3}
+    queues.ended.add([1, 3])
     lane = queues.site("a").lane(crawl)
     popped = [item.item for _ in range(2) if (item := queues.pop(lane, bench.time)) is not None]
     assert (popped, queues.queued, queues.pop(lane, bench.time)) == ([2, 4], 0, None)

@@ -10,7 +10,7 @@ import pytest
 from weft.config import PolitenessSection
 from weft.errors import Damaged
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
-from weft.frontier.durability.recovery import Bitmap
+from weft.frontier.durability.items import Bitmap
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found, Lease
 

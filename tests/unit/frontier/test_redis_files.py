@@ -34,9 +34,9 @@ def test_each_robots_txt_of_an_origin_has_the_next_version(tmp_path: Path) -> No
     assert one.robots("http://a") == (2, record(b"2"))
     one.keep_scope(1, ["http://x/", "http://y/"])
     view = FrontierView([path.parent])
-    assert [(one.wall, one.record) for one in view.robots_history("http://a")] == [
-        (10.0, record(b"1")), (20.0, record(b"2")),
-    ]  # fmt: skip
+    assert one.keep("http://a", record(b"2"), 25.0) == 3
+    history = [(one.wall, one.record.body) for one in view.robots_history("http://a")]
+    assert history == [(10.0, b"1"), (20.0, b"2")], "once for each change"
     assert view.robots("http://b") == record(b"b")
     assert view.scope_extensions() == ["http://x/", "http://y/"]
     assert view.entries("http://a/") == []

@@ -48,11 +48,6 @@ def grown(table: Any) -> SeenSet:
     return seen
 
 
-def sizes(seen: SeenSet) -> Iterator[int]:
-    for piece_sizes, _ in seen.dump():
-        yield from piece_sizes
-
-
 def test_nothing_is_lost_or_found_twice_over_three_doublings(grown: SeenSet) -> None:
     assert len(grown) == COUNT
     assert grown.unknown(URLS) == []
@@ -63,34 +58,6 @@ def test_nothing_is_lost_or_found_twice_over_three_doublings(grown: SeenSet) -> 
 def test_nothing_is_known_that_was_not_added(grown: SeenSet) -> None:
     assert grown.unknown(OTHERS) == OTHERS
     assert not any(url in grown for url in OTHERS[::7])
-
-
-def test_the_table_grows_with_what_is_in_it(grown: SeenSet) -> None:
-    """A bucket is searched from end to end: with a table that stays small, or is filled unevenly, that takes long."""
-    entries = [size // 7 for size in sizes(grown)]
-    assert sum(entries) == COUNT
-    assert 40 < COUNT / len(entries) <= 48
-    assert max(entries) < 3 * 48
-
-
-def test_a_dump_in_several_pieces_is_loaded_as_it_was(grown: SeenSet) -> None:
-    pieces = list(grown.dump())
-    assert len(pieces) > 1
-    copy = SeenSet(3)
-    copy.add_new(OTHERS[:10])
-    assert copy.reset_to(grown.shape()) == len(pieces)
-    for piece in pieces:
-        copy.load(piece)
-    assert len(copy) == COUNT
-    assert copy.unknown(URLS[::5] + OTHERS[:50]) == OTHERS[:50]
-    more = OTHERS[:20_000]
-    assert copy.add_new(more) == more, "it goes on growing from there"
-    assert copy.unknown(URLS + more) == []
-
-
-def test_a_shape_tells_how_many_pieces_there_are() -> None:
-    for buckets, pieces in ((1024, 1), (1025, 2), (2048, 2), (2049, 3)):
-        assert SeenSet(1).reset_to((1023, 0, buckets)) == pieces
 
 
 def test_a_url_that_is_forgotten_takes_no_other_with_it() -> None:
@@ -126,14 +93,6 @@ def test_one_at_a_time() -> None:
     assert (seen.add("http://a/"), seen.add("http://a/"), len(seen)) == (True, False, 1)
 
 
-def test_the_table_is_as_large_for_few_at_a_time_as_for_all_at_once() -> None:
-    urls, few, all_ = [f"http://a/{number}" for number in range(9000)], SeenSet(3), SeenSet(3)
-    for at in range(0, len(urls), 90):
-        few.add_new(urls[at : at + 90])
-    all_.add_new(urls)
-    assert few.shape() == all_.shape()
-
-
 @pytest.mark.usefixtures("written")
 def test_the_end_of_one_fingerprint_and_the_start_of_the_next_are_no_third() -> None:
     """Fingerprints lie end to end: what is found across a border is none, but one may still come further on."""
@@ -163,21 +122,6 @@ def test_the_end_of_one_fingerprint_and_the_start_of_the_next_are_no_third() -> 
 )
 def test_a_sitemap_and_a_redirect_into_its_own_chain_are_known_for_themselves(found: Found, name: str) -> None:
     assert seen_key(found) == name
-
-
-@pytest.mark.parametrize("at", range(15))
-def test_a_fingerprint_is_found_on_the_grid_alone(at: int) -> None:
-    """Fingerprints lie end to end: the end of one and the start of the next may look like a third."""
-    url, filled = "http://a/1", SeenSet(5)
-    number = xxh3_64_intdigest(url.encode(), 5)
-    assert filled.reset_to((255, 0, 256)) == 1
-    sizes = [21 if bucket == number & 255 else 0 for bucket in range(256)]
-    filled.load((sizes, b"x" * at + (number >> 8).to_bytes(7, "big") + b"y" * (14 - at)))
-    is_there = at % 7 == 0
-    assert (url in filled) == is_there
-    assert filled.unknown([url]) == ([] if is_there else [url])
-    assert filled.add(url) != is_there
-    assert url in filled and filled.unknown([url]) == []
 
 
 def test_what_was_looked_up_and_is_new_is_added_once() -> None:
@@ -228,12 +172,7 @@ def test_the_seen_set_keeps_every_url_while_it_grows() -> None:
     assert "https://example.com/other" not in seen
     seen.discard(urls[5])
     assert (urls[5] in seen, len(seen)) == (False, 59_999)
-    copy = SeenSet(1)
-    assert copy.reset_to(seen.shape()) == len(list(seen.dump()))
-    for piece in seen.dump():
-        copy.load(piece)
-    assert len(copy) == 59_999
-    assert copy.add_new(urls) == [urls[5]]
+    assert seen.add_new(urls) == [urls[5]]
 
 
 @pytest.mark.usefixtures("written")
@@ -266,23 +205,6 @@ def test_fingerprints_of_two_crawls_differ() -> None:
     assert SeenSet(1).fingerprint("http://a/") != SeenSet(2).fingerprint("http://a/")
 
 
-def test_either_table_goes_on_with_what_the_other_has_dumped(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = SeenSet(9)
-    first.add_new(URLS[:30_000])
-    first.discard(URLS[7])
-    other = seen_table.Table if table is not seen_table.Table else compiled_table()
-    monkeypatch.setattr(seen_module, "Table", other)
-    second = SeenSet(9)
-    second.reset_to(first.shape())
-    for piece in first.dump():
-        second.load(piece)
-    assert (len(second), second.unknown(URLS[:30_010])) == (29_999, [URLS[7], *URLS[30_000:30_010]])
-    for seen in (first, second):  # and both grow in the same way
-        seen.add_new(URLS[:60_000])
-    assert list(first.dump()) == list(second.dump())
-    assert first.shape() == second.shape()
-
-
 def test_a_random_life_is_that_of_a_set(table: Any) -> None:
     chance, ours, model = random.Random(11), SeenSet(4), set[str]()
     urls = [f"http://a/{number}" for number in range(3000)]
@@ -301,19 +223,17 @@ def test_a_random_life_is_that_of_a_set(table: Any) -> None:
     assert sorted(url for url in urls if url in ours) == sorted(model)
 
 
-def test_what_is_no_dump_is_refused_and_a_table_that_is_not_loaded_says_so() -> None:
-    compiled = compiled_table()()
-    for sizes, content in (([8], b"12345678"), ([7, 7], b"1234567"), ([-7], b"")):
-        with pytest.raises(ValueError, match="dump"):
-            compiled.load(sizes, content)
-    compiled.reset(255, 0)
-    for use in (lambda: 3 in compiled, lambda: compiled.discard(3), lambda: compiled.add_new(["a"], [3])):
-        with pytest.raises(IndexError):
-            use()
+def test_what_the_compiled_table_cannot_take_is_refused() -> None:
+    compiled = compiled_table()
     with pytest.raises(ValueError, match="length"):
-        compiled.add_new(["a"], [])
+        compiled().add_new(["a"], [])
+    for runs in ("no runs", (1,)):
+        with pytest.raises(TypeError, match=r"tuple|Run"):
+            compiled().unknown(["a"], [1], {}, runs)
+    with pytest.raises(TypeError, match="gone"):
+        compiled().unknown(["a"], [1], {}, (), {1})
     with pytest.raises(OverflowError):
-        compiled_table()().add_new(["a"], [1 << 64])
+        compiled().add_new(["a"], [1 << 64])
 
 
 @pytest.mark.parametrize(("setting", "name"), [("1", "weft.frontier.seen_table"), ("", "weft.frontier._seen_table")])

@@ -6,18 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from blob_stores import unused_store
 
 from weft.config import PolitenessSection
+from weft.errors import Damaged
 from weft.frontier.contract import CrawlLimits, Item
+from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.politeness import PolitenessClock
 from weft.frontier.scheduling.sites import Crawl, KnownDepth, Lane, Site
+from weft.frontier.scheduling.spill import pieces_of
 from weft.records import Purpose
 
 SECTION = PolitenessSection(delay_s=1.0, places=1)
 
 
-def crawl(folder: Path | None = None, **limits: Any) -> Crawl:
-    return Crawl(1, "test", 5, CrawlLimits(**limits), folder or Path("/nowhere"), SECTION)
+def crawl(store: BlobStore | None = None, **limits: Any) -> Crawl:
+    return Crawl(1, "test", 5, CrawlLimits(**limits), store or unused_store(), SECTION)
 
 
 def lane_of(owner: Crawl | None = None) -> Lane:
@@ -107,16 +111,20 @@ def test_urgent_items_are_told_in_the_order_of_their_times() -> None:
 
 
 def test_a_cleared_lane_is_empty(tmp_path: Path) -> None:
-    lane = lane_of(crawl(tmp_path / "spill"))
+    store = BlobStore(tmp_path / "queues.db")
+    lane = lane_of(crawl(store))
     for item in range(20_000):
         lane.push(item, "http://a", f"/a/longer/path/{item}", 0, 0, 0)
     lane.push_urgent(urgent(1))
     lane.push_urgent(urgent(-1, Purpose.ROBOTS))
-    files = [path for path in (tmp_path / "spill").rglob("*") if path.is_file()]
-    assert len(files) == 1
+    (piece, *_) = pieces_of(lane.queues[0].state())
+    assert b"/a/longer/path/" in store.get(piece)
     lane.clear()
+    store.delete_some()
     assert (lane.queued, list(lane.items()), lane.pop(9.0), lane.next_time()) == (0, [], None, None)
-    assert not files[0].exists()
+    with pytest.raises(Damaged):
+        store.get(piece)
+    store.close()
 
 
 def test_a_domains_budget_counts_pages_and_what_is_under_way() -> None:
@@ -163,7 +171,7 @@ def test_what_is_known_of_a_depth_is_the_items_own() -> None:
 
 def test_a_site_has_one_lane_for_each_crawl() -> None:
     site = Site("a", PolitenessClock())
-    crawls = [Crawl(number, f"c{number}", 5, CrawlLimits(), Path("/nowhere"), SECTION) for number in range(3)]
+    crawls = [Crawl(number, f"c{number}", 5, CrawlLimits(), unused_store(), SECTION) for number in range(3)]
     lanes = [site.lane(one) for one in crawls]
     assert [site.lane(one) for one in crawls] == lanes
     assert len(site.lanes) == 3
@@ -174,7 +182,7 @@ def test_a_site_may_be_asked_when_the_first_of_its_lanes_may() -> None:
     site = Site("a", PolitenessClock())
     assert site.next_time() is None
     first, second = (
-        site.lane(Crawl(number, f"c{number}", 5, CrawlLimits(), Path("/nowhere"), SECTION)) for number in range(2)
+        site.lane(Crawl(number, f"c{number}", 5, CrawlLimits(), unused_store(), SECTION)) for number in range(2)
     )
     first.push_urgent(urgent(1), 50.0)
     assert site.next_time() == 50.0

@@ -1,34 +1,44 @@
-"""The spilling queue where it changes: between its two pieces in memory and its file, as it is dumped and loaded."""
+"""The spilling queue where it changes: between its two ends in memory and its pieces on the disk."""
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from weft.errors import Damaged
+from weft.frontier.durability import blobs as blobs_module
+from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.scheduling import spill
-from weft.frontier.scheduling.spill import SpillQueue, spill_name
+from weft.frontier.scheduling.spill import SpillQueue, pieces_of
 
 
-class QueueAt(SpillQueue):
-    def __init__(self, path: Path) -> None:
+class QueueIn(SpillQueue):
+    def __init__(self, store: BlobStore) -> None:
         super().__init__()
-        self._path = path
+        self._store = store
 
-    def file(self) -> Path:
-        return self._path
+    @property
+    def blobs(self) -> BlobStore:
+        return self._store
+
+    def pieces(self) -> list[int]:
+        return list(pieces_of(self.state()))
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Pieces of forty bytes: five texts of seven and their newlines."""
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlobStore]:
+    """Every piece is in the file, of forty bytes: five texts of seven and their newlines."""
     monkeypatch.setattr(spill, "PIECE", 40)
-    return 40
+    monkeypatch.setattr(blobs_module, "_BUFFER", 1)
+    made = BlobStore(tmp_path / "queues.db")
+    yield made
+    made.close()
 
 
-def filled(path: Path, count: int) -> tuple[QueueAt, list[str]]:
-    queue, texts = QueueAt(path), [f"text{number:03d}" for number in range(count)]
+def filled(store: BlobStore, count: int) -> tuple[QueueIn, list[str]]:
+    queue, texts = QueueIn(store), [f"text{number:03d}" for number in range(count)]
     for text in texts:
         queue.push(text)
     return queue, texts
@@ -39,159 +49,101 @@ def drained(queue: SpillQueue) -> list[str]:
 
 
 @pytest.mark.parametrize("count", range(0, 45))
-def test_texts_come_out_as_they_went_in_whatever_their_number(tmp_path: Path, small: int, count: int) -> None:
-    queue, texts = filled(tmp_path / "deep" / "q", count)
-    assert (len(queue), list(queue.texts()), b"".join(queue.dump())) == (
-        count, texts, "".join(f"{text}\n" for text in texts).encode(),
-    )  # fmt: skip
+def test_texts_come_out_as_they_went_in_whatever_their_number(store: BlobStore, count: int) -> None:
+    queue, texts = filled(store, count)
+    assert (len(queue), list(queue.texts())) == (count, texts)
     assert drained(queue) == texts
-    assert (len(queue), (tmp_path / "deep" / "q").exists()) == (0, False)
+    assert (len(queue), queue.pieces()) == (0, [])
 
 
-def test_memory_holds_two_pieces_and_the_file_the_rest(tmp_path: Path, small: int) -> None:
-    path = tmp_path / "q"
-    queue, _ = filled(path, 9)
-    assert not path.exists(), "five texts at the head, four at the tail"
+def test_memory_holds_two_ends_and_the_disk_the_rest(store: BlobStore) -> None:
+    queue, _ = filled(store, 9)
+    assert queue.pieces() == [], "five texts at the head, four at the tail"
     queue.push("text009")
-    assert path.stat().st_size == 40
+    assert len(queue.pieces()) == 1
     for number in range(10, 14):
         queue.push(f"text{number:03d}")
-    assert path.stat().st_size == 40
+    assert len(queue.pieces()) == 1
     queue.push("text014")
-    assert path.stat().st_size == 80
+    assert len(queue.pieces()) == 2
 
 
 @pytest.mark.parametrize("taken", [0, 3, 5, 7, 12, 20])
-def test_texts_go_on_being_added_while_others_are_taken(tmp_path: Path, small: int, taken: int) -> None:
-    path = tmp_path / "q"
-    queue, texts = filled(path, 21)
+def test_texts_go_on_being_added_while_others_are_taken(store: BlobStore, taken: int) -> None:
+    queue, texts = filled(store, 21)
     assert [queue.pop() for _ in range(taken)] == texts[:taken]
     assert list(queue.texts()) == texts[taken:]
-    assert b"".join(queue.dump()).decode().split() == texts[taken:]
     more = [f"more{number}" for number in range(30)]
     for text in more:
         queue.push(text)
     assert list(queue.texts()) == texts[taken:] + more
     assert drained(queue) == texts[taken:] + more
-    assert not path.exists()
 
 
-def test_a_queue_that_was_used_up_starts_a_new_file(tmp_path: Path, small: int) -> None:
-    path = tmp_path / "q"
-    for _ in range(3):
-        queue, texts = filled(path, 30)
-        assert drained(queue) == texts
-    queue, texts = filled(path, 30)
-    stale = QueueAt(path)  # what a killed process left is no part of the next one's queue
-    for text in texts[:12]:
-        stale.push(text)
-    assert drained(stale) == texts[:12]
+@pytest.mark.parametrize("taken", [0, 3, 7, 12, 20, 60])
+def test_a_queue_comes_back_from_what_it_was_written_down_as(store: BlobStore, taken: int) -> None:
+    queue, texts = filled(store, 70)
+    for _ in range(taken):
+        queue.pop()
+    again = QueueIn(store)
+    again.restore(queue.state())
+    again.push("behind them")
+    assert list(again.texts()) == [*texts[taken:], "behind them"] == drained(again)
 
 
-def test_a_line_across_the_end_of_a_piece_is_read_whole(tmp_path: Path, small: int) -> None:
-    queue = QueueAt(tmp_path / "q")
-    texts = [f"{'x' * (number % 23)}-{number}-ü" for number in range(60)]
-    for text in texts:
-        queue.push(text)
-    assert drained(queue) == texts
+def test_what_is_longer_than_a_piece_is_cut_into_pieces_that_end_with_a_line(store: BlobStore) -> None:
+    queue = QueueIn(store)
+    texts = [f"{'x' * (number % 90)}-{number}-ü" for number in range(60)]
+    queue.push("first of all, and longer than a piece is")
+    queue.push_all("".join(f"{text}\n" for text in texts).encode(), len(texts))
+    pieces = [store.get(number) for number in queue.pieces()]
+    assert all(piece.endswith(b"\n") and (len(piece) <= 60 or piece.count(b"\n") == 1) for piece in pieces)
+    assert drained(queue)[1:] == texts
 
 
-@pytest.mark.parametrize("pieces", [1, 2, 5])
-def test_what_was_dumped_is_loaded_behind_what_is_there(tmp_path: Path, small: int, pieces: int) -> None:
-    path = tmp_path / "q"
-    queue = QueueAt(path)
-    expected: list[str] = []
-    for number in range(pieces):
-        lines = [f"{number}-{at}" for at in range(4)]
-        queue.load("".join(f"{line}\n" for line in lines).encode(), len(lines))
-        queue.push(f"pushed-{number}")
-        expected += [*lines, f"pushed-{number}"]
-    assert (len(queue), list(queue.texts())) == (len(expected), expected)
-    assert drained(queue) == expected
-
-
-def test_a_piece_that_just_fits_is_loaded_into_memory(tmp_path: Path, small: int) -> None:
-    path = tmp_path / "q"
-    queue = QueueAt(path)
-    queue.load(b"x" * 39 + b"\n", 1)
-    assert not path.exists()
-    queue.load(b"y\n", 1)
-    assert path.exists()
-    assert drained(queue) == ["x" * 39, "y"]
-
-
-def test_a_cleared_queue_is_empty_and_its_file_gone(tmp_path: Path, small: int) -> None:
-    path = tmp_path / "q"
-    queue, _ = filled(path, 30)
+def test_a_cleared_queue_is_empty_and_its_pieces_are_deleted(store: BlobStore) -> None:
+    queue, _ = filled(store, 30)
+    numbers = queue.pieces()
     queue.clear()
-    assert (len(queue), list(queue.texts()), path.exists()) == (0, [], False)
+    assert (len(queue), list(queue.texts())) == (0, [])
     queue.push("again")
     assert drained(queue) == ["again"]
+    store.delete_some()
+    for number in numbers:
+        with pytest.raises(Damaged):
+            store.get(number)
 
 
 def test_what_was_taken_does_not_stay_in_memory(tmp_path: Path) -> None:
-    queue = QueueAt(tmp_path / "q")
+    store = BlobStore(tmp_path / "queues.db")
+    queue = QueueIn(store)
     for number in range(2000):
         queue.push(f"text-{number:04d}")
         if number >= 10:
             assert queue.pop() == f"text-{number - 10:04d}"
-    assert len(queue._head) < 10_000
-
-
-def test_queues_of_different_sites_and_depths_lie_in_different_files() -> None:
-    names = {spill_name(key, depth) for key in ("a", "b", "a/../b") for depth in range(3)}
-    assert len(names) == 9
-    assert all(name.count("/") == 1 and ".." not in name for name in names)
+    assert queue.held_bytes < 10_000
+    store.close()
 
 
 @pytest.mark.parametrize("count", [11, 12, 13])
-def test_an_empty_text_is_a_text_like_others(tmp_path: Path, small: int, count: int) -> None:
-    queue = QueueAt(tmp_path / "q")
-    texts = [f"text{number:03d}" for number in range(count)] + [""] * 40 + ["end"]
+def test_an_empty_text_is_a_text_like_others(store: BlobStore, count: int) -> None:
+    queue = QueueIn(store)
+    texts = [f"text{number:03d}" for number in range(count)] + [""] * 40 + ["\x0b\x85 ", "end"]
     for text in texts:
         queue.push(text)
     assert list(queue.texts()) == texts
     assert drained(queue) == texts
 
 
-def test_a_queue_as_it_was_is_read_without_what_was_added_to_its_file_since(
-    tmp_path: Path, small: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a checkpoint is written: by a process that has the queues as they were."""
-    monkeypatch.setattr(spill, "_DUMPED", 64)
-    queue, texts = filled(tmp_path / "q", 42)
-    before = copy.deepcopy(queue)
-    for number in range(50):
-        queue.push(f"more{number}")
-    pieces = list(before.dump())
-    assert b"".join(pieces).decode().split() == list(before.texts()) == texts
-    assert max(map(len, pieces)) <= 64, "however long it is, memory holds little of it"
-    assert drained(queue) == texts + [f"more{number}" for number in range(50)]
+def test_a_thousand_pieces_take_a_few_bytes_each(store: BlobStore) -> None:
+    queue, texts = filled(store, 8000)
+    assert len(queue.state()[2]) < 8 * 1700 and queue.held_bytes <= 100
+    assert drained(queue) == texts
 
 
-def test_only_a_piece_of_the_file_is_read_at_a_time(tmp_path: Path, small: int) -> None:
-    queue, texts = filled(tmp_path / "q", 200)
-    for text in texts:
-        assert queue.pop() == text
-        assert len(queue._head) <= small + 8
-
-
-def test_a_file_that_is_begun_again_while_another_process_reads_it_is_not_deleted_after_that(
-    tmp_path: Path, small: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue, _ = filled(tmp_path / "q", 40)
-    monkeypatch.setattr(SpillQueue, "unused", set())
-    drained(queue)
-    assert SpillQueue.unused == {tmp_path / "q"} and (tmp_path / "q").exists()
-    for number in range(40):
-        queue.push(f"again{number:03d}")
-    assert SpillQueue.unused == set()
-    assert drained(queue) == [f"again{number:03d}" for number in range(40)]
-
-
-def test_what_a_queue_takes_of_memory_is_what_it_holds_of_its_two_ends(tmp_path: Path, small: int) -> None:
-    queue, _ = filled(tmp_path / "q", 2)
+def test_what_a_queue_takes_of_memory_is_what_it_holds_of_its_two_ends(store: BlobStore) -> None:
+    queue, _ = filled(store, 2)
     assert queue.held_bytes == 16
-    queue, _ = filled(tmp_path / "q", 12)
-    assert (queue.held_bytes, (tmp_path / "q").stat().st_size) == (small + 16, small)
-    assert QueueAt(tmp_path / "none").held_bytes == 0
+    queue, _ = filled(store, 12)
+    assert queue.held_bytes == 40 + 16
+    assert QueueIn(store).held_bytes == 0

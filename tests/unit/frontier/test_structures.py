@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.scheduling import spill
 from weft.frontier.scheduling.spill import SpillQueue
 from weft.frontier.scheduling.wheel import IDLE, Wheel
@@ -28,13 +29,14 @@ def test_the_seen_set_is_a_set(batches: list[list[str]]) -> None:
         assert len(seen) == len(model)
 
 
-class QueueAt(SpillQueue):
-    def __init__(self, path: Path) -> None:
+class QueueIn(SpillQueue):
+    def __init__(self, store: BlobStore) -> None:
         super().__init__()
-        self._path = path
+        self._store = store
 
-    def file(self) -> Path:
-        return self._path
+    @property
+    def blobs(self) -> BlobStore:
+        return self._store
 
 
 @settings(max_examples=60)
@@ -44,7 +46,8 @@ def test_a_spilling_queue_keeps_its_order(
 ) -> None:
     old, spill.PIECE = spill.PIECE, size
     try:
-        queue = QueueAt(tmp_path_factory.mktemp("q") / "spill")
+        store = BlobStore(tmp_path_factory.mktemp("q") / "queues.db")
+        queue = QueueIn(store)
         model: list[str] = []
         for number, push in enumerate(operations):
             if push or not model:
@@ -55,19 +58,22 @@ def test_a_spilling_queue_keeps_its_order(
                 assert queue.pop() == model.pop(0)
             assert len(queue) == len(model)
         assert list(queue.texts()) == model
+        store.close()
     finally:
         spill.PIECE = old
 
 
-def test_a_long_queue_is_on_disk_and_its_file_goes_with_it(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "spill"
-    queue = QueueAt(path)
+def test_a_long_queue_is_on_disk(tmp_path: Path) -> None:
+    store = BlobStore(tmp_path / "queues.db")
+    queue = QueueIn(store)
     texts = [f"{n} 0 0 /a/path/of/some/length/{n}.html" for n in range(20_000)]
     for text in texts:
         queue.push(text)
-    assert path.stat().st_size > 500_000
+    store.flush()
+    assert queue.held_bytes < 40_000
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) > 500_000
     assert [queue.pop() for _ in texts] == texts
-    assert not path.exists()
+    store.close()
 
 
 class Thing:

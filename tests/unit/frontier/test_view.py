@@ -4,38 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.view import FrontierView, SitePace
 from weft.records import Found
-
-
-def test_a_url_in_a_spilled_queue_is_found_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    frontier = EmbeddedFrontier(tmp_path, PolitenessSection(delay_s=0.0, places=1))
-    crawl = frontier.crawls.open_crawl("crawl", CrawlLimits())
-    urls = [f"http://hot.com/a-page-with-a-name-that-is-not-short/{number}" for number in range(6000)]
-    frontier.queue.admit(crawl, [Found(url, 1) for url in urls])
-    frontier.durability.commit()
-    view = FrontierView([tmp_path])
-    try:
-        places = []
-        for number in (0, 3000, 5999):
-            (entry,) = view.entries(urls[number])
-            assert not entry.ended
-            assert view.ahead_of(entry, "hot.com", lambda _: "hot.com") == number
-            places.append(view.place_of(entry, "hot.com"))
-        assert "on disk" not in places[0] + places[2]
-        assert b"/3000\n" in Path(places[1].partition("on disk: ")[2]).read_bytes()
-        (entry,), glob = view.entries(urls[3000]), Path.glob
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, "glob", lambda folder, pattern: [folder / "gone by now", *glob(folder, pattern)])
-            assert view.place_of(entry, "hot.com") == places[1]
-    finally:
-        view.close()
-        frontier.close()
 
 
 def test_a_view_that_is_closed_has_no_file_open(tmp_path: Path) -> None:

@@ -101,7 +101,9 @@ def test_before_an_entry_come_those_of_its_site_that_are_nearer_or_older_and_not
 
     def ahead(url: str) -> int:
         (entry,) = view.entries(url)
-        return view.ahead_of(entry, "a", lambda other: other.split("/")[2])
+        count, is_all = view.ahead_of(entry, "a", lambda other: other.split("/")[2])
+        assert is_all
+        return count
 
     assert [ahead(f"http://a/{number}") for number in range(5)] == [0, 2, 4, 3, 1]
     (lease,) = frontier.leases.claim("me", 1)

@@ -8,15 +8,15 @@ from weft.engine.host import HostOrder
 from weft.engine.keeper import pulse_folder
 from weft.engine.loop.suspects import Pulse
 from weft.jobs.services import engine_health
-from weft.supervise.service import Health
+from weft.supervise.service import ServiceHealth
 
 
 def test_an_engine_that_restores_its_crawls_has_no_time_limit_while_its_heart_beats(tmp_path: Path) -> None:
     order = HostOrder(str(tmp_path), {})
     pulse = Pulse(pulse_folder(order))
     health = engine_health(order)
-    assert health(1).health is Health.STARTING, "Python starts: that is limited"
+    assert health(1).health is ServiceHealth.STARTING, "Python starts: that is limited"
     for _ in range(2):
         pulse.beat()
-        assert health(1).health is Health.LOADING
-    assert health(2).health is Health.STARTING, "another process"
+        assert health(1).health is ServiceHealth.LOADING
+    assert health(2).health is ServiceHealth.STARTING, "another process"

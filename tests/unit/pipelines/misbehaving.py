@@ -258,7 +258,7 @@ def _closes_and_opens(item: Item, context: Context) -> Any:
 
 
 def _replaces_link(item: Item, context: Context) -> Any:
-    """Puts a socket of its own in the place of the worker's; a process at the other end writes down what comes."""
+    """Puts a socket of its own in place of the worker's; a process at the other end writes down what comes."""
     ours, theirs = socket.socketpair()
     with open(item["heard"], "wb") as heard:  # noqa: PTH123
         subprocess.Popen(["cat"], stdin=theirs.fileno(), stdout=heard)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
 from weft.errors import BadInput, Busy, DiskFull
-from weft.pipelines.cache import KEEP_RUNS, Cache, CacheReader, entry_of
-from weft.pipelines.plan import digest
+from weft.pipelines.cache.cache import KEEP_RUNS, Cache, CacheReader, entry_of
+from weft.pipelines.spec.plan import digest
 
 
 def key(number: int) -> bytes:
@@ -232,6 +237,58 @@ def test_over_its_limit_only_what_this_run_used_stays(aged: Cache, folder: Path)
     assert found(folder, 10) == [0, 2]
 
 
+@pytest.mark.parametrize("step", ["cache-copied", "cache-replaced", "cache-uses-replaced"])
+def test_killed_at_a_step_of_tidying_it_loses_nothing_that_is_used(aged: Cache, folder: Path, step: str) -> None:
+    aged.close()
+    code = f"""
+from weft.engine.loop.steps import crash_point
+from weft.pipelines.cache.cache import Cache
+Cache(Path({str(folder)!r})).tidy(least=0, step=crash_point({step!r}))
+"""
+    died = subprocess.run([sys.executable, "-c", f"from pathlib import Path{code}"])
+    assert died.returncode == -signal.SIGKILL
+    Cache(folder).close()
+    expected = range(10) if step == "cache-copied" else range(0, 10, 2)
+    assert found(folder, 10) == list(expected)
+    assert {path.name for path in folder.iterdir()} == {"data", "index", "lock", "uses"}
+
+
+def test_a_full_disk_while_it_is_tidied_costs_nothing(aged: Cache, folder: Path, caplog: Any) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, before[1]))
+    try:
+        assert aged.tidy(least=0) == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "was not made smaller" in caplog.text
+    assert found(folder, 10) == list(range(10))
+    assert aged.tidy(least=0) > 0
+    assert found(folder, 10) == [0, 2, 4, 6, 8]
+
+
+def test_a_reader_gives_the_later_of_two_values_wherever_the_earlier_lies(folder: Path) -> None:
+    filled(folder, 100)
+    cache = Cache(folder)
+    put(cache, key(50), b"replaced")
+    cache.close()
+    reader = CacheReader(folder)
+    assert [read(reader, number) for number in (49, 50, 51)] == [b"value 49", b"replaced", b"value 51"]
+    reader.close()
+
+
+def test_readers_find_entries_in_any_order_and_of_any_length(folder: Path) -> None:
+    cache = Cache(folder)
+    values = {number: bytes([number]) * (number**3 % 90_000) for number in range(200)}
+    for number, value in values.items():
+        put(cache, key(number), value)
+    cache.close()
+    reader = CacheReader(folder)
+    numbers = [*values, *values, *reversed(values), *Random(1).choices(list(values), k=400)]
+    assert all(read(reader, number) == values[number] for number in numbers)
+    assert read(reader, 999) is None
+    reader.close()
+
+
 def test_a_kill_while_it_is_tidied_loses_nothing_that_is_used(aged: Cache, folder: Path) -> None:
     index = (folder / "index").read_bytes()
     aged.tidy(least=0)
@@ -261,7 +318,7 @@ def test_an_index_that_a_power_cut_left_half_written_is_made_again(
     cache.close()
     half[len(half) // 2 :] = bytes(len(half) - len(half) // 2)
     (folder / "index").write_bytes(half)
-    monkeypatch.setattr("weft.pipelines.cache_index._boot_mark", lambda: 12345)
+    monkeypatch.setattr("weft.pipelines.cache.cache_index._boot_mark", lambda: 12345)
     Cache(folder).close()
     assert len(found(folder, 100)) == 100
 

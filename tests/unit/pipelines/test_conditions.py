@@ -1,4 +1,4 @@
-"""Conditions of stages: what they say, and that nothing else can be said in them."""
+"""Conditions of stages: what they say, and that nothing else can be written in them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from weft.errors import BadInput
-from weft.pipelines.conditions import compile_condition
+from weft.pipelines.spec.conditions import compile_condition
 
 NAMES: dict[str, Any] = {
     "item": {"size": 5, "tags": ["a", "b"], "name": "x", "nothing": None, "deep": {"er": [1, 2]}},

@@ -1,4 +1,4 @@
-"""A pipeline's file: what it may hold, and what is said of what it may not."""
+"""A pipeline's file: what it may hold, and the messages about what it may not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from weft.errors import BadConfig, BadInput
-from weft.pipelines.definition import Pipeline, changed, json_schema, load
+from weft.pipelines.spec.definition import Pipeline, changed, json_schema, load
 
 GOOD = """\
 description: Counts words.

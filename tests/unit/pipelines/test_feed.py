@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.errors import BadInput
-from weft.pipelines.feed import Feed, Known, Pending
+from weft.pipelines.feed import EarlierItems, ItemFeed, PendingItem
 from weft.pipelines.pool.record import Result
 
 
@@ -14,12 +14,12 @@ class Written:
 
     next = 2
 
-    def add(self, pending: Pending, result: Result) -> None:
+    def add(self, pending: PendingItem, result: Result) -> None:
         raise AssertionError((pending, result))
 
 
-def feed(*ids: str) -> Feed:
-    return Feed(iter([{"id": one} for one in ids]), [], Known(2, ["a", "b"]), Written(), resumed=True)
+def feed(*ids: str) -> ItemFeed:
+    return ItemFeed(iter([{"id": one} for one in ids]), [], EarlierItems(2, ["a", "b"]), Written(), resumed=True)
 
 
 def test_items_that_are_done_are_passed_over() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.pipelines.graph import dependents, order_of, picture
+from weft.pipelines.spec.graph import dependents, order_of, picture
 
 
 class Stage:

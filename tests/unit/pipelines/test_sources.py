@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from weft.errors import BadInput, WeftError
-from weft.pipelines.definition import ItemsSpec
-from weft.pipelines.feed import Feed, Known, Pending
+from weft.pipelines.feed import EarlierItems, ItemFeed, PendingItem
+from weft.pipelines.pool.engine.task import BadItem, Pause
 from weft.pipelines.pool.record import Result, Status
-from weft.pipelines.pool.task import BadItem, Pause
 from weft.pipelines.sources import open_source
+from weft.pipelines.spec.definition import ItemsSpec
 
 
 def opened(path: Path, text: str) -> list[Any]:
@@ -63,8 +63,8 @@ class Written:
         self.next = next_
         self.got: list[tuple[int, Any]] = []
 
-    def add(self, pending: Pending, result: Result) -> None:
-        self.got.append((pending.place, result.item_id))
+    def add(self, pending: PendingItem, result: Result) -> None:
+        self.got.append((pending.position, result.item_id))
 
 
 def result(name: str) -> Result:
@@ -75,7 +75,7 @@ ITEMS = [{"id": name, "url": f"u-{name}"} for name in "abcdef"]
 
 
 def test_every_item_has_its_place_and_bad_ones_have_theirs() -> None:
-    feed = Feed(iter([ITEMS[0], {"no": 1}, "text", ITEMS[0], ITEMS[1]]), ["url"], Known(), Written())
+    feed = ItemFeed(iter([ITEMS[0], {"no": 1}, "text", ITEMS[0], ITEMS[1]]), ["url"], EarlierItems(), Written())
     first, no_id, text, again, second = feed
     assert first == {"id": "a", "n": 0, "item": ITEMS[0]}
     assert second["n"] == 4
@@ -84,13 +84,13 @@ def test_every_item_has_its_place_and_bad_ones_have_theirs() -> None:
         "an item must be a mapping with an id, this is str",
     ]
     assert again.error == "there was an item with this id before"
-    assert feed.pending["a"] == Pending(0, "a", {"url": "u-a"})
+    assert feed.pending["a"] == PendingItem(0, "a", {"url": "u-a"})
     assert feed.pending[again.name].item_id == "a"
-    assert feed.place == 5
+    assert feed.position == 5
 
 
 def test_an_id_that_cannot_be_written_is_replaced_by_the_items_place() -> None:
-    feed = Feed(iter([{"id": "\ud83d"}, {"id": 1 << 64}, {"id": "é"}, {"id": -1}]), [], Known(), Written())
+    feed = ItemFeed(iter([{"id": "\ud83d"}, {"id": 1 << 64}, {"id": "é"}, {"id": -1}]), [], EarlierItems(), Written())
     half, large, accented, negative = feed
     assert [half.error, large.error] == [
         "the id '\\ud83d' is no text: half a character",
@@ -101,30 +101,30 @@ def test_an_id_that_cannot_be_written_is_replaced_by_the_items_place() -> None:
 
 
 def test_what_an_earlier_try_has_ended_is_written_and_not_given_again() -> None:
-    known, writer = Known(2, ["a", "b"]), Written(2)
-    known.by_place[3] = result("d")
+    known, writer = EarlierItems(2, ["a", "b"]), Written(2)
+    known.by_position[3] = result("d")
     known.by_id["e"] = result("e")
-    feed = Feed(iter(ITEMS), [], known, writer, resumed=True)
+    feed = ItemFeed(iter(ITEMS), [], known, writer, resumed=True)
     assert [one["id"] for one in feed] == ["c", "f"]
     assert writer.got == [(3, "d"), (4, "e")]
 
 
 def test_an_id_of_a_finished_range_that_comes_again_is_refused_in_a_resumed_run_too() -> None:
-    (again,) = Feed(iter([ITEMS[0], ITEMS[0]]), [], Known(1, ["a"]), Written(1), resumed=True)
+    (again,) = ItemFeed(iter([ITEMS[0], ITEMS[0]]), [], EarlierItems(1, ["a"]), Written(1), resumed=True)
     assert again.error == "there was an item with this id before"
 
 
 def test_a_source_that_has_changed_cannot_be_resumed() -> None:
-    known = Known()
-    known.by_place[0] = result("z")
+    known = EarlierItems()
+    known.by_position[0] = result("z")
     with pytest.raises(BadInput, match="the source has changed since the run began: item 1 was 'z' and is 'a' now"):
-        next(Feed(iter(ITEMS), [], known, Written(), resumed=True))
+        next(ItemFeed(iter(ITEMS), [], known, Written(), resumed=True))
 
 
 def test_no_more_is_given_than_the_output_can_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weft.pipelines.feed._MAX_AHEAD", 2)
     writer = Written()
-    feed = Feed(iter(ITEMS), [], Known(), writer)
+    feed = ItemFeed(iter(ITEMS), [], EarlierItems(), writer)
     assert [next(feed) is Pause.LATER for _ in range(5)] == [False, False, False, True, True]
     writer.next = 3
     assert next(feed)["id"] == "d"
@@ -132,6 +132,6 @@ def test_no_more_is_given_than_the_output_can_wait_for(monkeypatch: pytest.Monke
 
 def test_only_chosen_items_are_given_and_those_not_found_are_left() -> None:
     only = {"b", "e", "nobody"}
-    feed = Feed(iter(ITEMS), [], Known(), Written(), only=only)
+    feed = ItemFeed(iter(ITEMS), [], EarlierItems(), Written(), only=only)
     assert [(one["id"], one["n"]) for one in feed] == [("b", 0), ("e", 1)]
     assert only == {"nobody"}

@@ -6,7 +6,7 @@ import random
 
 import msgspec
 
-from weft.pipelines.outcome import (
+from weft.pipelines.output.outcome import (
     CACHED,
     FAILED,
     RAN,
@@ -17,7 +17,7 @@ from weft.pipelines.outcome import (
     SKIPPED_CACHED,
     SentStage,
 )
-from weft.pipelines.stats import RunStats, StageStats
+from weft.pipelines.output.stats import RunStats, StageStats
 
 
 def test_each_outcome_counts_as_what_it_was_and_only_work_is_timed() -> None:

@@ -113,7 +113,7 @@ def test_without_any_index_the_first_file_says_what_is_missing(data: Path) -> No
         "UPDATE tally SET rows = 'many'",
         "UPDATE tally SET content_type = x'00'",
         "UPDATE tally SET status = 'x'",
-        "UPDATE pages SET host = x'00' WHERE item = 7",
+        "UPDATE pages SET charset = x'00' WHERE item = 7",
         "UPDATE meta SET value = 'x' WHERE key = 'schema_version'",
         "DROP TABLE tally",
         "UPDATE pages SET title = CAST(x'80ff' AS TEXT) WHERE item = 7",
@@ -126,7 +126,7 @@ def test_what_is_of_another_type_than_it_was_is_damage(data: Path, sql: str) -> 
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("key", ["batch", "durable", "folded", "folded_rows"])
+@pytest.mark.parametrize("key", ["batch", "durable", "folded"])
 @pytest.mark.parametrize("how", ["DELETE FROM meta WHERE key = '{}'", "UPDATE meta SET value = 'x' WHERE key = '{}'"])
 def test_a_writer_refuses_an_index_without_its_numbers(data: Path, key: str, how: str) -> None:
     change(data, how.format(key))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -109,6 +110,8 @@ def test_since_is_a_date_a_time_or_so_long_ago() -> None:
         (ExportRequest("jsonl", max_bytes=1), "WARC"),
         (ExportRequest("warc", content="text"), "`content`"),
         (ExportRequest("cdxj", fields=("url",)), "`fields`"),
+        (ExportRequest("markdown", links="txt"), "did you mean text"),
+        (ExportRequest("jsonl", content="text", links="drop"), "only Markdown has links"),
         (ExportRequest("jsonl", since="7 years"), "write a date"),
     ],
 )
@@ -151,12 +154,14 @@ def test_front_matter_is_yaml_whatever_the_title_holds() -> None:
     import yaml
 
     class Page:
-        text = main_text = article = html = ""
+        text = main_text = comments = html = ""
+        described: ClassVar[dict[str, str | float | None]] = {}
+        markdown_text = markdown_drop = ""
         markdown = "# Hello\n\n---\n"
         language = "en"
         mime = "text/html"
 
-    _, front, body = document(row(title='a: "b"\n--- # é'), Page()).split("---\n", 2)
+    _, front, body = document(row(title='a: "b"\n--- # é'), Page(), Page().markdown).split("---\n", 2)
     facts = yaml.safe_load(front)
     assert facts["title"] == 'a: "b"\n--- # é' and facts["language"] == "de"
     assert facts["url"] == "http://example.com/" and str(facts["fetched_at"]).startswith("2026-11-06")

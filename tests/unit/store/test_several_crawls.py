@@ -160,11 +160,11 @@ def test_a_kill_in_the_middle_of_a_deletion_is_taken_up(
 def test_another_layout_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "index-s.db"
     Index(path, FACTS).close()
-    for version in (3, 9):
+    for version in (3, 10):
         with closing(sqlite3.connect(path)) as db:
             db.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (version,))
             db.commit()
-        with pytest.raises(BadInput, match=f"has layout {version}, this Weft reads layout 5"):
+        with pytest.raises(BadInput, match=f"has layout {version}, this Weft reads layout 9"):
             Index(path, FACTS)
 
 
@@ -172,7 +172,7 @@ def test_a_flipped_bit_in_fields_is_found(tmp_path: Path) -> None:
     path = tmp_path / "index-s.db"
     with closing(Index(path, FACTS)) as index:
         values = schema.values_of(msgspec.structs.replace(row(4, 1), fields='{"fields":{"a":1}}'), "", None, 0, 0)
-        index.commit(1, 1, [(4, 1, *values[1:])], [])
+        index.commit(1, 1, [values], [])
     with closing(sqlite3.connect(path)) as db:
         db.execute("""UPDATE pages SET fields = '{"fields":{"a":3}}'""")
         db.commit()

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from weft.supervise.child import Child, RestartPolicy, State, Step
+from weft.supervise.child import Child, ChildState, RestartPolicy, Step
 from weft.supervise.process import Exit
 
 POLICY = RestartPolicy(
@@ -36,7 +36,7 @@ def make(policy: RestartPolicy = POLICY, chance: float = 0.0) -> tuple[Child, Cl
 
 def test_new_child_is_to_be_started_at_once() -> None:
     child, _ = make()
-    assert child.state is State.BACKOFF
+    assert child.state is ChildState.BACKOFF
     assert child.next_step() is Step.START
     assert child.next_step() is Step.START
 
@@ -45,9 +45,9 @@ def test_started_child_runs_when_it_says_so() -> None:
     child, _ = make()
     child.spawned()
     child.spawned(42)
-    assert (child.state, child.pid, child.starts) == (State.STARTING, 42, 1)
+    assert (child.state, child.pid, child.starts) == (ChildState.STARTING, 42, 1)
     child.ready()
-    assert child.state is State.RUNNING
+    assert child.state is ChildState.RUNNING
     assert child.next_step() is Step.NOTHING
     assert child.wake_s() is None
 
@@ -67,7 +67,7 @@ def test_delays_grow_to_the_maximum_and_a_crash_loop_is_given_up() -> None:
     for delay_s in (1, 2, 4):
         child.spawned(1)
         child.exited(Exit(code=1))
-        assert child.state is State.BACKOFF
+        assert child.state is ChildState.BACKOFF
         clock.now_s += delay_s - 0.01
         assert child.next_step() is Step.NOTHING
         clock.now_s += 0.02
@@ -75,7 +75,7 @@ def test_delays_grow_to_the_maximum_and_a_crash_loop_is_given_up() -> None:
     child.spawned(1)
     child.exited(Exit(code=1))
     assert child.looping
-    assert child.state is State.DEAD
+    assert child.state is ChildState.DEAD
     assert child.last_exit == Exit(code=1)
 
 
@@ -134,7 +134,7 @@ def test_stop_asks_once_then_kills_after_the_grace() -> None:
     clock.now_s += 3
     assert child.next_step() is Step.KILL
     child.exited(Exit(signal=9))
-    assert child.state is State.DEAD
+    assert child.state is ChildState.DEAD
     assert not child.looping
     assert child.next_step() is Step.NOTHING
 
@@ -145,7 +145,7 @@ def test_recycled_child_starts_again_without_delay() -> None:
     child.ready()
     child.stop(again=True, grace_s=1)
     child.exited(Exit(code=0))
-    assert (child.state, child.failures, child.next_step()) == (State.BACKOFF, 0, Step.START)
+    assert (child.state, child.failures, child.next_step()) == (ChildState.BACKOFF, 0, Step.START)
 
 
 def test_stop_during_a_recycling_wins() -> None:
@@ -155,13 +155,13 @@ def test_stop_during_a_recycling_wins() -> None:
     child.stop(again=True)
     child.stop()
     child.exited(Exit(code=0))
-    assert child.state is State.DEAD
+    assert child.state is ChildState.DEAD
 
 
 def test_stop_in_back_off_needs_no_process() -> None:
     child, _ = make()
     child.stop()
-    assert child.state is State.DEAD
+    assert child.state is ChildState.DEAD
 
 
 class Walk(RuleBasedStateMachine):
@@ -202,11 +202,11 @@ class Walk(RuleBasedStateMachine):
     @invariant()
     def promises(self) -> None:
         child = self.child
-        assert not (self.was_dead and child.state is not State.DEAD)
-        self.was_dead = child.state is State.DEAD
+        assert not (self.was_dead and child.state is not ChildState.DEAD)
+        self.was_dead = child.state is ChildState.DEAD
         assert (child.pid is not None) == child.alive
         assert child.failures <= POLICY.max_failures
-        if child.state is State.DEAD:
+        if child.state is ChildState.DEAD:
             assert child.next_step() is Step.NOTHING
 
 
@@ -220,7 +220,7 @@ FORGIVING = RestartPolicy(
 
 
 def died(child: Child, clock: Clock, *, healthy_s: float | None = None) -> None:
-    """One more life: healthy for so long, or never."""
+    """One more life: healthy for that long, or never."""
     while child.next_step() is not Step.START:
         clock.now_s += 0.5
     child.spawned(42)
@@ -234,9 +234,9 @@ def test_a_crash_loop_is_five_deaths_without_health() -> None:
     child, clock = make(FORGIVING)
     for _ in range(4):
         died(child, clock)
-    assert child.state is State.BACKOFF
-    died(child, clock, healthy_s=1)  # it has been healthy: the count begins anew, the delay does not
-    assert (child.deaths_without_health, child.failures, child.state) == (0, 5, State.BACKOFF)
+    assert child.state is ChildState.BACKOFF
+    died(child, clock, healthy_s=1)  # it has been healthy: the count begins again, the delay does not
+    assert (child.deaths_without_health, child.failures, child.state) == (0, 5, ChildState.BACKOFF)
     for _ in range(5):
         assert not child.looping
         died(child, clock)
@@ -257,7 +257,7 @@ def test_loading_is_neither_health_nor_a_start_that_takes_too_long() -> None:
     child.spawned(42)
     child.ready(healthy=False)
     clock.now_s += 3600
-    assert child.state is State.RUNNING and child.next_step() is Step.NOTHING
+    assert child.state is ChildState.RUNNING and child.next_step() is Step.NOTHING
     child.exited(Exit(None, 9), failed=True)
     assert child.deaths_without_health == 1
     died(child, clock, healthy_s=0)

@@ -15,7 +15,7 @@ from weft.errors import BadInput
 from weft.supervise.child import RestartPolicy
 from weft.supervise.external import External
 from weft.supervise.graph import Graph, Kept, state_of
-from weft.supervise.service import HEALTHY, Command, Health, Report, Service
+from weft.supervise.service import HEALTHY, Command, HealthReport, Service, ServiceHealth
 
 POLICY = RestartPolicy(
     first_delay_s=1, factor=2, max_delay_s=4, jitter=0, stable_after_s=10, max_failures=5, health_forgives=True
@@ -57,7 +57,7 @@ def service(name: str, clock: Clock, *needs: Kept, argv: list[str] | None = None
 
 
 def test_a_service_is_started_after_what_it_needs_and_stopped_before_it(graph: Graph, clock: Clock) -> None:
-    report = Report(Health.STARTING)
+    report = HealthReport(ServiceHealth.STARTING)
     first = service("redis", clock, health=lambda _: report)
     second = service("celery", clock, first)
     third = service("beat", clock, second)
@@ -103,7 +103,7 @@ def test_who_needs_others_for_its_first_start_alone_comes_back_without_them(grap
     api, waits = service("api", clock, engine, needs_once=True), service("waits", clock, engine)
     graph.add([engine, api, waits])
     until(graph, lambda: all(one.healthy for one in graph))
-    report = Report(Health.STARTING)
+    report = HealthReport(ServiceHealth.STARTING)
     for one in (api, waits):
         assert one.pid is not None
         os.kill(one.pid, signal.SIGKILL)
@@ -133,8 +133,8 @@ def test_a_crash_loop_is_given_up_with_its_last_words_and_the_others_go_on(graph
     until(graph, lambda: bad.starts == 6)
 
 
-def _never(_: int) -> Report:
-    return Report(Health.STARTING)
+def _never(_: int) -> HealthReport:
+    return HealthReport(ServiceHealth.STARTING)
 
 
 def test_kills_after_health_never_make_a_crash_loop_and_delay_the_next_start(graph: Graph, clock: Clock) -> None:
@@ -159,7 +159,7 @@ def test_an_unhealthy_one_is_replaced_and_the_reason_stays(graph: Graph, clock: 
     stuck: set[int] = set()
     one = service(
         "one", clock,
-        health=lambda pid: Report(Health.UNHEALTHY, "it takes no work") if pid in stuck else HEALTHY,
+        health=lambda pid: HealthReport(ServiceHealth.UNHEALTHY, "it takes no work") if pid in stuck else HEALTHY,
     )  # fmt: skip
     graph.add([one])
     until(graph, lambda: one.healthy)
@@ -204,7 +204,7 @@ def test_what_is_in_the_way_of_one_start_stops_no_other(graph: Graph, clock: Clo
 
 
 def test_what_somebody_else_runs_is_never_started_or_stopped(graph: Graph, clock: Clock) -> None:
-    report = Report(Health.LOADING, "is loading its data")
+    report = HealthReport(ServiceHealth.LOADING, "is loading its data")
     other = External("redis", lambda: report)
     needs_it = service("celery", clock, other)
     graph.add([other, needs_it])

@@ -14,7 +14,7 @@ import pytest
 from pace import patience
 
 from weft.supervise import leftovers, process
-from weft.supervise.held import Identity
+from weft.supervise.held import ProcessIdentity
 from weft.supervise.leftovers import MARK
 
 SLEEPS = [sys.executable, "-Sc", "import time; print('up', flush=True); time.sleep(600)"]
@@ -63,8 +63,8 @@ def started() -> Iterator[Started]:
         popen.stdout.close()
 
 
-def identity(popen: subprocess.Popen[bytes]) -> Identity:
-    found = Identity.of(popen.pid)
+def identity(popen: subprocess.Popen[bytes]) -> ProcessIdentity:
+    found = ProcessIdentity.of(popen.pid)
     assert found is not None
     return found
 
@@ -80,8 +80,8 @@ def test_recorded_and_marked_ones_are_found_and_strangers_are_not(started: Start
     )
     reused = dataclasses.replace(identity(stranger), birth=identity(stranger).birth - 1)
     renamed = dataclasses.replace(identity(stranger), argv=("redis-server",))
-    gone = Identity(2**22 + 1, 1, ("weft",))
-    nonsense = Identity(-5, 1, ("weft",))
+    gone = ProcessIdentity(2**22 + 1, 1, ("weft",))
+    nonsense = ProcessIdentity(-5, 1, ("weft",))
     found = leftovers.find([identity(recorded), identity(both), reused, renamed, gone, nonsense], f"{MARK}={mine}")
     assert sorted(one.pid for one in found) == sorted([recorded.pid, marked.pid, both.pid])
     leftovers.end(found, patience(5))

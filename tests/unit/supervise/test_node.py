@@ -1,4 +1,4 @@
-"""The machine's own figures, from the real /proc and from one that tells less."""
+"""The machine's own figures, from the real /proc and from one that says less."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 from pace import patience
 
 from weft.errors import Busy
-from weft.pipelines.pool.runs import RunDirectory
+from weft.pipelines.pool.durability.runs import RunDirectory
 from weft.supervise import process
 from weft.supervise.pool.owner import MARK, Owner, owner_of, sweep
 
@@ -76,12 +76,12 @@ def test_only_what_carries_the_mark_is_ended() -> None:
 def test_a_lock_that_somebody_else_has_is_not_taken(
     tmp_path: Path, alive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.pipelines.pool.runs._LOCK_PATIENCE_S", 0.05)
+    monkeypatch.setattr("weft.pipelines.pool.durability.runs._LOCK_PATIENCE_S", 0.05)
     last = Owner.this_process() if alive else dead()
     fd = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(fd, fcntl.LOCK_EX)
     last.sign(fd)
-    with pytest.raises(Busy, match=f"still going on, in process {os.getpid()}" if alive else "over.*fuser"):
+    with pytest.raises(Busy, match=f"still running, in process {os.getpid()}" if alive else "over.*fuser"):
         RunDirectory(tmp_path).hold()
     assert owner_of(fd) == last
     os.close(fd)

@@ -1,4 +1,4 @@
-"""What /proc tells, asked of real processes."""
+"""What /proc says, asked of real processes."""
 
 from __future__ import annotations
 

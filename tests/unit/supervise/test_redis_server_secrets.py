@@ -1,4 +1,4 @@
-"""A server of our own keeps to itself what it holds: a password on its door, and files that nobody else reads."""
+"""A server of our own keeps to itself what it holds: a password on its door, and files that no one else reads."""
 
 from __future__ import annotations
 

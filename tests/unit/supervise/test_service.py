@@ -18,9 +18,18 @@ from pace import patience
 from weft.supervise import process
 from weft.supervise.child import RestartPolicy
 from weft.supervise.graph import state_of
-from weft.supervise.held import Adopted, Identity
+from weft.supervise.held import Adopted, ProcessIdentity
 from weft.supervise.process import Exit
-from weft.supervise.service import HEALTHY, Ask, Command, Health, Moving, Report, Service, Verdict
+from weft.supervise.service import (
+    HEALTHY,
+    Command,
+    ExitMeaning,
+    HealthReport,
+    Moving,
+    Service,
+    ServiceHealth,
+    StopMethod,
+)
 
 QUICK = RestartPolicy(first_delay_s=0.01, max_failures=3, stop_grace_s=60.0)
 LISTENS = "import sys; sys.stdin.read()"  # ends when its standard input does
@@ -75,7 +84,7 @@ def test_it_is_started_and_healthy_when_its_check_says_so(keep: Keep, tmp_path: 
         Service(
             "one",
             python(SLEEPS),
-            health=lambda _: HEALTHY if ready.exists() else Report(Health.STARTING, "no file yet"),
+            health=lambda _: HEALTHY if ready.exists() else HealthReport(ServiceHealth.STARTING, "no file yet"),
         )
     )
     assert not service.healthy and service.identity is None
@@ -100,16 +109,16 @@ def test_one_that_dies_is_started_again(keep: Keep) -> None:
 
 def test_one_that_is_not_ready_in_time_is_replaced(keep: Keep) -> None:
     policy = RestartPolicy(first_delay_s=0.01, start_timeout_s=0.05, max_failures=1000)
-    service = keep(Service("one", python(SLEEPS), policy=policy, health=lambda _: Report(Health.STARTING)))
+    service = keep(Service("one", python(SLEEPS), policy=policy, health=lambda _: HealthReport(ServiceHealth.STARTING)))
     until(service, lambda: service.child.starts >= 3)
     assert service.child.last_exit == Exit(None, signal.SIGKILL)
 
 
 def test_one_that_answers_but_still_loads_is_given_its_time(keep: Keep) -> None:
     policy = RestartPolicy(first_delay_s=0.01, start_timeout_s=0.05)
-    answers = iter([Report(Health.LOADING)] * 40)
+    answers = iter([HealthReport(ServiceHealth.LOADING)] * 40)
     service = keep(Service("one", python(SLEEPS), policy=policy, health=lambda _: next(answers, HEALTHY)))
-    until(service, lambda: service.report.health is Health.LOADING)
+    until(service, lambda: service.report.health is ServiceHealth.LOADING)
     assert not service.healthy
     until(service, lambda: service.healthy)
     assert service.child.starts == 1
@@ -122,7 +131,7 @@ def test_an_unhealthy_one_is_replaced(keep: Keep) -> None:
             "one",
             python(SLEEPS),
             policy=QUICK,
-            health=lambda pid: Report(Health.UNHEALTHY, "says no") if pid in sick else HEALTHY,
+            health=lambda pid: HealthReport(ServiceHealth.UNHEALTHY, "says no") if pid in sick else HEALTHY,
         )
     )
     until(service, lambda: service.healthy)
@@ -163,12 +172,12 @@ def test_a_process_that_has_not_moved_yet_may_have_much_to_read() -> None:
     value = 7936
     assert check(1) == HEALTHY
     now_s = 149.5
-    assert check(1).health is Health.UNHEALTHY, "it had begun"
+    assert check(1).health is ServiceHealth.UNHEALTHY, "it had begun"
     assert check(2) == HEALTHY, "another process begins anew"
     now_s = 269.0
     assert check(2) == HEALTHY
     now_s = 270.0
-    assert check(2).health is Health.UNHEALTHY
+    assert check(2).health is ServiceHealth.UNHEALTHY
 
 
 def test_a_process_that_makes_progress_with_its_end_is_not_killed_and_one_that_does_not_is(keep: Keep) -> None:
@@ -216,16 +225,16 @@ def test_a_program_that_is_not_there_is_given_up_by_name(keep: Keep) -> None:
 
 
 def test_an_end_that_is_final_is_not_tried_again_and_a_harmless_one_is_no_failure(keep: Keep) -> None:
-    final = keep(Service("one", python("raise SystemExit(2)"), judge=lambda _: Verdict.FINAL))
+    final = keep(Service("one", python("raise SystemExit(2)"), judge=lambda _: ExitMeaning.FINAL))
     until(final, lambda: final.has_ended)
     assert final.child.starts == 1
-    harmless = keep(Service("one", python("raise SystemExit(2)"), policy=QUICK, judge=lambda _: Verdict.HARMLESS))
+    harmless = keep(Service("one", python("raise SystemExit(2)"), policy=QUICK, judge=lambda _: ExitMeaning.HARMLESS))
     until(harmless, lambda: harmless.child.starts > QUICK.max_failures + 2)
     assert harmless.child.failures == 0
 
 
 def test_one_that_is_done_is_healthy_and_not_started_again_unless_it_is_told_to(keep: Keep) -> None:
-    service = keep(Service("one", python("pass"), judge=lambda _: Verdict.DONE))
+    service = keep(Service("one", python("pass"), judge=lambda _: ExitMeaning.DONE))
     until(service, lambda: service.has_ended)
     assert service.healthy and state_of(service) == "done" and not service.last_error and service.child.starts == 1
     service.restart()
@@ -237,7 +246,7 @@ def test_one_that_is_done_is_healthy_and_not_started_again_unless_it_is_told_to(
 
 
 def test_begun_anew_it_is_started_again(keep: Keep) -> None:
-    service = keep(Service("one", python("raise SystemExit(2)"), judge=lambda _: Verdict.FINAL))
+    service = keep(Service("one", python("raise SystemExit(2)"), judge=lambda _: ExitMeaning.FINAL))
     until(service, lambda: service.has_ended)
     service.begin_anew()
     until(service, lambda: service.has_ended)
@@ -247,11 +256,11 @@ def test_begun_anew_it_is_started_again(keep: Keep) -> None:
 @pytest.mark.parametrize(
     ("code", "ask", "how"),
     [
-        (SLEEPS, Ask.TERMINATE, Exit(None, signal.SIGTERM)),
-        (LISTENS, Ask.CLOSE_INPUT, Exit(0)),
+        (SLEEPS, StopMethod.TERMINATE, Exit(None, signal.SIGTERM)),
+        (LISTENS, StopMethod.CLOSE_INPUT, Exit(0)),
     ],
 )
-def test_it_ends_by_itself_when_it_is_asked(keep: Keep, code: str, ask: Ask, how: Exit) -> None:
+def test_it_ends_by_itself_when_it_is_asked(keep: Keep, code: str, ask: StopMethod, how: Exit) -> None:
     service = keep(Service("one", python(code, stdin=b"order"), ask=ask, policy=QUICK))
     until(service, lambda: service.healthy)
     assert service.stop_and_wait() == how
@@ -287,7 +296,11 @@ def test_one_that_does_not_hear_is_killed_when_its_grace_is_over(keep: Keep) -> 
 def test_it_waits_for_what_it_needs(keep: Keep, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     below = keep(
-        Service("redis", python(SLEEPS), health=lambda _: HEALTHY if ready.exists() else Report(Health.STARTING))
+        Service(
+            "redis",
+            python(SLEEPS),
+            health=lambda _: HEALTHY if ready.exists() else HealthReport(ServiceHealth.STARTING),
+        )
     )
     above = keep(Service("worker", python(SLEEPS), needs=[below]))
     until(below, lambda: below.pid is not None)
@@ -304,18 +317,18 @@ def test_it_waits_for_what_it_needs(keep: Keep, tmp_path: Path) -> None:
 
 LEAVES = """
 import subprocess, sys
-from weft.supervise.held import Identity
+from weft.supervise.held import ProcessIdentity
 child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], start_new_session=True, stdout=subprocess.DEVNULL)
-while not (found := Identity.of(child.pid)) or found.argv[1:2] != ("-c",): pass
+while not (found := ProcessIdentity.of(child.pid)) or found.argv[1:2] != ("-c",): pass
 print(found.pid, found.birth, flush=True)
 """
 
 
-def left_behind(code: str) -> Identity:
+def left_behind(code: str) -> ProcessIdentity:
     """A process whose parent has gone."""
     told = subprocess.run([sys.executable, "-c", LEAVES, code], stdout=subprocess.PIPE, check=True, text=True).stdout
     pid, birth = map(int, told.split())
-    return Identity(pid, birth, (sys.executable, "-c", code))
+    return ProcessIdentity(pid, birth, (sys.executable, "-c", code))
 
 
 def test_a_process_that_was_left_is_taken_over_watched_and_replaced(keep: Keep) -> None:
@@ -333,7 +346,7 @@ def test_a_process_that_was_left_is_taken_over_watched_and_replaced(keep: Keep) 
 
 def test_an_adopted_one_is_stopped_by_a_signal_as_it_has_no_pipe_to_us(keep: Keep) -> None:
     identity = left_behind(SLEEPS)
-    service = keep(Service("one", python(SLEEPS), ask=Ask.CLOSE_INPUT, policy=QUICK))
+    service = keep(Service("one", python(SLEEPS), ask=StopMethod.CLOSE_INPUT, policy=QUICK))
     assert service.adopt(identity)
     service.look()
     service.stop(b"message\n")
@@ -346,11 +359,11 @@ def test_a_pid_that_is_someone_elses_is_never_signalled(keep: Keep) -> None:
     try:
         true = None
         while true is None or true.argv[1:2] != ("-c",):
-            true = Identity.of(stranger.pid)
+            true = ProcessIdentity.of(stranger.pid)
         service = keep(Service("one", python(SLEEPS), policy=QUICK))
         for wrong in (
-            Identity(true.pid, true.birth - 1, true.argv),
-            Identity(true.pid, true.birth, (sys.executable, "-c", "another program")),
+            ProcessIdentity(true.pid, true.birth - 1, true.argv),
+            ProcessIdentity(true.pid, true.birth, (sys.executable, "-c", "another program")),
         ):
             assert not service.adopt(wrong)
             assert service.pid is None
@@ -368,7 +381,7 @@ def test_a_zombie_and_one_that_has_gone_are_not_adopted() -> None:
     child = subprocess.Popen([sys.executable, "-c", SLEEPS])
     identity = None
     while identity is None or identity.argv[1:2] != ("-c",):
-        identity = Identity.of(child.pid)
+        identity = ProcessIdentity.of(child.pid)
     child.kill()
     end = time.monotonic() + patience(10)
     while process.state(child.pid) != "Z":

@@ -13,7 +13,7 @@ import pytest
 from weft.config import ServiceConfig, load_service
 from weft.errors import Missing
 from weft.system import background, doctor
-from weft.system.doctor import Verdict
+from weft.system.doctor import CheckState
 from weft.system.supervisor import Supervisor
 
 
@@ -39,7 +39,7 @@ def test_everything_that_is_named_is_looked_at_once(tmp_path: Path) -> None:
     ]
     assert [name for name in names if not name.startswith("extra")] == wanted
     assert {"extra redis", "extra serve", "extra parquet"} <= set(names)
-    assert all(one.advice for one in found if one.verdict is not Verdict.OK)
+    assert all(one.advice for one in found if one.verdict is not CheckState.OK)
     assert not {"extra dev", "extra all"} & set(names)
 
 
@@ -47,8 +47,8 @@ def test_a_missing_redis_is_a_problem_where_it_is_to_run(tmp_path: Path, monkeyp
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("weft.supervise.redis_server._bundled", lambda: None)
     finding = doctor.redis(config_for(tmp_path, services=["redis"]))
-    assert finding.verdict is Verdict.PROBLEM and "weft[redis]" in finding.advice
-    assert doctor.redis(config_for(tmp_path)).verdict is Verdict.WARNING
+    assert finding.verdict is CheckState.PROBLEM and "weft[redis]" in finding.advice
+    assert doctor.redis(config_for(tmp_path)).verdict is CheckState.WARNING
 
 
 def test_all_missing_extras_are_named_at_once_and_no_folder_is_left(
@@ -66,7 +66,7 @@ def test_all_missing_extras_are_named_at_once_and_no_folder_is_left(
     with pytest.raises(Missing, match=r"the extra .serve. is needed, and not installed: .*weft\[serve\].?$"):
         Supervisor(config).run(lambda: None, ("engine", "api"))
     assert not (tmp_path / "service").exists()
-    problems = {one.name for one in doctor.extras(config) if one.verdict is Verdict.PROBLEM}
+    problems = {one.name for one in doctor.extras(config) if one.verdict is CheckState.PROBLEM}
     assert problems == {"extra redis", "extra serve"}
 
 
@@ -82,19 +82,24 @@ def test_a_port_that_is_taken_is_a_problem(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         finding = doctor.api_port(config_for(tmp_path, port=port))
-        assert finding.verdict is Verdict.PROBLEM and str(port) in finding.found and "--port" in finding.advice
+        assert finding.verdict is CheckState.PROBLEM and str(port) in finding.found and "--port" in finding.advice
         url = f"redis://127.0.0.1:{port}"
         finding = doctor.redis(config_for(tmp_path, services=["redis"], redis_url=url))
-        assert finding.verdict is Verdict.PROBLEM and "does not answer" in finding.found  # it accepts, and is silent
+        assert finding.verdict is CheckState.PROBLEM and "does not answer" in finding.found  # it accepts, and is silent
     finding = doctor.redis(config_for(tmp_path, services=["redis"], redis_url=url))  # now nothing listens there
-    assert finding.verdict is Verdict.OK and "`weft up` starts" in finding.found
+    assert finding.verdict is CheckState.OK and "`weft up` starts" in finding.found
 
 
 @pytest.mark.parametrize(
     ("hard", "verdict"),
-    [(512, Verdict.PROBLEM), (1024, Verdict.WARNING), (4096, Verdict.OK), (resource.RLIM_INFINITY, Verdict.OK)],
+    [
+        (512, CheckState.PROBLEM),
+        (1024, CheckState.WARNING),
+        (4096, CheckState.OK),
+        (resource.RLIM_INFINITY, CheckState.OK),
+    ],
 )
-def test_the_limit_of_open_files(monkeypatch: pytest.MonkeyPatch, hard: int, verdict: Verdict) -> None:
+def test_the_limit_of_open_files(monkeypatch: pytest.MonkeyPatch, hard: int, verdict: CheckState) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, hard))
     assert doctor.open_files().verdict is verdict
 
@@ -102,7 +107,7 @@ def test_the_limit_of_open_files(monkeypatch: pytest.MonkeyPatch, hard: int, ver
 def test_the_disk_is_looked_at_where_the_folder_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(tmp_path) in doctor.disk(tmp_path / "not" / "there").found
     (tmp_path / "file").write_text("")
-    assert doctor.disk(tmp_path / "file").verdict is Verdict.PROBLEM
+    assert doctor.disk(tmp_path / "file").verdict is CheckState.PROBLEM
     facts = os.statvfs(tmp_path)
 
     class Full:
@@ -110,24 +115,25 @@ def test_the_disk_is_looked_at_where_the_folder_will_be(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(os, "statvfs", lambda _: Full)
     finding = doctor.disk(tmp_path)
-    assert finding.verdict is Verdict.PROBLEM and "make room" in finding.advice
+    assert finding.verdict is CheckState.PROBLEM and "make room" in finding.advice
 
 
 def test_damaged_files_of_a_service_are_a_problem(tmp_path: Path) -> None:
-    assert doctor.stored_data(tmp_path).verdict is Verdict.OK
+    assert doctor.stored_data(tmp_path).verdict is CheckState.OK
     (tmp_path / "engine").mkdir()
     (tmp_path / "engine" / "engine.json").write_text("{}")
-    assert doctor.stored_data(tmp_path).verdict is Verdict.OK
+    assert doctor.stored_data(tmp_path).verdict is CheckState.OK
     (tmp_path / "jobs.db").write_bytes(b"no database" * 1000)
     (tmp_path / "engine" / "index-pod0-engine0.db").write_bytes(b"no index" * 1000)
     (tmp_path / "api-keys.json").write_bytes(b"")
     before = sorted(path.name for path in tmp_path.rglob("*"))
     found = doctor.stored_data(tmp_path)
-    assert (found.verdict, found.found) == (Verdict.PROBLEM, "3 damaged")
+    assert (found.verdict, found.found) == (CheckState.PROBLEM, "3 damaged")
     assert f"weft rebuild {tmp_path}" in found.advice and "is no file of API keys" in found.advice
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
 def test_a_missing_browser_is_only_a_warning() -> None:
-    assert doctor.chromium(lambda _: None).verdict is Verdict.WARNING
-    assert doctor.chromium(lambda name: f"/opt/{name}").found == "/opt/chromium"
+    assert doctor.chromium(lambda: None).verdict is CheckState.WARNING
+    there = doctor.chromium(lambda: "/opt/chromium").found
+    assert there.startswith("/opt/chromium; ") and "sandbox" in there

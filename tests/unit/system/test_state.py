@@ -16,17 +16,17 @@ from weft.config import load_service
 from weft.errors import BadInput, Busy
 from weft.supervise import process
 from weft.supervise.graph import Graph
-from weft.supervise.held import Identity
+from weft.supervise.held import ProcessIdentity
 from weft.system import control
 from weft.system import state as kept
 from weft.system.recorder import Recorder, digest
-from weft.system.state import Process, Row, SystemState
+from weft.system.state import ProcessView, ServiceRow, SystemState
 
 
 def written(**changed: object) -> SystemState:
-    me = Process.of(Identity.of(os.getpid()))
+    me = ProcessView.of(ProcessIdentity.of(os.getpid()))
     assert me is not None
-    rows = (Row(name="redis", state="running", healthy=True, pid=me.pid),)
+    rows = (ServiceRow(name="redis", state="running", healthy=True, pid=me.pid),)
     state = SystemState(boot=process.boot_id(), supervisor=me, services=rows, processes={"redis": me})
     return msgspec.structs.replace(state, **changed)
 
@@ -85,7 +85,7 @@ def test_records_are_read_again_and_only_in_the_same_run_of_the_machine(tmp_path
     state = written()
     kept.write(tmp_path, state)
     assert kept.read(tmp_path) == state
-    assert kept.recorded(state) == [Identity.of(os.getpid())]
+    assert kept.recorded(state) == [ProcessIdentity.of(os.getpid())]
     assert kept.recorded(written(boot="another")) == []
     assert (tmp_path / kept.FILE).stat().st_mode & 0o077 == 0
 
@@ -114,16 +114,18 @@ def test_settings_are_told_apart_and_not_told() -> None:
 
 
 def test_the_cause_of_a_restart_is_shown_with_its_time_once_it_is_over() -> None:
-    row = Row(name="api", state="running", healthy=True, restarts=1, last_error="killed by SIGKILL")
+    row = ServiceRow(name="api", state="running", healthy=True, restarts=1, last_error="killed by SIGKILL")
     survived = msgspec.structs.replace(row, last_error_at="2026-02-04T10:30:45.123Z")
     assert re.fullmatch(r"last error, \d+ h \d\d min ago: killed by SIGKILL", survived.note)
     assert msgspec.structs.replace(survived, healthy=False).note == "killed by SIGKILL"
 
 
 def test_a_supervisor_that_has_died_is_said_and_no_service_has_an_old_cause(tmp_path: Path) -> None:
-    gone = Process(pid=os.getpid(), birth=1, argv=())
-    row = Row(name="redis", state="running", healthy=True, pid=gone.pid, last_error="killed by SIGKILL", restarts=1)
-    failed = Row(name="api", state="failed", last_error="exited with code 1")
+    gone = ProcessView(pid=os.getpid(), birth=1, argv=())
+    row = ServiceRow(
+        name="redis", state="running", healthy=True, pid=gone.pid, last_error="killed by SIGKILL", restarts=1
+    )
+    failed = ServiceRow(name="api", state="failed", last_error="exited with code 1")
     died = written(supervisor=gone, services=(row, failed), processes={"redis": gone}, is_up=True)
     kept.write(tmp_path, died)
     state, is_watched = control.status(tmp_path)

@@ -9,9 +9,9 @@ import pytest
 
 from weft.errors import BadInput
 from weft.testing.arrivals import Arrival, ArrivalLog, read_arrivals
-from weft.testing.judge import Verdict, judge
+from weft.testing.content.sites import WorldSpec
+from weft.testing.judge import CrawlVerdict, judge
 from weft.testing.oracle import CrawlPlan, Expectation, expect
-from weft.testing.sites import WorldSpec
 from weft.testing.world import World
 
 DELAY_S = 0.2
@@ -262,7 +262,7 @@ def test_budget_per_host(log: list[Arrival], world: World) -> None:
 
 
 def test_verdict_lists_every_fault_in_words() -> None:
-    text = str(Verdict(missing=["http://a/"], delay=["x"] * 20, requests=3))
+    text = str(CrawlVerdict(missing=["http://a/"], delay=["x"] * 20, requests=3))
     assert "missing: 1" in text and "delay: 20" in text and "http://a/" in text
 
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from weft.errors import BadInput
+from weft.testing.content.resources import FOLLOWED
+from weft.testing.content.sites import WorldSpec
 from weft.testing.oracle import SKIPPED_EXTENSIONS, CrawlPlan, Expectation, expect, plan_from_yaml
-from weft.testing.resources import FOLLOWED
-from weft.testing.sites import WorldSpec
 from weft.testing.world import World
 
 

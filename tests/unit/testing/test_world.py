@@ -14,16 +14,16 @@ from hashlib import sha256
 import pytest
 
 from weft.errors import BadInput
-from weft.testing import pages, sitemaps, traps
-from weft.testing.resources import FOLLOWED, mix
-from weft.testing.sites import WorldSpec, address
+from weft.testing.content import pages, sitemaps, traps
+from weft.testing.content.resources import FOLLOWED, mix
+from weft.testing.content.sites import WorldSpec, address
 from weft.testing.world import World
 
 DIGEST = """
 import sys
 from hashlib import sha256
-from weft.testing import pages
-from weft.testing.sites import WorldSpec
+from weft.testing.content import pages
+from weft.testing.content.sites import WorldSpec
 from weft.testing.world import World
 world = World(WorldSpec(hosts=12, pages=150, seed=int(sys.argv[1]), profile=sys.argv[2]))
 lines = []

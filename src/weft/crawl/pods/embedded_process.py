@@ -49,7 +49,9 @@ class EmbeddedBackend:
         progress.repaired("request_log_lines", frontier.recovery.unreadable_requests)
         progress.repaired("request_log_bytes", frontier.recovery.missing_log_bytes)
         if frontier.recovery.unsure_of_links:
-            read, again = read_links_again(frontier, parts.store, lambda _: crawl, self._order.pod, parts.work)
+            read, again = read_links_again(
+                frontier, parts.store, lambda _: crawl, self._order.pod, parts.work, parts.parsers
+            )
             progress.repaired("links_read_again", read)
             progress.repaired("visited_again", again)
 

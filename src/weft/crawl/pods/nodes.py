@@ -37,6 +37,7 @@ _SHARED = {
     ),
     "limits": ("max_pages", "max_pages_per_domain"),
     "politeness": None,  # all of it: it goes with every call to a pod's scripts, from whatever node
+    "fetch": ("render",),
     "pods": ("seen_filter", "bloom_filter_capacity", "bloom_filter_error_rate"),
 }
 

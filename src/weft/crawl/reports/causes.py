@@ -38,6 +38,12 @@ _MEANINGS: dict[str, tuple[str, str]] = {
     Reason.EXCLUDED: ("its domain is in `exclude_file`", ""),
     Reason.SCOPE: ("it lies outside the crawl's scope", "`scope='any'`, or `offsite_hops`, lets it in"),
     Reason.CONTENT_TYPE: ("its content type is none of those in `accept`", "`accept='*/*'` takes everything"),
+    Reason.UNKNOWN_OUTCOME: (
+        "it may have been sent, and its answer is not known",
+        "Look there, and send it again by hand",
+    ),
+    Reason.LOST_REQUEST: ("what was to be sent is damaged", "Start over with `fresh=True`"),
+    "callback_error": ("the spider's callback failed", "weft errors says why"),
     Reason.BUDGET: ("its domain has had its `max_pages_per_domain`", ""),
     "dns": ("its host name could not be resolved", "Check its spelling, and this machine's network"),
     "connect": ("nothing accepts a connection there", "Check host and port, and whether the server runs"),
@@ -81,8 +87,7 @@ _STATUSES: dict[int, tuple[str, str]] = {
     451: ("the site may not show it, for legal reasons", ""),
 }
 _LACKS = {
-    "javascript": ("the page is a shell that JavaScript fills in a browser, which this Weft does not run",
-                   "Look for the site's sitemap, feed or API"),
+    "javascript": ("the page is a shell that JavaScript fills in a browser", "Pages can be drawn: `render='auto'`"),
     "login": ("the page is a login form", f"The cookie of a session can be sent: {_NAMED}"),
     "blank": ("the page is empty", ""),
     "no-text": ("it holds no text, and `store='text'` keeps texts alone", "`store='warc'` keeps pages as they came"),

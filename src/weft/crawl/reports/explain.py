@@ -1,7 +1,8 @@
 """Why a URL was, or was not, crawled: one reason, with its evidence; also while the crawl runs.
 
 Asked in this order: is it a URL at all; what does the index say; is it queued; do the rules turn it away; does
-robots.txt; and at last, who links to it. What depends on the URL alone is worked out again, what did not is looked up.
+robots.txt. What depends on the URL alone is worked out again, what did not is looked up. Only when it is asked for, all
+stored pages are searched for a link to it.
 
 Of several crawls in one folder those answer that have a row of the URL; if none has, those that have it queued; else
 the latest ones, each by its own rules.
@@ -10,7 +11,7 @@ the latest ones, each by its own rules.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -28,13 +29,14 @@ from weft.engine.stored_page import read_page
 from weft.errors import BadInput, BadUrl, Missing, ServerAway
 from weft.extract.robots_meta import robots_tag
 from weft.fetch.robots import product_token
-from weft.frontier.requests import Finish, Gaps, Start
+from weft.frontier.requests import Finish, Start
 from weft.frontier.view import Entry, FrontierView, SitePace
 from weft.records import TOO_MANY_REDIRECTS, Reason, Row
 from weft.store.errors import Unreadable
 from weft.store.export.facts import iso
 
-SEARCHED_PAGES = 200_000
+SEARCH_FLAG = "`weft explain --search-pages`"
+Searched = Callable[[str, int], None]  # called with "rows" or "pages", and the number of those searched so far
 MOST_ASKED = 20  # crawls that are asked about a URL that none of them has
 _MEANING = {
     Reason.ROBOTS: "robots.txt forbids it",
@@ -48,6 +50,8 @@ _MEANING = {
     Reason.PATTERN: "the include and exclude patterns leave it out",
     Reason.TRAP: "it looks like part of an endless space",
     Reason.BUDGET: "its domain has had its share of pages, or of sitemaps",
+    Reason.UNKNOWN_OUTCOME: "it may have been sent when the crawl was killed, and is not sent again",
+    Reason.LOST_REQUEST: "what was to be sent is damaged",
     Reason.DROPPED: "its crawl was dropped",
     Reason.CONTENT_TYPE: "its content type is none of those in `accept`: it was asked for, and left at its head",
 }
@@ -67,8 +71,10 @@ class Explanation(Struct):
 class Explanations:
     """Answers for the crawls of a folder, or for one of them; close it."""
 
-    def __init__(self, report: ReportFolder, name: str | None = None) -> None:
+    def __init__(self, report: ReportFolder, name: str | None = None, search: Searched | None = None) -> None:
+        """With `search` all stored pages are read for links to a URL that is not known otherwise."""
         self._report = report
+        self._search = search
         self._only = report.crawls(name) if name is not None or not report.is_engines else None
         self._view = FrontierView(report.folder.frontiers())
         self._explainers: dict[int, Explainer] = {}
@@ -95,15 +101,18 @@ class Explanations:
 
     def _explainer(self, crawl: ReportCrawl) -> Explainer:
         if crawl.number not in self._explainers:
-            self._explainers[crawl.number] = Explainer(self._report, crawl, self._view)
+            self._explainers[crawl.number] = Explainer(self._report, crawl, self._view, self._search)
         return self._explainers[crawl.number]
 
 
 class Explainer:
     """Answers for one crawl."""
 
-    def __init__(self, report: ReportFolder, crawl: ReportCrawl, view: FrontierView) -> None:
+    def __init__(
+        self, report: ReportFolder, crawl: ReportCrawl, view: FrontierView, search: Searched | None = None
+    ) -> None:
         self._report = report
+        self._search = search
         self._crawl = crawl
         self._config = config = crawl.config()
         self._folder = report.folder
@@ -140,11 +149,12 @@ class Explainer:
         entries = self._view.entries(url, self._crawl.number)
         if entries and not entries[-1].ended:
             key = self._key_of(url)
-            ahead = self._view.ahead_of(entries[-1], key, self._key_of)
-            return self._of_queue(url, entries[-1], ahead, self._view.place_of(entries[-1], key), self._view.site(key))
+            count, is_all = self._view.ahead_of(entries[-1], key, self._key_of)
+            ahead = f"{count:,}" if is_all else f"at least {count:,}" if count else "an uncounted number of"
+            return self._of_queue(url, entries[-1], ahead, "in its queue, or being fetched", self._view.site(key))
         if entries and entries[-1].sitemap:
             return Explanation(url, True, "sitemap", "it was read as a sitemap; sitemaps are not kept as pages")
-        return self._of_errand(url) or self._of_rules(url) or self._of_links(url)
+        return self._of_errand(url) or self._of_rules(url) or self._of_unknown(url)
 
     def _on_redis(self, url: str) -> Explanation:
         """What no process has ended: the pod's server knows whether it waits."""
@@ -158,7 +168,7 @@ class Explainer:
                 found = waiting(client, where, pod, self._config.politeness.key_scope, url, spill)
                 pace = site_pace(client, where, self._key_of(url)) if found else SitePace()
             if found:
-                return self._of_queue(url, found[-1].entry, found[-1].ahead, found[-1].place, pace)
+                return self._of_queue(url, found[-1].entry, f"{found[-1].ahead:,}", found[-1].place, pace)
         except (ServerAway, BadInput, Missing) as why:
             away = str(why)
         known = self._of_errand(url) or self._of_rules(url)
@@ -169,7 +179,7 @@ class Explainer:
             return Explanation(
                 url, False, "elsewhere", f"it is of pod {pod}, whose pages are on another node: ask there"
             )
-        return known or self._of_links(url)
+        return known or self._of_unknown(url)
 
     def _of_errand(self, url: str) -> Explanation | None:
         """A robots.txt, which is asked for on behalf of its origin's pages."""
@@ -184,6 +194,13 @@ class Explainer:
     # ── what the index says ────────────────────────────────────────────────────────────────────────────────────────
 
     def _of_row(self, url: str, rows: list[Row]) -> Explanation:
+        """By the last visit; what was asked there with other requests than a GET is listed with it."""
+        others = [f"asked with {row.method}: {_outcome(row)}" for row in rows if row.request]
+        found = self._of_visits(url, [row for row in rows if not row.request] or rows)
+        found.evidence += others
+        return found
+
+    def _of_visits(self, url: str, rows: list[Row]) -> Explanation:
         row, again = rows[-1], ""
         if row.status == 304:
             again = f"visited again {iso(row.fetched_at)}: unchanged"
@@ -199,7 +216,7 @@ class Explainer:
             return self._of_redirect(url, row, evidence)
         if 200 <= row.status < 300:
             return self._of_page(url, row, evidence)
-        evidence += self._tries(row.item)
+        evidence += self._tries(row.item, row.url)
         what = f"HTTP {row.status}" if row.status else row.error
         return Explanation(url, False, "error", f"it was asked for and failed: {what}", evidence)
 
@@ -238,10 +255,11 @@ class Explainer:
             return Explanation(url, False, row.error, f"it redirects, and that ended there: {row.error}", evidence)
         return Explanation(url, True, "redirect", f"it redirects to {row.final_url}", evidence)
 
-    def _tries(self, item: int) -> Iterator[str]:
-        """Every request for an item, from the request log."""
+    def _tries(self, item: int, url: str) -> Iterator[str]:
+        """Every request for an item, from the request log: only those of its site are read."""
         begun: Start | None = None
-        for _, event in self._view.requests(Gaps()):
+        by_address = self._config.politeness.key_scope == "ip"
+        for event in self._view.requests_of(None if by_address else self._key_of(url)):
             if isinstance(event, Start) and event.item == item:
                 begun = event
             elif isinstance(event, Finish) and event.item == item and begun is not None:
@@ -249,12 +267,12 @@ class Explainer:
 
     # ── what the frontier says ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _of_queue(self, url: str, entry: Entry, ahead: int, place: str, pace: SitePace) -> Explanation:
-        evidence = [f"depth {entry.depth}; {ahead:,} URLs of its site come before it", f"it is {place}"]
+    def _of_queue(self, url: str, entry: Entry, ahead: str, place: str, pace: SitePace) -> Explanation:
+        evidence = [f"depth {entry.depth}; {ahead} URLs of its site come before it", f"it is {place}"]
         evidence += [f"found on {self._store.url_of(entry.parent)}"] if entry.parent else []
         evidence += self._pace(url, pace)
         if entry.attempt:
-            evidence += [f"tried {entry.attempt} times, to be tried again", *self._tries(entry.item)]
+            evidence += [f"tried {entry.attempt} times, to be tried again", *self._tries(entry.item, url)]
         status = self._status()
         if status.note and status.state in ("paused", "running"):
             evidence.append(f"the crawl is held up: {status.note}")
@@ -325,15 +343,30 @@ class Explainer:
             return f"include {list(scope.include)}, exclude {list(scope.exclude)}"
         return ""
 
+    def _of_unknown(self, url: str) -> Explanation:
+        """Nothing speaks against it, and nothing says that it was ever met."""
+        scope = self._config.scope
+        if self._search is not None:
+            return self._of_links(url, self._search)
+        if scope.seeded_urls_only:
+            summary = "the crawl does not know it, and only the seeds are fetched (`seeded_urls_only`)"
+            return Explanation(url, False, "scope", summary, [])
+        within = "" if scope.max_depth is None else f" at a depth of at most {scope.max_depth} (`max_depth`)"
+        evidence = [f"the rules would let it in: a followed link to it{within} would queue it"]
+        if self._view.robots(self._crawl.robots_key(urls.origin_of(url))) is None:
+            evidence.append("the robots.txt of its site is not known yet")
+        evidence.append(f"to search the stored pages for links to it: {SEARCH_FLAG}")
+        return Explanation(url, False, "unknown", "the crawl does not know it: it was never queued", evidence)
+
     # ── who links to it ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _of_links(self, url: str) -> Explanation:
-        """Nothing speaks against it: so nobody linked to it in a way that is followed."""
+    def _of_links(self, url: str, alive: Searched) -> Explanation:
+        """Reads all rows and all stored pages for a link to it."""
         scope = self._config.scope
-        if (cut := self._cut_redirect(url)) is not None:
+        if (cut := self._cut_redirect(url, alive)) is not None:
             evidence = [f"{cut.status} from {cut.url}", cut.error]
             return Explanation(url, False, "redirects", "a redirect led to it, and went no further", evidence)
-        for row, how in self._linking(url):
+        for row, how in self._linking(url, alive):
             if how:
                 return Explanation(url, False, "nofollow", "its links say not to follow them", [f"{how} on {row.url}"])
             if scope.max_depth is not None and row.depth >= scope.max_depth:
@@ -345,20 +378,21 @@ class Explainer:
             return Explanation(url, False, "unknown", "it was found, and came in no further", [f"on {row.url}"])
         return Explanation(url, False, "no-link", "no page that was stored links to it", [])
 
-    def _cut_redirect(self, url: str) -> Row | None:
+    def _cut_redirect(self, url: str, searched: Searched) -> Row | None:
         """The redirect that led to a URL and was not followed."""
-        rows = (row for row in self._store.rows_of(self._crawl.number) if row.final_url == url and row.url != url)
-        return next((row for row in rows if row.error), None)
+        for number, row in enumerate(self._store.rows_of(self._crawl.number)):
+            searched("rows", number)
+            if row.final_url == url and row.url != url and row.error:
+                return row
+        return None
 
-    def _linking(self, url: str) -> Iterator[tuple[Row, str]]:
+    def _linking(self, url: str, searched: Searched) -> Iterator[tuple[Row, str]]:
         """Stored pages that link to a URL, and what keeps the link from being followed."""
         name = url[url.index("/", 8) :].rpartition("/")[2].partition("?")[0]
         needles = (name.encode(), name.encode("utf-16-le"))  # bytes that a page with such a link has, mostly
-        until = time.monotonic() + 60
         stored = (row for row in self._store.rows_of(self._crawl.number) if row.warc_file)
         for number, row in enumerate(stored):
-            if number >= SEARCHED_PAGES or time.monotonic() > until:
-                return
+            searched("pages", number)
             try:
                 page = read_page(self._store.read(row)) if 200 <= row.status < 300 else None
             except Unreadable:
@@ -374,3 +408,8 @@ class Explainer:
                     continue
                 if target == url:
                     yield row, said or ("rel=nofollow" if "nofollow" in link.rel else "")
+
+
+def _outcome(row: Row) -> str:
+    """How a request has ended, in a few words."""
+    return ", ".join(filter(None, [f"HTTP {row.status}" if row.status else "", row.error]))

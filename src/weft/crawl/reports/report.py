@@ -38,6 +38,8 @@ def document(status: CrawlStatus, pods: int) -> dict[str, Any]:
         "requests": status.requests,
         "retries": status.retries,
         "redirects": status.redirects,
+        "need_javascript": status.shells,
+        "rendered": {"pages": status.rendered, "seconds": round(status.rendering_s, 3), "parts": status.parts},
         "seen": status.seen,
         "admitted": status.admitted,
         "finished": status.finished,

@@ -24,7 +24,18 @@ from weft.store.pages import PageStore
 WRITE_EVERY_S = 0.2
 RATE_S = 10.0  # what the rate of the display and of the lines is of, as for a process that is alone
 _LIVE = frozenset({"starting", "running", "draining", "paused"})  # states of a crawl that a process runs
-_SUMMED = ("pages", "requests", "body_bytes", "in_flight", "retries", "redirects")
+_SUMMED = (
+    "pages",
+    "requests",
+    "body_bytes",
+    "in_flight",
+    "retries",
+    "redirects",
+    "shells",
+    "rendered",
+    "rendering_s",
+    "parts",
+)
 _SHARED = ("queued", "sites", "seen", "admitted", "finished", "sent", "received")  # by all processes of a pod
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from weft import urls
 from weft.engine.crawls import PAUSED, RunningCrawl
@@ -43,7 +43,7 @@ REPORT_IDLE_EVERY_S = 0.1
 log = Log("weft.engine.loop.fetch_loop")
 
 
-_LIMITS = (Stop.MAX_PAGES, Stop.BUDGET, Stop.MAX_DURATION)
+_LIMITS = (Stop.MAX_PAGES, Stop.BUDGET, Stop.MAX_DURATION, Stop.CALLBACK_ERRORS)
 
 
 class Feed(Protocol):
@@ -202,7 +202,11 @@ class Loop:
             self._step("fetched")
             if result.error == "aborted" or tag.crawl not in self._crawls:
                 # Aborted, or its crawl has ended. The request was sent all the same, so the site's delay starts here.
-                self._round.cool(Ended(tag, result.ended, outcome="aborted"))
+                self._round.cool(Ended(tag, result.site_free_at, outcome="aborted"))
+                if not result.was_sent:
+                    self._round.unsent(tag)
+                if result.rendered is not None:
+                    self._round.asked(tag.crawl, result.rendered.parts)
                 self._round.end(tag, End.RELEASE if tag.crawl in self._crawls else End.OTHER)
             else:
                 ended.append((tag, result))
@@ -316,6 +320,10 @@ class Loop:
     def _submit(self, lease: Lease, now: float, address: str | None = None) -> None:
         crawl = self._crawls[lease.crawl]
         headers = crawl.headers(lease, now)
+        spec = crawl.spider.spec_of(lease) if crawl.spider is not None and lease.request else None
+        asked: dict[str, Any] = {} if spec is None or spec.is_plain else {"method": spec.method, "body": spec.body}
+        if spec is not None and not spec.idempotent:
+            self._send_once(lease)
         is_robots = lease.purpose is Purpose.ROBOTS
         crawl.way.submit(
             lease.url,
@@ -326,7 +334,17 @@ class Loop:
             address=address,
             filtered=lease.purpose is Purpose.PAGE,
             is_first=is_robots and not lease.attempt,  # a robots.txt comes before all else of a site
+            **asked,
         )
+
+    def _send_once(self, lease: Lease) -> None:
+        """On the disk before its first byte: this request must not be sent again, whatever happens."""
+        try:
+            self._frontier.leases.sending([lease])
+        except BLOCKING:
+            self._round.unsent(lease)
+            raise
+        self._step("sending")
 
     def _find_address(self, lease: Lease, now: float) -> None:
         """Politeness by address: the request waits for its name, then for the address's place."""

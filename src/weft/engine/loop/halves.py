@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+
 from weft.config import Config
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.handoff import Handoff
@@ -12,7 +15,7 @@ from weft.engine.loop.results import Results
 from weft.engine.loop.round import Round
 from weft.engine.loop.rows import Rows
 from weft.engine.loop.suspects import Suspects
-from weft.engine.parsers import Parsers
+from weft.engine.parsers import ChildCode, Parsers
 from weft.frontier.contract import Frontier
 from weft.store.pages import PageStore
 
@@ -60,7 +63,14 @@ def reading(
     return round_, parsing
 
 
-def parsers_of(config: Config) -> tuple[Parsers, bool]:
-    """Parser children, which start when they are needed, and whether a configuration wants them for all pages."""
+def parsers_of(config: Config, loading: Callable[[], bytes] | None = None) -> tuple[Parsers, bool]:
+    """Parser children, which start when they are needed, and whether a configuration wants them for all pages.
+
+    `loading`: what a child is sent of the user's code, where the crawl has some.
+    """
+    if loading is not None:
+        section = config.spider
+        workers = section.spider_workers or max(1, (len(os.sched_getaffinity(0)) - 1) // config.pods.num_pods)
+        return Parsers(workers, code=ChildCode(loading, section.callback_s, section.callback_memory_mb)), True
     children = config.fetch.parser_children
     return Parsers(max(1, children)), children > 0

@@ -15,7 +15,7 @@ from weft.engine.loop.progress import CrawlProgress
 from weft.fetch.dns import NameCounts
 from weft.fetch.proxies.counts import ProxyCounts
 from weft.frontier.contract import FrontierStats
-from weft.records import FetchResult, Purpose
+from weft.records import FetchResult, Purpose, Rendered
 from weft.telemetry import BYTES_BUCKETS, Metrics
 
 
@@ -54,6 +54,21 @@ class EngineMetrics:
         self._fetch_s[purpose].observe(result.ended - result.started)
         if result.status and purpose is Purpose.PAGE:
             self._body_bytes.observe(len(result.body))
+
+    def rendered(self, rendered: Rendered) -> None:
+        """A browser has had a page."""
+        self._metrics.histogram("weft_render_seconds", "Time of a page in a browser.").observe(rendered.spent_s)
+
+    def browsers(self, report: Mapping[str, float]) -> None:
+        """How the browsers are; nothing where none are used."""
+        for name, value in report.items():
+            kind, _, cause = name.partition("died_")
+            if cause:
+                self._metrics.grown("weft_render_failures_total", "Pages that no browser drew.", value, cause=cause)
+            elif kind in ("rendered", "recycled"):
+                self._metrics.grown(f"weft_browser_{kind}_total", f"Pages or browsers {kind}.", value)
+            else:
+                self._metrics.gauge(f"weft_browser_{kind}", f"Browsers: {kind} now.").set(value)
 
     def crossed(self, links: int, seconds: float) -> None:
         """Another pod has taken a batch of links."""

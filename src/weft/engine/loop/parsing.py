@@ -11,33 +11,43 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from msgspec import UnsetType
 
 from weft import urls
 from weft.bodies import Body, FileBody, first_of
+from weft.engine.crawls import RunningCrawl
 from weft.engine.extracted import Extracted
 from weft.engine.loop.answer import Answer
 from weft.engine.loop.leads import Leads
 from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.round import Round
 from weft.engine.loop.rows import Rows
+from weft.engine.loop.stop import CALLBACK_ERROR
 from weft.engine.loop.suspects import Suspects
 from weft.engine.loop.verdict import Kind
 from weft.engine.parser_child import Marks
 from weft.engine.parsers import CRASH, LOOK_EVERY_S, Parsers, Pending
+from weft.engine.user_code import calls
+from weft.engine.user_code.calls import CallResult
 from weft.errors import BadUrl, Unparsed
+from weft.extract.lacking import is_shell
 from weft.extract.page import MAX_BYTES, Page, extract
 from weft.extract.robots_meta import robots_tag
 from weft.fetch import sitemaps
 from weft.fetch.decode import Decoded, decode
 from weft.fetch.decode_large import decode_file
 from weft.frontier.contract import End
-from weft.records import TOO_MANY_REDIRECTS, Lease, Purpose, Reason
+from weft.records import TOO_MANY_REDIRECTS, Lease, Purpose, Reason, RowOutput
+from weft.telemetry import Log
 
 SITEMAP_NESTING = 3  # sitemaps.org has one index above the files; one more, and a redirect, are put up with
+FEW_LINKS = 3  # a page with more is not looked at again for whether scripts must draw it: that would cost each page
 AT_ONCE = 8  # answers that `take` should be given at a time, at least
+MOST_LOGGED = 4000  # characters of what a user's code prints for one page
+log = Log("weft.engine.loop.parsing")
 MOST_SENT, MOST_SENT_BYTES = 64, 8 << 20  # to parser children, not come back
 
 
@@ -50,6 +60,7 @@ class _Read(NamedTuple):
     noindex: bool
     nofollow: bool
     fields: str
+    called: CallResult | None = None  # what the user's code has made of it
 
 
 class _Sent(NamedTuple):
@@ -58,6 +69,18 @@ class _Sent(NamedTuple):
     answer: Answer
     error: str
     body_bytes: int
+
+
+class _Failure(NamedTuple):
+    """A failure that the user's code is called for before it is recorded."""
+
+    crawl: RunningCrawl
+    lease: Lease
+    record: Callable[[RowOutput], None]
+    body_bytes: int = 0
+
+
+Ended = Callable[[CallResult], None]
 
 
 class Parsing:
@@ -86,7 +109,8 @@ class Parsing:
         self._marks = Marks()
         self._parsers = parsers
         self._sends_all = sends_all
-        self._sent: dict[int, _Sent] = {}  # by the number of the request
+        self._sent: dict[int, _Sent | _Failure] = {}  # by the number of the request
+        self._calls: dict[int, Ended] = {}  # of the user's code, about no page
         self._sent_bytes = 0
         self._came: list[Pending] = []
         parsers.on_done = self._came.append
@@ -110,8 +134,10 @@ class Parsing:
 
     def _finish(self, pages: list[_Read]) -> None:
         for read in pages:
-            if read.page.hrefs and not read.nofollow:
+            if read.page.hrefs and not read.nofollow and read.answer.crawl.follows_links:
                 self._follow(read.answer, read.page)
+            if read.called is not None:
+                self._request(read.answer.crawl, read.answer.lease, read.called)
         for read in pages:
             self._record(read)
 
@@ -138,7 +164,7 @@ class Parsing:
 
     def look(self) -> None:
         """Sends and receives what can be; called now and then, too, so that a page that takes too long is noticed."""
-        if self._sent:
+        if self._sent or self._calls:
             self._parsers.turn()
 
     def finish(self) -> None:
@@ -146,18 +172,24 @@ class Parsing:
         came, pages = self._came.copy(), list[_Read]()
         self._came.clear()
         for pending in came:
+            if (ended := self._calls.pop(pending.position, None)) is not None:
+                ended(_result_of(pending))
+                continue
             sent = self._sent.pop(pending.position, None)
             if sent is None:
                 continue  # nobody waits for it any more
             self._sent_bytes -= sent.body_bytes
-            if pending.page is None:
+            if isinstance(sent, _Failure):
+                self._end_failure(sent, _result_of(pending))
+            elif pending.page is None:
                 kind = pending.error.kind if isinstance(pending.error, Unparsed) else CRASH
                 self._end_unparsed(sent.answer, kind)
             else:
                 self._metrics.parse_s.observe(pending.spent_s)
                 fields = pending.page.asked.fields
                 known = "" if isinstance(fields, UnsetType) else fields
-                pages.append(self._judged(sent.answer, pending.page, sent.error, known))
+                called = self._called(sent.answer, pending) if sent.answer.crawl.spider is not None else None
+                pages.append(self._judged(sent.answer, pending.page, sent.error, known, called))
         self._finish(pages)
 
     def finish_all(self, alive: Callable[[], None]) -> None:
@@ -167,55 +199,145 @@ class Parsing:
             self._parsers.turn(LOOK_EVERY_S)
             self.finish()
 
+    def wait(self) -> None:
+        """Until something has come back, or a moment has passed; finishes it."""
+        self._parsers.turn(LOOK_EVERY_S)
+        self.finish()
+
     def drop(self, crawl: int) -> list[Lease]:
         """Forgets the pages of a crawl that are with children; gives their leases."""
-        dropped = {number: sent for number, sent in self._sent.items() if sent.answer.lease.crawl == crawl}
+        dropped = {number: sent for number, sent in self._sent.items() if _lease_of(sent).crawl == crawl}
         for number, sent in dropped.items():
             del self._sent[number]
             self._sent_bytes -= sent.body_bytes
-        return [sent.answer.lease for sent in dropped.values()]
+        return [_lease_of(sent) for sent in dropped.values()]
 
     def close(self) -> None:
         """Ends the children."""
         self._parsers.close()
 
-    def _send(self, answer: Answer, body: bytes, error: str) -> None:
+    def _send(self, answer: Answer, body: bytes, content_type: str | None, error: str) -> None:
         lease = answer.lease
         needs_text = self._keeps_text or answer.crawl.rules.sameness.may_compare(lease.url)
         wanted, rules = (("hrefs", "text") if needs_text else ("hrefs",)), b""
         if answer.crawl.extraction is not None:
             wanted, rules = (*wanted, "fields"), answer.crawl.extraction.encoded
-        pending = self._parsers.submit(body, lease.url, answer.head.get("content-type"), wanted, rules=rules)
+        call, result = b"", answer.result
+        if answer.crawl.spider is not None:
+            wanted = (*wanted, "called")
+            call = answer.crawl.spider.call(calls.PAGE, lease, result.status, result.head, answer.asked_at)
+        pending = self._parsers.submit(body, lease.url, content_type, wanted, rules=rules, call=call)
         self._sent[pending.position] = _Sent(answer, error, len(body))
         self._sent_bytes += len(body)
+
+    # ── the user's code ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def call(self, message: bytes, ended: Ended) -> None:
+        """Calls the user's code about no page; `ended` gets the result in `finish`."""
+        pending = self._parsers.submit(b"", "", None, (), call=message)
+        self._calls[pending.position] = ended
+
+    def fail(self, answer: Answer, error: str, *, stored: bool) -> None:
+        """Calls the user's code for an answer that is no page, or for none, and then records it."""
+        spider, result, lease = answer.crawl.spider, answer.result, answer.lease
+        assert spider is not None
+        body = _decoded(result.body, answer.head.content_encoding, answer.crawl.fetch.max_body_bytes).body
+        name = error or result.error or ""
+        message = spider.call(calls.FAILURE, lease, result.status, result.head, answer.asked_at, name, result.detail)
+        pending = self._parsers.submit(body, lease.url, answer.head.get("content-type"), ("called",), call=message)
+
+        def record(output: RowOutput) -> None:
+            self._rows.record(answer, error=error, stored=stored, output=output)
+
+        self._sent[pending.position] = _Failure(answer.crawl, lease, record, len(body))
+        self._sent_bytes += len(body)
+
+    def refuse(self, crawl: RunningCrawl, lease: Lease, reason: Reason, detail: str) -> None:
+        """Calls the user's code for what was refused before it was asked for, and then records it."""
+        spider = crawl.spider
+        assert spider is not None
+        message = spider.call(calls.FAILURE, lease, 0, b"", time.time(), str(reason), detail)
+        pending = self._parsers.submit(b"", lease.url, None, ("called",), call=message)
+
+        def record(output: RowOutput) -> None:
+            request = spider.request_of(lease)
+            self._rows.refused(lease, lease.crawl, reason, detail, request=request, output=output)
+            self._round.row(lease, End.OTHER)
+
+        self._sent[pending.position] = _Failure(crawl, lease, record)
+
+    def _end_failure(self, failure: _Failure, result: CallResult) -> None:
+        spider = failure.crawl.spider
+        assert spider is not None
+        self._take_result(failure.crawl, failure.lease, result)
+        self._request(failure.crawl, failure.lease, result)
+        failure.record(spider.output(failure.lease, result))
+
+    def _called(self, answer: Answer, pending: Pending) -> CallResult:
+        result = _result_of(pending)
+        self._take_result(answer.crawl, answer.lease, result)
+        return result
+
+    def _take_result(self, crawl: RunningCrawl, lease: Lease, result: CallResult) -> None:
+        """What a call has changed and printed, and whether it failed."""
+        assert crawl.spider is not None
+        crawl.spider.keep_state(result)
+        crawl.progress.status.items += len(result.items)
+        if result.printed:
+            log.info("printed", url=lease.url, text=result.printed[:MOST_LOGGED])
+        if result.error:
+            log.warning("the callback failed", url=lease.url, error=result.error)
+
+    def _request(self, crawl: RunningCrawl, lease: Lease, result: CallResult) -> None:
+        """Queues what a call has requested."""
+        assert crawl.spider is not None
+        if result.requests:
+            refuse = partial(crawl.refused_request, parent=lease.item)
+            self._round.found(crawl, crawl.spider.found(lease, result.requests, refuse))
 
     # ── pages ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _read_page(self, answer: Answer) -> _Read | None:
         """The page, its tree let go; None where it has ended here, or was sent to a parser child."""
         crawl, lease, head = answer.crawl, answer.lease, answer.head
-        decoded = _decoded(answer.result.body, head.content_encoding, crawl.fetch.max_body_bytes)
+        most = MAX_BYTES + 1 if crawl.spider is None else crawl.fetch.max_body_bytes  # the user's code has all of it
+        decoded = _decoded(answer.result.body, head.content_encoding, crawl.fetch.max_body_bytes, most)
         if decoded.truncated and decoded.error is None:
             self._rows.record(answer, error="too_large", stored=False)
             return None
         body, error = decoded.body, "wrong_length" if answer.result.surplus else ""
         error = "decode" if decoded.error else error
+        content_type, rendered = head.get("content-type"), answer.result.rendered
+        if rendered is not None and rendered.error:
+            error = f"render_{rendered.error}: {rendered.detail}"
+        elif rendered is not None:
+            body, content_type = rendered.html, "text/html; charset=utf-8"
         if self._suspects.is_poison(lease.item):
             self._end_unparsed(answer, CRASH)
             return None
-        if self._sends_all or crawl.extraction is not None:
-            self._send(answer, body, error)
+        if self._sends_all or crawl.extraction is not None or crawl.spider is not None:
+            self._send(answer, body, content_type, error)
             return None
-        return self._judged(answer, self._parse(lease, body, head.get("content-type")), error, "")
+        return self._judged(answer, self._parse(lease, body, content_type), error, "")
 
     def _end_unparsed(self, answer: Answer, kind: str) -> None:
         answer.crawl.progress.status.poisoned.append(answer.lease.url)
         self._rows.record(answer, error=kind)
 
-    def _judged(self, answer: Answer, page: Page | Extracted, error: str, fields: str) -> _Read:
+    def _judged(
+        self, answer: Answer, page: Page | Extracted, error: str, fields: str, called: CallResult | None = None
+    ) -> _Read:
         """What is to be done with a page that was parsed."""
         crawl, lease, head = answer.crawl, answer.lease, answer.head
         noindex, nofollow = page.noindex, page.nofollow
+        if answer.result.rendered is not None:
+            page.hrefs.extend(answer.result.rendered.leads_to)
+            is_drawn = not answer.result.rendered.error
+            crawl.progress.status.shells += crawl.shells is not None
+            if crawl.shells is not None and is_drawn:
+                crawl.shells.rendered(lease.url, gained=bool(page.hrefs) or not _is_still_shell(page))
+        elif isinstance(page, Page) and len(page.hrefs) <= FEW_LINKS and is_shell(page):
+            crawl.progress.status.shells += 1
         if tags := head.get_all("x-robots-tag"):
             by_header = robots_tag(tags, crawl.agent)
             noindex, nofollow = noindex or by_header[0], nofollow or by_header[1]
@@ -223,14 +345,19 @@ class Parsing:
             crawl.rules.sameness.observe(lease.url, page.title, len(page.hrefs), lease.depth, lambda: _words(page))
         if isinstance(page, Page):
             page.let_go()
-        return _Read(answer, page, error, noindex, nofollow, fields)
+        return _Read(answer, page, error, noindex, nofollow, fields, called)
 
     def _record(self, read: _Read) -> None:
+        spider, error, output = read.answer.crawl.spider, read.error, None
+        if spider is not None and read.called is not None:
+            output = spider.output(read.answer.lease, read.called)
+            if read.called.error:
+                error = f"{CALLBACK_ERROR}: {read.called.error}"
         if read.noindex:
             self._leads.unkept(read.answer.lease.item)
-            self._rows.record(read.answer, error="noindex", stored=False)
+            self._rows.record(read.answer, error="noindex", stored=False, output=output)
         else:
-            self._rows.record(read.answer, error=read.error, page=read.page, fields=read.fields)
+            self._rows.record(read.answer, error=error, page=read.page, fields=read.fields, output=output)
 
     def _parse(self, lease: Lease, body: bytes, content_type: str | None) -> Page:
         self._suspects.parsing(lease.item)
@@ -276,6 +403,12 @@ class Parsing:
         if isinstance(found, Reason):
             self._rows.record(answer, error=f"redirect to {found}", final_url=target)
             return
+        if crawl.spider is not None:
+            with_request = crawl.spider.redirected(lease, answer.result.status, found)
+            if with_request is None:
+                self._rows.record(answer, error="redirect of a body to another origin", final_url=target)
+                return
+            found = with_request
         self._round.found(crawl, [found])
         self._rows.record(answer, error="", final_url=target)
 
@@ -309,10 +442,27 @@ class Parsing:
         return listed
 
 
-def _decoded(body: Body, encoding: str, limit: int) -> Decoded:
-    """A body without its codings; of one in a file no more than is parsed."""
+def _is_still_shell(page: Page | Extracted) -> bool:
+    """Whether there is nothing to read even after a browser had it."""
+    return isinstance(page, Page) and is_shell(page)
+
+
+def _lease_of(sent: _Sent | _Failure) -> Lease:
+    return sent.lease if isinstance(sent, _Failure) else sent.answer.lease
+
+
+def _result_of(pending: Pending) -> CallResult:
+    """What came of a call; an error where there was no answer to it."""
+    if pending.page is not None and not isinstance(called := pending.page.asked.called, UnsetType):
+        return calls.decode_result(called)
+    error = pending.code_error or (str(pending.error).partition(": ")[2] if pending.error is not None else "no answer")
+    return CallResult(error=error, traceback=pending.code_output)
+
+
+def _decoded(body: Body, encoding: str, limit: int, most: int = MAX_BYTES + 1) -> Decoded:
+    """A body without its codings; of one in a file no more than is needed."""
     if isinstance(body, FileBody):
-        return decode_file(body, encoding, limit, MAX_BYTES + 1)
+        return decode_file(body, encoding, limit, most)
     return decode(body, encoding, limit) if encoding else Decoded(body)
 
 

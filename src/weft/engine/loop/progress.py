@@ -17,7 +17,7 @@ import msgspec
 from weft.engine.loop.verdict import failure_of, refusal_of
 from weft.engine.model import end_kind
 from weft.frontier.contract import FrontierStats
-from weft.records import Reason, Row
+from weft.records import Reason, Rendered, Row
 from weft.store.contract import Stats
 from weft.telemetry import Log
 
@@ -62,6 +62,7 @@ class CrawlStatus(msgspec.Struct):
     live_pages: int | None = None  # URLs that have a page now: counted when a run has ended
     requests: int = 0
     body_bytes: int = 0
+    items: int = 0  # that a user's code has made
     seeds: int = 0  # of large seed files, which are read while the crawl runs
     seeds_read: float = 1.0  # how much of those files is read
     queued: int = 0
@@ -76,6 +77,10 @@ class CrawlStatus(msgspec.Struct):
     matched: list[str] = []  # patterns that matched a URL: `include /blog/*`
     retries: int = 0
     redirects: int = 0
+    shells: int = 0  # pages that scripts must draw before there is anything to read
+    rendered: int = 0  # pages that a browser has drawn
+    rendering_s: float = 0.0  # time in browsers, together
+    parts: int = 0  # requests that those pages made
     recent: list[str] = []
     poisoned: list[str] = []
     repairs: dict[str, int] = {}  # what this run found damaged when it resumed the crawl, and repaired
@@ -136,6 +141,12 @@ class CrawlProgress:
         """Counts what was repaired, or given up, when the crawl was resumed."""
         if count:
             self.status.repairs = self.status.repairs | {what: self.status.repairs.get(what, 0) + count}
+
+    def rendered(self, rendered: Rendered) -> None:
+        """A browser has had a page; whether there is one is known by its row."""
+        self.status.rendered += not rendered.error
+        self.status.rendering_s += rendered.spent_s
+        self.status.parts += sum(part.was_sent for part in rendered.parts)
 
     def page(self, url: str, body_bytes: int) -> None:
         """A page was stored."""

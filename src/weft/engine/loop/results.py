@@ -27,9 +27,11 @@ from weft.engine.loop.round import Round
 from weft.engine.loop.rows import Rows
 from weft.engine.loop.verdict import REDIRECTS, Kind, backoff_s, site_health
 from weft.engine.model import end_kind
+from weft.engine.user_code.calls import CallResult, decode_spec
+from weft.engine.user_code.running import request_name
 from weft.errors import BadUrl
 from weft.frontier.contract import End, Ended, Item, Rejection
-from weft.records import FetchResult, Found, Lease, Purpose, Reason
+from weft.records import FetchResult, Found, Lease, Purpose, Reason, Rendered
 from weft.telemetry import Log
 
 UNREAD_BYTES = 16 << 20  # more than this is not kept waiting
@@ -97,6 +99,20 @@ class Results:
         """Sends to and receives from the parser children."""
         if self._parsing is not None:
             self._parsing.look()
+
+    def call(self, message: bytes, ended: Callable[[CallResult], None]) -> None:
+        """Calls the user's code about no page; `ended` gets the result in `read`."""
+        assert self._parsing is not None
+        self._parsing.call(message, ended)
+
+    def call_now(self, message: bytes) -> CallResult:
+        """The same when the loop has ended: waits for the result."""
+        results = list[CallResult]()
+        self.call(message, results.append)
+        while not results:
+            assert self._parsing is not None
+            self._parsing.wait()
+        return results[0]
 
     def close(self) -> None:
         """Ends the parser children."""
@@ -178,7 +194,14 @@ class Results:
         wait_s = answer.head.retry_after_s(wall) if slow else None
         outcome = result.error or str(result.status)
         answer.ended = Ended(
-            lease, result.ended, site_health(result), slow, wait_s, outcome, result.status == 503, self._took_s(result)
+            lease,
+            result.site_free_at,
+            site_health(result),
+            slow,
+            wait_s,
+            outcome,
+            result.status == 503,
+            self._took_s(result),
         )
         if self._debugs:
             log.debug(
@@ -193,7 +216,16 @@ class Results:
             )
         if crawl.jar is not None and result.status:
             crawl.keep_cookies(lease.url, answer.head.set_cookies, wall)
+        if result.rendered is not None:
+            self._take_rendered(crawl, lease, result.rendered, wall)
         return answer
+
+    def _take_rendered(self, crawl: RunningCrawl, lease: Lease, rendered: Rendered, wall: float) -> None:
+        """What a browser has done besides reading the page: requests of its parts, cookies that scripts have set."""
+        self.round.asked(lease.crawl, rendered.parts)
+        crawl.keep_cookies(lease.url, [f"{name}={value}; Path=/" for name, value in rendered.cookies], wall)
+        crawl.progress.rendered(rendered)
+        self._metrics.rendered(rendered)
 
     def _cool(self, answer: Answer) -> None:
         assert answer.ended is not None
@@ -206,6 +238,8 @@ class Results:
         """Ends an answer for which nothing must be read; False for the others."""
         crawl, lease, result, kind = answer.crawl, answer.lease, answer.result, answer.kind
         before = crawl.revisits.known(lease) if crawl.revisits is not None else None
+        if answer.crawl.must_be_sent_once(lease) and self._take_once(answer):
+            return True
         if kind is Kind.AGAIN:
             self.round.end(lease, End.RELEASE)
         elif before is not None and is_unchanged(before, result):
@@ -217,7 +251,9 @@ class Results:
         elif kind is Kind.PAGE or lease.purpose is Purpose.SITEMAP or answer.redirects:
             return False
         elif result.status == 401 and crawl.answers(
-            lease, answer.head.get_all("www-authenticate"), sent=b"\r\nAuthorization: " in result.request_head
+            lease,
+            answer.head.get_all("www-authenticate"),
+            sent=b"\r\nAuthorization: " in result.request_head.partition(b"\r\n\r\n")[0],
         ):
             self.round.end(lease, End.RETRY)
         elif result.error == Reason.CONTENT_TYPE:
@@ -225,10 +261,33 @@ class Results:
                 log.debug(
                     "turned away", url=lease.url, purpose=lease.purpose, reason=result.error, detail=result.detail
                 )
-            self._rows.record(answer, error=f"{result.error}: {result.detail}", stored=False)
+            self._fail(answer, f"{result.error}: {result.detail}", stored=False)
         else:
-            self._rows.record(answer, error=result.error or "", stored=result.error != "too_large")
+            self._fail(answer, result.error or "", stored=result.error != "too_large")
         return True
+
+    def _take_once(self, answer: Answer) -> bool:
+        """A request that must not be sent twice: whether it has ended here. What was not sent may be sent again."""
+        lease, result = answer.lease, answer.result
+        if not result.was_sent or result.status == 401:
+            self.round.unsent(lease)
+            return False
+        if answer.kind is Kind.AGAIN or (not result.status and answer.kind in (Kind.RETRY, Kind.FAILED)):
+            detail = result.error or "no answer"
+            self._fail(answer, f"{Reason.UNKNOWN_OUTCOME}: {detail}", stored=False)
+            return True
+        if answer.kind in (Kind.RETRY, Kind.SLOW_DOWN):
+            self._fail(answer, result.error or "", stored=True)
+            return True
+        return False
+
+    def _fail(self, answer: Answer, error: str, *, stored: bool = True) -> None:
+        """Records an answer that is no page, or that there was none; the user's code may hear of it first."""
+        spider = answer.crawl.spider
+        if spider is not None and spider.description.hears_failures and self._parsing is not None:
+            self._parsing.fail(answer, error, stored=stored)
+        else:
+            self._rows.record(answer, error=error, stored=stored)
 
     def refuse(self, lease: Lease, reason: Reason, detail: str = "") -> None:
         """Ends a lease for which no request was made."""
@@ -236,14 +295,20 @@ class Results:
         if lease.purpose is not Purpose.PAGE:
             self.round.end(lease, End.OTHER)
             return
-        self._rows.refused(lease, lease.crawl, reason, detail)
+        crawl = self._crawls[lease.crawl]
+        if crawl.spider is not None and crawl.spider.description.hears_failures and self._parsing is not None:
+            self._parsing.refuse(crawl, lease, reason, detail)
+            return
+        request = "" if crawl.spider is None else crawl.spider.request_of(lease)
+        self._rows.refused(lease, lease.crawl, reason, detail, request=request)
         self.round.row(lease, End.OTHER)
 
     def reject(self, rejection: Rejection) -> None:
         """Records an item that the frontier took out of its queue, or did not let into it."""
         self._count_refusal(rejection.item, rejection.crawl, rejection.reason, rejection.detail)
         if rejection.item.purpose is Purpose.PAGE:
-            self._rows.refused(rejection.item, rejection.crawl, rejection.reason, rejection.detail)
+            request = request_name(decode_spec(rejection.request)) if rejection.request else ""
+            self._rows.refused(rejection.item, rejection.crawl, rejection.reason, rejection.detail, request=request)
 
     def _count_refusal(self, item: Item | Lease, crawl: int, reason: Reason, detail: str) -> None:
         progress = self._crawls[crawl].progress
@@ -274,7 +339,7 @@ class Results:
         if lease.purpose is Purpose.SITEMAP:
             self.round.end(lease, End.OTHER)
         else:
-            self._rows.record(answer, error=result.error or (str(Reason.RETRY_AFTER) if too_long else ""))
+            self._fail(answer, result.error or (str(Reason.RETRY_AFTER) if too_long else ""))
 
     def _take_robots(self, answer: Answer) -> None:
         lease, result, head = answer.lease, answer.result, answer.head

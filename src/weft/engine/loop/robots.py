@@ -50,6 +50,15 @@ class RobotsBook:
                 self._parsed.popitem(last=False)
         return entry
 
+    def is_known(self, origin: str, wall: float) -> bool:
+        """Whether there is a record for an origin that is in force: `of` has an answer without a request."""
+        record = self._sites.robots(self.about(origin))
+        return record is not None and record.expires > wall
+
+    def about(self, origin: str) -> str:
+        """An origin as `learn` and leases name it: with the trust of the crawls that share its robots.txt."""
+        return self._trust + origin
+
     def was_known(self, about: str) -> bool:
         """Whether an origin's robots.txt was read before; `about` with its trust prefix, as in the lease."""
         record = self._sites.robots(about)

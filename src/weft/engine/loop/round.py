@@ -14,7 +14,7 @@ from weft.engine.loop.handoff import Handoff
 from weft.engine.loop.leads import Leads
 from weft.errors import ServerAway
 from weft.frontier.contract import Admission, End, Ended, Frontier, Outcome, PageLinks
-from weft.records import Found, Lease, Purpose, Reason
+from weft.records import Found, Lease, Purpose, Reason, RenderedPart
 from weft.store.pages import PageStore
 from weft.telemetry import Log
 
@@ -45,12 +45,13 @@ class Round:
         leads: Leads | None = None,
         handoff: Handoff | None = None,
     ) -> None:
-        self._queue, self._leases = frontier.queue, frontier.leases
+        self._queue, self._leases, self._sites = frontier.queue, frontier.leases, frontier.sites
         self._store = store
         self._crawls = crawls
         self._leads = leads
         self._handoff = handoff
         self._cooled: list[Ended] = []
+        self._asked: list[tuple[int, list[RenderedPart]]] = []
         self._admitting: dict[int, _Admitting] = {}
         self._ends: list[Outcome] = []
         self._rows: list[Outcome] = []
@@ -59,6 +60,10 @@ class Round:
     def cool(self, ended: Ended) -> None:
         """A transfer is over."""
         self._cooled.append(ended)
+
+    def asked(self, crawl: int, parts: Iterable[RenderedPart]) -> None:
+        """A rendered page has requested parts of itself."""
+        self._asked.append((crawl, [part for part in parts if part.was_sent]))
 
     def links(self, crawl: RunningCrawl, lease: Lease, links: list[str]) -> None:
         """What a page links to, as `Rules.candidates` gives it."""
@@ -77,6 +82,10 @@ class Round:
         """An item's lease is over, and there is no row for it."""
         self._ends.append(Outcome(lease, end, wait_s))
         self.touched.add(lease.crawl)
+
+    def unsent(self, lease: Lease) -> None:
+        """A request that must not be sent twice was not sent after all."""
+        self._leases.not_sent(lease)
 
     def row(self, lease: Lease, end: End) -> None:
         """An item has ended with a row that was added to the store."""
@@ -117,6 +126,9 @@ class Round:
         if self._cooled:
             self._leases.cool(self._cooled)
             self._cooled = []
+        while self._asked:
+            self._sites.asked(*self._asked[-1])
+            self._asked.pop()
 
     def expand(self, crawl: RunningCrawl, known: Iterable[tuple[int, str, int]]) -> None:
         """What was fetched with its links cut turned out to be nearer: item, URL and depth (see `Admission`)."""

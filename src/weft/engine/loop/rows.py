@@ -15,7 +15,7 @@ from weft.engine.model import end_kind
 from weft.extract.kind import Kind as PageKind
 from weft.extract.page import Page
 from weft.frontier.contract import End, Item
-from weft.records import Lease, Reason, Row
+from weft.records import Lease, Reason, Row, RowOutput
 from weft.store.pages import PageStore
 
 # Why a stored body is not whole, in WARC's words.
@@ -39,9 +39,13 @@ class Rows:
         final_url: str = "",
         stored: bool = True,
         fields: str = "",
+        output: RowOutput | None = None,
     ) -> None:
-        """The row of an answer or a failure; one that is not `stored` is only counted."""
-        lease, result, progress = answer.lease, answer.result, answer.crawl.progress
+        """The row of an answer or a failure; one that is not `stored` is only counted. `output`: what a user's code has
+        made of it."""
+        lease, result, progress, spider = answer.lease, answer.result, answer.crawl.progress, answer.crawl.spider
+        if spider is not None and output is None and lease.request:
+            output = spider.output(lease, None)
         status, length = result.status, len(result.body)
         is_page = stored and 200 <= status < 300
         progress.statuses[str(status)] += 1
@@ -58,11 +62,12 @@ class Rows:
             lease.item, lease.crawl, lease.url, final_url or lease.url, status, answer.asked_at,
             answer.head.content_type()[0], (page.charset if page else "") or "", "", (page.title if page else "") or "",
             lease.depth, lease.parent, "", length, error, lease.hops, fields=fields,
+            request="" if spider is None else spider.request_of(lease),
         )  # fmt: skip
         truncated = "unspecified" if result.surplus else TRUNCATED.get(result.error or "")
         readable = page is not None and page.kind is not PageKind.OTHER and self._store.keeps_text
         text = page.text if page is not None and readable else None
-        self._store.add(row, result if stored else None, truncated=truncated, text=text)
+        self._store.add(row, result if stored else None, truncated=truncated, text=text, output=output)
         self._round.row(lease, End.PAGE if is_page else End.OTHER)
 
     def unchanged(self, answer: Answer, before: Row) -> None:
@@ -81,11 +86,20 @@ class Rows:
         self._store.add_revisit(row, result, of_date=before.fetched_at, not_modified=result.status == 304)
         self._round.row(lease, End.OTHER)
 
-    def refused(self, item: Item | Lease, crawl: int, reason: Reason, detail: str = "") -> None:
+    def refused(
+        self,
+        item: Item | Lease,
+        crawl: int,
+        reason: Reason,
+        detail: str = "",
+        *,
+        request: str = "",
+        output: RowOutput | None = None,
+    ) -> None:
         """The row of an item that was not asked for; whoever holds its lease ends it."""
         error = f"{reason}: {detail}" if detail else str(reason)
         row = Row(
             item.item, crawl, item.url, item.url, 0, self._wall(), "", "", "", "",
-            item.depth, item.parent, "", 0, error, item.hops,
+            item.depth, item.parent, "", 0, error, item.hops, request=request,
         )  # fmt: skip
-        self._store.add(row, None)
+        self._store.add(row, None, output=output)

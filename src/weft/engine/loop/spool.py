@@ -30,7 +30,7 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 from weft.bodies import Body, FileBody
 from weft.errors import writing
 from weft.files import open_locked
-from weft.records import FetchResult
+from weft.records import FetchResult, Rendered
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 SWEEP_EVERY_S = 2.0
@@ -58,13 +58,14 @@ class Spooled(msgspec.Struct, frozen=True, array_like=True, gc=False):
     surplus: bool
     large_bytes: int = 0  # of a body that follows the entry
     large_checksum: int = 0
+    rendered: Rendered | None = None
 
     def result(self, url: str, large: FileBody | None = None) -> FetchResult:
         """The result again; of its times only the difference is left."""
         body: Body = self.body if large is None else large
         return FetchResult(
             url, self.status, self.head, body, self.error, self.detail, 0.0, self.spent_s, self.ip,
-            self.request_head, self.surplus,
+            self.request_head, self.surplus, self.rendered,
         )  # fmt: skip
 
 
@@ -75,6 +76,7 @@ def spooled(result: FetchResult, asked_at: float) -> Spooled:
     return Spooled(
         asked_at, result.status, result.head, body, result.error, result.detail, result.ended - result.started,
         result.ip, result.request_head, result.surplus, len(large) if large else 0, _checksum(large) if large else 0,
+        result.rendered,
     )  # fmt: skip
 
 

@@ -27,6 +27,9 @@ STEPS = (
     "after-acknowledge",  # the frontier knows, its journal does not
 )
 
+# And where a request must not be sent twice:
+SPIDER_STEPS = ("sending",)  # that it may have been sent is on the disk; nothing is sent yet
+
 # And where fetchers and parsers are processes of their own:
 SPLIT_STEPS = (
     "spooled",  # a fetcher's pages are in the spool, the frontier does not know
@@ -40,6 +43,7 @@ VERB_STEPS = tuple(
 )
 CRAWL_STEPS = (
     "crawl-opened",  # the frontier knows it in memory, nothing is written
+    "settings-changed",  # by an edit, in memory: the commit that is next is its own
     "crawl-closed",  # dropped in the frontier's memory, the index and the journal have it as it was
     "end-committed",  # the index has its end, the frontier's journal does not
     "lines-forgotten",  # the frontier's journal has nothing of it any more, the index has all

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from weft.errors import DiskFull, ServerAway, ServerFull
 
+CALLBACK_ERROR = "callback_error"  # what a page whose callback failed is counted under
 BLOCKING = (DiskFull, ServerAway, ServerFull)  # what must pass before a loop goes on
 
 
@@ -14,6 +15,7 @@ class Stop(StrEnum):
 
     DONE = "done"  # nothing is left
     MAX_PAGES = "max_pages"
+    CALLBACK_ERRORS = "callback_errors"  # the user's code has failed at too many pages
     BUDGET = "budget"  # what is left waits behind a limit for each domain
     MAX_DURATION = "max_duration"
     INTERRUPTED = "interrupted"

@@ -1,8 +1,11 @@
-"""The working set written down as a whole, so that a restart need not replay the journal from its beginning.
+"""The working set written down, so that a restart need not replay the journal from its beginning.
 
-A checkpoint names the last journal line it includes; the journal stays the truth. It is a stream of length-prefixed
-msgpack records, written to a temporary file that replaces the old one when it is complete and on the disk. Where it is
-missing, torn, of another layout or fails its checksum, the whole journal is replayed instead.
+What grows with a crawl is written as it comes: the pieces of long queues and the sites at rest as blobs (`blobs`), the
+list of those sites as changes (`resting_file`). A checkpoint names what of them counts, and has itself what is in
+memory of sites that are awake, which are bounded. It names the last journal line that it includes; the journal stays
+the truth. It is a stream of length-prefixed msgpack records, written to a temporary file that replaces the old one when
+it is complete and on the disk. Where it is missing, torn, of another layout or fails its checksum, or where what it
+names is not there, the whole journal is replayed instead.
 """
 
 from __future__ import annotations
@@ -19,20 +22,33 @@ from xxhash import xxh3_64
 
 from weft.alive import Alive, silent
 from weft.errors import Damaged, writing
+from weft.files import sync_folder
 from weft.frontier.contract import Item
+from weft.frontier.durability.blobs import BlobsAt
+from weft.frontier.durability.resting_file import RestingAt
 from weft.frontier.journal import REMEDY
 from weft.frontier.scheduling.queues import Queues
 from weft.frontier.scheduling.sites import Crawl, KnownDepth, Lane
-from weft.frontier.seen import SeenSet
+from weft.frontier.scheduling.spill import QueueState, pieces_of
+from weft.frontier.seen_runs import SeenState
 from weft.telemetry import Log
 
-LAYOUT = 4
+LAYOUT = 6
 _LANES_PER_RECORD = 500
 _encode = msgspec.msgpack.Encoder().encode
 _END = b"\x04\x00\x00\x00" + _encode("end")
 _SUM_BYTES = 8  # a checksum of the whole file follows the end record
 _PIECE = 1024 * 1024
 log = Log("weft.frontier.durability.checkpoint")
+
+
+class CrawlRecord(Struct, array_like=True):
+    """What is included of a crawl."""
+
+    number: int
+    has_depths: bool
+    queued_at_rest: int
+    delay_s: float  # by which its sites at rest are due
 
 
 class Header(Struct, array_like=True):
@@ -43,7 +59,10 @@ class Header(Struct, array_like=True):
     next_item: int
     admitted: int
     finished: int
-    crawls: list[tuple[int, bool]]  # their numbers, and whether the depths of their URLs are included
+    crawls: list[CrawlRecord]
+    blobs: BlobsAt
+    resting: RestingAt
+    boot: str  # by whose clock sites at rest are due
 
 
 class OpenItem(Struct, array_like=True):
@@ -54,7 +73,7 @@ class OpenItem(Struct, array_like=True):
 
 
 class LaneRecord(Struct, array_like=True):
-    """The queues of a lane; a long queue continues in the records that follow.
+    """The queues of a lane.
 
     How often something urgent was tried, and when it may be again, is in the journal.
     """
@@ -63,17 +82,17 @@ class LaneRecord(Struct, array_like=True):
     key: str
     origins: list[str]
     urgent: list[Item]
-    queues: list[tuple[int, int, bytes]]  # depth, length, first piece
-    more: list[int]  # the depth of each further piece; the pieces follow, one a record
+    queues: list[tuple[int, QueueState]]  # by depth
 
 
 class Writer:
     """Writes a checkpoint."""
 
-    def __init__(self, path: Path, header: Header, queues: Queues) -> None:
+    def __init__(self, path: Path, header: Header, queues: Queues, seen: SeenState) -> None:
         self._path = path
         self._header = header
         self._queues = queues
+        self._seen = seen
 
     def write(self, out: list[OpenItem], ended: dict[int, bytes]) -> None:
         """Replaces the checkpoint, or leaves the old one where that fails.
@@ -94,41 +113,27 @@ class Writer:
                     file.flush()
                     os.fsync(file.fileno())
                 temporary.replace(self._path)
+                sync_folder(self._path.parent)  # what only the one before names is deleted after this
             except OSError:
                 temporary.unlink(missing_ok=True)
                 raise
 
     def _records(self, out: list[OpenItem], ended: dict[int, bytes]) -> Iterator[Any]:
         yield self._header
+        yield self._seen
         yield ended
         yield out
         for crawl in self._queues.crawls.values():
-            yield crawl.seen.shape()
-            yield from crawl.seen.dump()
             if crawl.depths is not None:
                 yield [(mark, known.depth, known.item, known.ended) for mark, known in crawl.depths.items()]
         waiting = self._lanes()
         while lanes := list(islice(waiting, _LANES_PER_RECORD)):
-            pieces: list[bytes] = []
-            yield [self._lane(lane, pieces) for lane in lanes]
-            yield from pieces
+            yield list(map(_lane_record, lanes))
         yield "end"
 
     def _lanes(self) -> Iterator[Lane]:
         for site in self._queues.sites.values():
             yield from (lane for lane in site.all_lanes() if lane.queued)
-        for crawl in self._queues.crawls.values():
-            yield from self._queues.at_rest.lanes_at_rest(crawl)
-
-    def _lane(self, lane: Lane, pieces: list[bytes]) -> LaneRecord:
-        urgent = [item for _, _, item in (*(lane.urgent or ()), *(lane.sitemaps or ()))]
-        record = LaneRecord(lane.crawl.number, lane.key, lane.origins, urgent, [], [])
-        for queue in lane.queues:
-            first, *others = queue.dump()
-            record.queues.append((queue.depth, len(queue), first))
-            record.more += [queue.depth] * len(others)
-            pieces += others
-        return record
 
 
 class Reader:
@@ -157,21 +162,26 @@ class Reader:
         elif header.layout == LAYOUT and _fits(header, crawls):
             self.header = header
 
+    def seen(self) -> SeenState:
+        """What the crawls have seen. Must be read before `ended`."""
+        state: SeenState = self._next(SeenState)
+        return state
+
     def ended(self) -> dict[int, bytes]:
         """A bitmap of items that lie in the queues although they have ended. Must be read before `load`."""
         ended: dict[int, bytes] = self._next(dict[int, bytes])
         return ended
 
     def load(self, queues: Queues, now: float, ended: Container[int]) -> list[OpenItem]:
-        """Fills the working set and returns the items that were out of their queues, without those in `ended`."""
+        """Fills the working set and returns the items that were out of their queues."""
         assert self.header is not None
-        out = [one for one in self._next(list[OpenItem]) if one.item.item not in ended and one.crawl in queues.crawls]
-        for number, has_depths in self.header.crawls:
-            self._load_crawl(queues.crawls.get(number), has_depths, ended)
-        while (records := self._next(list[LaneRecord] | str)) != "end":
-            for record in records:
-                assert isinstance(record, LaneRecord)
-                self._load_lane(record, queues, now, ended)
+        out: list[OpenItem] = self._next(list[OpenItem])
+        for record in self.header.crawls:
+            self._load_crawl(queues.crawls.get(record.number), record.has_depths, ended)
+        while (lanes := self._next(list[LaneRecord] | str)) != "end":
+            for lane in lanes:
+                assert isinstance(lane, LaneRecord)
+                self._load_lane(lane, queues, now, ended)
         return out
 
     def close(self) -> None:
@@ -180,11 +190,7 @@ class Reader:
             self._file.close()
 
     def _load_crawl(self, crawl: Crawl | None, has_depths: bool, ended: Container[int]) -> None:
-        """What a crawl has seen; one that has ended since, or is not open, is passed over."""
-        seen = crawl.seen if crawl is not None else SeenSet(0)
-        pieces = seen.reset_to(self._next(tuple[int, int, int]))
-        for _ in range(pieces):
-            seen.load(self._next(tuple[list[int], bytes]))
+        """The depths of a crawl; one that has ended since, or is not open, is passed over."""
         if has_depths:
             marks = self._next(list[tuple[int, int, int, bool]])
             if crawl is not None and crawl.depths is not None:
@@ -194,19 +200,18 @@ class Reader:
     def _load_lane(self, record: LaneRecord, queues: Queues, now: float, ended: Container[int]) -> None:
         crawl = queues.crawls.get(record.crawl)
         if crawl is None:
-            for _ in record.more:
-                self._next(bytes)
+            for _, state in record.queues:
+                queues.blobs.drop_all(pieces_of(state))
             return
         lane = queues.lane_at(record.key, crawl)
         for origin in record.origins:
             lane.place_of(origin)
-        for depth, count, piece in record.queues:
-            lane.queue(depth).load(piece, count)
-            lane.queued += count
-            crawl.queued += count
-            queues.queued += count
-        for depth in record.more:
-            lane.queue(depth).load(self._next(bytes), 0)
+        for depth, state in record.queues:
+            queue = lane.queue(depth)
+            queue.restore(state)
+            lane.queued += len(queue)
+            crawl.queued += len(queue)
+            queues.queued += len(queue)
         for item in record.urgent:
             if item.item not in ended:
                 attempt, not_before = queues.tried(item.item, now)
@@ -220,6 +225,12 @@ class Reader:
             raise EOFError
         self._alive()
         return msgspec.msgpack.decode(self._file.read(int.from_bytes(size, "little")), type=kind)
+
+
+def _lane_record(lane: Lane) -> LaneRecord:
+    urgent = [item for _, _, item in (*(lane.urgent or ()), *(lane.sitemaps or ()))]
+    queues = [(queue.depth, queue.state()) for queue in lane.queues]
+    return LaneRecord(lane.crawl.number, lane.key, lane.origins, urgent, queues)
 
 
 def temporary_of(path: Path) -> Path:
@@ -247,5 +258,5 @@ def _private(path: str, flags: int) -> int:
 
 def _fits(header: Header, crawls: dict[int, Crawl]) -> bool:
     """Whether it has these crawls' depths where depth decides now. What it lacks of a crawl is in the journal."""
-    there = dict(header.crawls)
+    there = {crawl.number: crawl.has_depths for crawl in header.crawls}
     return all(crawl.depths is None or there.get(number, True) for number, crawl in crawls.items())

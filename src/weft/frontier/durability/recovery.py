@@ -1,12 +1,12 @@
 """How an embedded frontier is restored: the last checkpoint, then a replay of the journal since.
 
-The queue is what was admitted minus what has ended. A checkpoint restores the queues as they were; items that have
-ended since are skipped when they are popped, so that a restart need not look at every one of millions of URLs.
+The queue is what was admitted minus what has ended. A checkpoint restores the queues as they were, without reading what
+is not in memory; items that have ended since are skipped when they are popped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -14,19 +14,23 @@ import msgspec
 from msgspec import Struct
 
 from weft.alive import Alive, silent
-from weft.frontier.durability.checkpoint import LAYOUT, Header, OpenItem, Reader, Writer, temporary_of
+from weft.frontier.durability.blobs import BlobsAt
+from weft.frontier.durability.checkpoint import LAYOUT, CrawlRecord, Header, OpenItem, Reader, Writer, temporary_of
+from weft.frontier.durability.items import Bitmap
+from weft.frontier.durability.resting_file import RestingAt, RestingFile
 from weft.frontier.durability.saving import Saving
 from weft.frontier.journal import Journal, sync_log
+from weft.frontier.lines import parsed
+from weft.frontier.requests import boot_id
 from weft.frontier.scheduling.queues import Queues
 from weft.frontier.scheduling.sites import Crawl, KnownDepth
-from weft.frontier.scheduling.spill import SpillQueue
 from weft.frontier.seen import seen_key
-from weft.records import Found, Purpose
-from weft.removal import Trash
+from weft.frontier.seen_runs import SeenRuns
+from weft.records import Found
+from weft.telemetry import Log
 
 _PIECE = 1000  # sites between two signs of life
-LETTER = {Purpose.PAGE: "p", Purpose.SITEMAP: "s"}
-_PURPOSE = {letter: purpose for purpose, letter in LETTER.items()}
+log = Log("weft.frontier.durability.recovery")
 
 
 class Counts(Struct):
@@ -46,9 +50,12 @@ class Counts(Struct):
 class Recovery:
     """Writes checkpoints and restores from them."""
 
-    def __init__(self, folder: Path, journal: Journal, queues: Queues, trash: Trash, alive: Alive = silent) -> None:
+    def __init__(self, folder: Path, journal: Journal, queues: Queues, seen: SeenRuns, alive: Alive = silent) -> None:
         self._path = folder / "checkpoint"
-        self._trash = trash
+        self._seen = seen
+        self._named: frozenset[str] = frozenset()  # the runs that the checkpoint that is being written names
+        self._resting_file = RestingFile(folder, queues.resting)
+        self._blobs = queues.blobs
         self._alive = alive
         self.is_restored = False  # what is opened from now on is restored by itself
         self.replayed_lines = 0  # by `restore`: what the checkpoint did not have
@@ -56,28 +63,25 @@ class Recovery:
         self._queues = queues
         self._aside: Container[int] = ()  # items that an edit has excluded
         self._before = 0  # the checkpoint includes all items before this one
-        self._unused: list[Path] = []  # folders of queues to be deleted after a checkpoint that is being written
         self._replayed = Bitmap()  # items admitted by the journal since; filled by `restore(remember=True)`
 
     def knows(self, item: int) -> bool:
         """Whether the checkpoint or the journal has an item; valid after `restore(remember=True)`."""
         return item < self._before or item in self._replayed
 
-    def save(self, counts: Counts, out: Callable[[], list[OpenItem]]) -> None:
-        """Writes a checkpoint; everything must be committed to the journal."""
-        self._writing(counts, out)()
+    def save(self, counts: Counts, out: Callable[[], list[OpenItem]]) -> int:
+        """Writes a checkpoint; everything must be committed to the journal. Returns how many bytes that took."""
+        write = self._writing(counts, out)
+        try:
+            write()
+        except BaseException:
+            self.saved(was_written=False)
+            raise
+        return self.saved(was_written=True)
 
     def save_beside(self, counts: Counts, out: Callable[[], list[OpenItem]]) -> Saving:
-        """The same in a process of its own; files that it reads are deleted after it (`saved`)."""
-        write = self._writing(counts, out)
-        self._queues.resting.rows.keep_files()
-        SpillQueue.unused = set()
-
-        def in_child() -> None:
-            self._queues.resting.rows.reopen()
-            write()
-
-        return Saving(in_child)
+        """The same in a process of its own; `saved` must follow when it has ended."""
+        return Saving(self._writing(counts, out))
 
     def written(self) -> int:
         """How much of the checkpoint that is being written is in its file."""
@@ -86,40 +90,41 @@ class Recovery:
         except OSError:
             return 0
 
-    def saved(self) -> None:
-        """The process has ended."""
+    def saved(self, *, was_written: bool) -> int:
+        """The checkpoint is on the disk, or was not written. Returns how many bytes that took, with all that was
+        written of what it names."""
+        if was_written:
+            self._seen.named(self._named)
         temporary_of(self._path).unlink(missing_ok=True)  # of one that was killed
-        self._queues.resting.rows.delete_kept()
-        for path in SpillQueue.unused or ():
-            path.unlink(missing_ok=True)
-            self._alive()
-        SpillQueue.unused = None
-        folders, self._unused = self._unused, []
-        for folder in folders:
-            self.delete(folder)
-
-    def delete(self, folder: Path) -> None:
-        """Deletes the queues of a crawl that has ended, once no process reads them."""
-        if SpillQueue.unused is None:
-            self._trash.discard(folder)
-        else:
-            self._unused.append(folder)
+        self._resting_file.saved(was_written=was_written)
+        self._blobs.saved(was_written=was_written)
+        if not was_written:
+            return 0
+        size = self._path.stat().st_size + self._resting_file.bytes_written + self._blobs.bytes_written
+        self._resting_file.bytes_written = self._blobs.bytes_written = 0
+        return size
 
     def _writing(self, counts: Counts, out: Callable[[], list[OpenItem]]) -> Callable[[], None]:
         seq = self._journal.last_seq()
+        self._named = self._seen.names()
+        blobs, write_resting = self._blobs.begin(), self._resting_file.begin()
 
         def write() -> None:
             sync_log(self._journal.path)
-            self._write(seq, counts, out())
+            self._blobs.sync()
+            self._write(seq, counts, out(), blobs, write_resting())
 
         return write
 
-    def _write(self, seq: int, counts: Counts, out: list[OpenItem]) -> None:
-        crawls = [(number, crawl.depths is not None) for number, crawl in self._queues.crawls.items()]
-        header = Header(LAYOUT, seq, counts.next_item, counts.admitted, counts.finished, crawls)
+    def _write(self, seq: int, counts: Counts, out: list[OpenItem], blobs: BlobsAt, resting: RestingAt) -> None:
+        crawls = [_crawl_record(crawl) for crawl in self._queues.crawls.values()]
+        header = Header(
+            LAYOUT, seq, counts.next_item, counts.admitted, counts.finished, crawls, blobs, resting, boot_id()
+        )  # fmt: skip
         # Items that ended before this process may still lie in a queue, and the lines that say so will not be replayed.
-        ended = self._queues.ended.blocks() if isinstance(self._queues.ended, Bitmap) else {}
-        Writer(self._path, header, self._queues).write(out, ended)
+        seen = self._seen.state()
+        self._seen.sync()
+        Writer(self._path, header, self._queues, seen).write(out, self._queues.ended.blocks())
 
     def restore(
         self,
@@ -140,10 +145,15 @@ class Recovery:
         queues.retries = {item: (attempt, wall) for item, attempt, wall, _ in journal.rows("retries")}
         self._aside = aside
         reader = Reader(self._path, journal.last_seq(), queues.crawls, self._alive)
-        header = reader.header if by_checkpoint else None
+        header = reader.header if by_checkpoint and self._has_what_it_names(reader.header) else None
+        if header is None:
+            self._blobs.clear()
+            queues.resting.clear()
         seq = header.seq if header is not None else 0
+        self._seen.restore(reader.seen() if header is not None else None)
         ended = Bitmap(reader.ended() if header is not None else None)
-        for numbers in journal.done_since(seq):
+        for line, crawl, numbers in journal.done_since(seq):
+            self._seen.logged(line, crawl, numbers)
             counts.finished += ended.add(numbers)
             self.replayed_lines += len(numbers)
             self._alive()
@@ -155,16 +165,19 @@ class Recovery:
             counts.next_item = max(counts.next_item, header.next_item)
             counts.admitted += header.admitted
             counts.finished += header.finished
+            self._load_at_rest(header)
             for one in reader.load(queues, now, ended):
-                self._put_back(one, now)
+                self._put_back(one, now, ended)
         reader.close()
-        there = {number for number, _ in header.crawls} if header is not None else set()
+        there = {crawl.number for crawl in header.crawls} if header is not None else set()
         absent = [number for number in queues.crawls if number not in there] if seq else []
-        for number in absent:
-            # It was not open when the checkpoint was written: what it has is in the journal alone.
-            self._replay(0, counts, ended, now, None, number)
         replayed = self._replayed if remember else None
         self._replay(seq, counts, ended, now, replayed, but=frozenset(absent))
+        if not any(crawl.depths is not None for crawl in queues.crawls.values()):
+            ended.keep_below(self._before)  # the others are in no queue
+        for number in absent:
+            # It was not open when the checkpoint was written: what it has is in the journal alone.
+            self.restore_late(queues.crawls[number], counts, now, unrecorded)
         sites = iter(queues.sites.values())
         while some := list(islice(sites, _PIECE)):
             for site in some:
@@ -172,9 +185,39 @@ class Recovery:
             self._alive()
         return unrecorded
 
-    def _put_back(self, one: OpenItem, now: float) -> None:
-        """Queues an item that was out of its queue, before the others."""
-        crawl = self._queues.crawls[one.crawl]
+    def _has_what_it_names(self, header: Header | None) -> bool:
+        """Whether a checkpoint's blobs and sites at rest are there; those are in memory then."""
+        if header is None:
+            return False
+        is_there = self._blobs.has(header.blobs) and self._resting_file.restore(header.resting, self._alive)
+        if not is_there:
+            log.warning("what the checkpoint names is not there: the whole journal is replayed", file=self._blobs.path)
+        return is_there
+
+    def _load_at_rest(self, header: Header) -> None:
+        """Takes up the sites at rest."""
+        queues = self._queues
+        self._blobs.go_back_to(header.blobs)
+        for record in header.crawls:
+            crawl = queues.crawls.get(record.number)
+            if crawl is not None:
+                crawl.queued += record.queued_at_rest
+                queues.queued += record.queued_at_rest
+                if crawl.section.delay_s < record.delay_s:
+                    queues.resting.hurry(crawl.number, queues.now())
+        for number in {*queues.resting.crawls()} - ({record.number for record in header.crawls} & {*queues.crawls}):
+            queues.resting.abandon(number)
+        if header.boot != boot_id() or queues.clocks.not_before:  # the times may be of another clock, or void
+            for number in queues.crawls:
+                queues.resting.hurry(number, queues.clocks.not_before)
+
+    def _put_back(self, one: OpenItem, now: float, ended: Bitmap) -> None:
+        """Queues an item that was out of its queue, before the others, unless it has ended since."""
+        crawl = self._queues.crawls.get(one.crawl)
+        if crawl is None or one.item.item in ended:
+            if crawl is None or crawl.depths is None:
+                ended.discard(one.item.item)  # it is in no queue
+            return
         if (known := crawl.known(one.item)) is not None:
             known.ended = False  # its end was not durable; marked as ended it would be skipped by `pop`
         lane = self._queues.lane_at(self._queues.key_of(one.item.url), crawl)
@@ -182,15 +225,16 @@ class Recovery:
         item = msgspec.structs.replace(crawl.at_known_depth(one.item), attempt=attempt or one.item.attempt)
         self._queues.push_urgent(lane, item, not_before, first=True)
 
-    def restore_late(self, crawl: Crawl, counts: Counts, now: float) -> None:
-        """Fills the queues of a crawl that is opened after the others were restored."""
+    def restore_late(self, crawl: Crawl, counts: Counts, now: float, unrecorded: Iterable[int] = ()) -> None:
+        """Fills the queues of a crawl that is opened after the others were restored. `unrecorded`: items that have
+        ended, and of which the journal does not know it."""
+        self._queues.at_rest.clear_all(crawl.number, self._alive)
         ended = Bitmap()
-        for numbers in self._journal.done_since(0):
+        ended.add(unrecorded)
+        for _, _, numbers in self._journal.done_since(0, crawl.number):
             ended.add(numbers)
             self._alive()
-        before = counts.finished
         self._replay(0, counts, ended, now, None, crawl.number)
-        counts.finished = before
 
     def _replay(
         self,
@@ -204,28 +248,26 @@ class Recovery:
     ) -> None:
         """Takes up what was admitted after a line of the journal; of one crawl alone, or of all `but` some."""
         crawls = self._queues.crawls
-        for lines in self._journal.admitted_since(seq, only):
+        for line, number, lines in self._journal.admitted_since(seq, only):
             self._alive()
             self.replayed_lines += len(lines)
-            for line in lines:
-                number, depth, parent, hops, offsite, crawl_number, letter, rest = line.split(" ", 7)
-                item = int(number)
+            for text in lines:
+                item, crawl_number, found = parsed(text)
                 if item >= counts.next_item:
                     counts.next_item = item + 1
-                crawl = crawls.get(int(crawl_number))
+                crawl = crawls.get(crawl_number)
                 if crawl is None or crawl.number in but:
                     continue
                 if replayed is not None:
                     replayed.add((item,))
-                url, _, about = rest.partition(" ")
-                found = Found(url, int(depth), int(parent), int(hops), _PURPOSE[letter], about, int(offsite))
-                crawl.seen.add(seen_key(found))
-                if crawl.depths is not None:
+                crawl.seen.replay(seen_key(found), is_counted=only is None)
+                if crawl.depths is not None and not found.key:
                     self._replay_depth(crawl, found, item, ended, counts, now)
                     continue
                 counts.admitted += 1
                 if item not in ended:
                     self._enqueue(crawl, found, item, now)
+            self._seen.replayed(line, number, covers=only is None)
 
     def _replay_depth(self, crawl: Crawl, found: Found, item: int, ended: Bitmap, counts: Counts, now: float) -> None:
         """With a `max_depth` an item's last line is valid: `pop` skips its earlier entries."""
@@ -244,34 +286,9 @@ class Recovery:
         self._queues.enqueue(crawl, found, item, attempt, not_before)
 
 
-class Bitmap:
-    """A set of item numbers, a bit for each: they are dense."""
-
-    def __init__(self, blocks: Mapping[int, bytes] | None = None) -> None:
-        self._bits = {number: bytearray(block) for number, block in (blocks or {}).items()}
-
-    def blocks(self) -> dict[int, bytes]:
-        """Its content, for a checkpoint."""
-        return {number: bytes(block) for number, block in self._bits.items()}
-
-    def add(self, items: Iterable[int]) -> int:
-        """Adds items; returns how many were given."""
-        count = 0
-        for item in items:
-            block = self._bits.get(item >> 16)
-            if block is None:
-                block = self._bits[item >> 16] = bytearray(8192)
-            block[(item >> 3) & 8191] |= 1 << (item & 7)
-            count += 1
-        return count
-
-    def __contains__(self, item: object) -> bool:
-        assert isinstance(item, int)
-        block = self._bits.get(item >> 16)
-        return block is not None and bool(block[(item >> 3) & 8191] & (1 << (item & 7)))
-
-    def __bool__(self) -> bool:
-        return bool(self._bits)
+def _crawl_record(crawl: Crawl) -> CrawlRecord:
+    awake = sum(lane.queued for lane in crawl.sites.values())
+    return CrawlRecord(crawl.number, crawl.depths is not None, crawl.queued - awake, crawl.section.delay_s)
 
 
 class Finished:
@@ -284,6 +301,6 @@ class Finished:
     def __contains__(self, item: int) -> bool:
         if self._items is None:
             self._items = Bitmap()
-            for numbers in self._journal.done_since(0):
+            for _, _, numbers in self._journal.done_since(0):
                 self._items.add(numbers)
         return item in self._items

@@ -19,6 +19,8 @@ from typing import Any
 import msgspec
 
 from weft.errors import Damaged
+from weft.frontier.durability.blobs import delete_blobs
+from weft.frontier.durability.resting_file import delete_resting
 from weft.frontier.journal import FROM_STORE, KEYS, Journal, mark_of, unsealed_row
 
 _KEPT = {"robots_history": 3, "sites": 2, "refusals": 4}  # tables, and their columns
@@ -42,6 +44,8 @@ def renew(folder: Path, others: list[int]) -> bool:
     if is_new:
         for other in (Path(f"{path}-shm"), mark_of(path), folder / "checkpoint"):
             other.unlink(missing_ok=True)
+        delete_blobs(folder / "queues.db")
+        delete_resting(folder)
     journal = Journal(path)
     if is_new:
         for table, row in _readable(aside):

@@ -57,7 +57,8 @@ class EmbeddedCrawls:
             self.reopen_crawl(number, limits, section, weight)
         else:
             number, seed = self._new_crawl(name)
-            self._add(Crawl(number, name, seed, limits, self._queues.spill / str(number), section, weight))
+            runs = self._base.seen_runs
+            self._add(Crawl(number, name, seed, limits, self._queues.blobs, section, weight, runs))
         return number
 
     def reopen_crawl(self, crawl: int, limits: CrawlLimits, section: PolitenessSection, weight: float) -> None:
@@ -66,8 +67,8 @@ class EmbeddedCrawls:
             row = self._journal.row("crawls", crawl)
             assert row is not None
             record = msgspec.msgpack.decode(row[1])
-        spill = self._queues.spill / str(crawl)
-        owner = Crawl(crawl, record["name"], record["seed"], limits, spill, section, weight)
+        blobs, runs = self._queues.blobs, self._base.seen_runs
+        owner = Crawl(crawl, record["name"], record["seed"], limits, blobs, section, weight, runs)
         self._add(owner)
         if self._recovery.is_restored:
             self._recovery.restore_late(owner, self._base.counts, self._base.now())
@@ -127,20 +128,20 @@ class EmbeddedCrawls:
         owner = self._queues.crawls.pop(crawl)
         owner.is_closed = True
         self._queues.fairness.leave(owner)
-        self._queues.at_rest.drop_at_rest(owner, self._base.alive)
+        self._queues.at_rest.drop_at_rest(owner)
         for site, lane in owner.sites.items():
             self._base.alive()
             self._sites.release_robots(lane)
-            self._queues.queued -= lane.queued
             lane.clear()
             site.remove(lane)
             self._queues.schedule(site)
+        self._queues.queued -= owner.queued
         owner.sites.clear()
+        self._base.seen_runs.detach(crawl)
         owner.seen, owner.depths = SeenSet(0), None  # whoever still holds the crawl holds no more than that
         owner.queued = 0
         owner.blocked.clear()
         self._queues.blocked.pop(crawl, None)
-        self._recovery.delete(owner.spill)
         self._excluded.close_crawl(crawl)
         self._rejected.close_crawl(crawl)
         if self._by_name.get(owner.name) == crawl:
@@ -150,6 +151,9 @@ class EmbeddedCrawls:
 
     def closed(self, crawl: int) -> None:
         """Its owner knows, for good, that a crawl has ended: it does not come back after the next commit."""
+        row = self._journal.row("crawls", crawl)
+        if row is not None:  # until it is forgotten, `weft explain` finds its URLs
+            self._journal.put_meta(f"seed:{crawl}", msgspec.msgpack.decode(row[1])["seed"])
         self._journal.delete("crawls", crawl)
 
     def forget_crawls(self, crawls: Sequence[int], at_most: int = 200) -> bool:
@@ -158,7 +162,9 @@ class EmbeddedCrawls:
         self._durability.forget(frozenset(crawls))
         self._journal.put_meta("next_item", self._base.counts.next_item)  # what is deleted cannot tell it any more
         self._journal.commit()
-        return self._journal.forget(crawls, at_most)
+        is_over = self._journal.forget(crawls, at_most)
+        self._base.seen_runs.forgotten()
+        return is_over
 
     def _new_crawl(self, name: str) -> tuple[int, int]:
         number: int = (self._journal.meta("last_crawl") or max(self._by_name.values(), default=0)) + 1

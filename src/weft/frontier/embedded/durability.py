@@ -7,18 +7,21 @@ batch with its row is acknowledged: a crash before queues it again.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 
 import msgspec
 
 from weft.errors import DiskFull
 from weft.frontier.durability.checkpoint import OpenItem
-from weft.frontier.durability.recovery import Finished, Recovery
+from weft.frontier.durability.recovery import Counts, Finished, Recovery
 from weft.frontier.durability.saving import Saving
 from weft.frontier.embedded.resources import Resources
+from weft.telemetry import Log
 
-CHECKPOINT_EVERY = 500_000  # journal lines between checkpoints; a large frontier waits longer, close() less
-SAVED_BESIDE_FROM = 100_000  # URLs, queued and seen: fewer are written down in some milliseconds
-MOST_REPLAYED = 3  # times the lines between checkpoints: close() leaves at most this many to the next start
+CHECKPOINT_EVERY = 500_000  # journal lines between checkpoints; close() waits for less
+MOST_CHANGES = 32 * 1024 * 1024  # bytes of changes of what is at rest, after which one is due in any case
+SAVED_BESIDE_FROM = 100_000  # queued URLs: fewer are written down in some milliseconds
+log = Log("weft.frontier.embedded.durability")
 
 
 class EmbeddedDurability:
@@ -28,6 +31,7 @@ class EmbeddedDurability:
         self._base = base
         self._journal = base.journal
         self._requests = base.requests
+        self._kept_requests = base.kept_requests
         self._pods = base.pods
         self.checkpoints = checkpoints
         self.acknowledged: int = base.journal.meta("acknowledged") or 0
@@ -43,6 +47,8 @@ class EmbeddedDurability:
             self._log_place = self._requests.place
             self._journal.put_meta("request_log", self._log_place)
         self._journal.commit()
+        self._base.seen_runs.step()
+        self._base.blobs.delete_some()
         self.checkpoints.committed(lines, len(self._unacknowledged))
         self._pods.committed()
 
@@ -88,13 +94,14 @@ class EmbeddedDurability:
         return [out for _, out in self._unacknowledged]
 
     def close(self) -> None:
-        """Commits; writes a last checkpoint where it is worth it."""
+        """Commits; writes a last checkpoint."""
         self.commit()
         self.checkpoints.close(len(self._unacknowledged))
 
     def _end_for_good(self, out: OpenItem) -> None:
         """It will not come back, whatever happens; until then its attempts are remembered."""
         self._journal.done[out.crawl].append(out.item.item)
+        self._kept_requests.ended(out.item.item)
         if out.item.attempt:
             self._journal.delete("retries", out.item.item)
 
@@ -123,58 +130,55 @@ class Checkpoints:
         self._since += lines
         self._unsaved += lines
         self.is_saving()
-        if self._since > self._lines_between():
+        if self._since > self._every or len(self._base.queues.resting.changes) > MOST_CHANGES:
             self._write(unacknowledged)
 
     def is_saving(self, *, wait: bool = False) -> bool:
         """Whether a checkpoint is being written."""
         if self._saving is not None and self._saving.is_over(wait=wait):
-            if self._saving.was_written:
-                self._unsaved -= self._unsaved_before
-            self._saving = None
-            self._recovery.saved()
+            was_written, self._saving = self._saving.was_written, None
+            size = self._recovery.saved(was_written=was_written)
+            if was_written:
+                self._note_saved(self._unsaved_before, size)
         return self._saving is not None
 
     def close(self, unacknowledged: int) -> None:
-        """The last checkpoint of this process. Writing down a large frontier takes 25 µs a site, so an end does not
-        wait for it: the next start replays the journal instead, and begins one. Only where it would have to replay
-        several times what lies between two checkpoints, because no process ran for long enough to write one, the end
-        waits."""
-        must_wait = self._unsaved > MOST_REPLAYED * self._lines_between()
-        is_worth_it = self._unsaved > self._every // 25
-        if self._saving is None and is_worth_it and (must_wait or not self._is_large()):
-            self._write(unacknowledged)
+        """The last checkpoint of this process, after one that is being written: the next start has nothing to replay,
+        however short this process was. It takes a second or two at any size."""
         if self._saving is not None:
-            if must_wait:
-                self._saving.wait(self._recovery.written, self._base.alive)
-            else:
-                self._saving.give_up()
+            self._saving.wait(self._recovery.written, self._base.alive)
         self.is_saving()
-
-    def _lines_between(self) -> int:
-        """After how many journal lines a checkpoint is due."""
-        return self._every + (self._base.queues.queued + self._base.counts.admitted // 8) // 10
+        if self._unsaved > self._every // 25:
+            self._write_here(self._counts(unacknowledged))
 
     def _write(self, unacknowledged: int) -> None:
         """Everything must be committed."""
         if self.is_saving():
             return
         self._since = 0
-        counts = msgspec.structs.replace(self._base.counts, finished=self._base.counts.finished - unacknowledged)
-        if self._is_large():
+        counts = self._counts(unacknowledged)
+        if not self._is_large():
+            self._write_here(counts)
+            return
+        with suppress(DiskFull):
             self._unsaved_before = self._unsaved
             self._saving = self._recovery.save_beside(counts, self._out)
-            return
-        try:
-            self._recovery.save(counts, self._out)
-            self._unsaved = 0
-        except DiskFull:
-            pass  # the journal has everything
+
+    def _write_here(self, counts: Counts) -> None:
+        with suppress(DiskFull):  # the journal has everything
+            self._note_saved(self._unsaved, self._recovery.save(counts, self._out))
+
+    def _note_saved(self, lines: int, size: int) -> None:
+        self._unsaved -= lines
+        log.info("a checkpoint was written", lines=lines, bytes=size, bytes_a_line=round(size / max(lines, 1), 1))
+
+    def _counts(self, unacknowledged: int) -> Counts:
+        return msgspec.structs.replace(self._base.counts, finished=self._base.counts.finished - unacknowledged)
 
     def _is_large(self) -> bool:
-        """Whether a checkpoint takes longer than anyone should wait for."""
+        """Whether a checkpoint takes longer than a round should."""
         queues = self._base.queues
-        return queues.queued + sum(len(crawl.seen) for crawl in queues.crawls.values()) >= self.saved_beside_from
+        return queues.queued >= self.saved_beside_from
 
     def _out(self) -> list[OpenItem]:
         return [out for part in self.open_items for out in part()]

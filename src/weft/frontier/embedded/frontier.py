@@ -37,7 +37,6 @@ from weft.frontier.embedded.revisits import EmbeddedRevisits
 from weft.frontier.embedded.routing import Inbox, RoutedQueue
 from weft.frontier.embedded.status import EmbeddedStatus
 from weft.frontier.scheduling.queues import MOST_AWAKE
-from weft.removal import Trash
 
 
 class EmbeddedFrontier:
@@ -70,9 +69,7 @@ class EmbeddedFrontier:
             os.close(self._lock)
             raise
         base.queues.most_awake = most_awake
-        trash = Trash(folder / "trash")
-        trash.discard(folder / "spill")  # a cache, with a folder for each site that had a long queue
-        restoring = Recovery(folder, base.journal, base.queues, trash, alive)
+        restoring = Recovery(folder, base.journal, base.queues, base.seen_runs, alive)
         checkpoints = Checkpoints(base, restoring, checkpoint_every)
         excluded = Excluded(base.journal)
         self.now = base.now

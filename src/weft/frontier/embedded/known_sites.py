@@ -8,15 +8,17 @@ kill would pass it by in the end, when the redirects have become too many.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from weft.errors import DiskFull
 from weft.frontier.contract import Item, RobotsRecord
 from weft.frontier.embedded.resources import Resources
 from weft.frontier.embedded.robots_files import RobotsFiles
-from weft.frontier.politeness import UNREACHABLE_S
+from weft.frontier.politeness import UNREACHABLE_S, authority_of, breaker_name
 from weft.frontier.scheduling.sites import Lane, Site
-from weft.records import Lease, Reason
+from weft.frontier.seen import SeenSet
+from weft.records import Lease, Reason, RenderedPart
 
 
 class EmbeddedSites:
@@ -25,10 +27,12 @@ class EmbeddedSites:
     def __init__(self, base: Resources) -> None:
         self._base = base
         self._journal, self._queues, self._pods = base.journal, base.queues, base.pods
-        self.robots_files = RobotsFiles(base.journal, base.wall)
+        self.robots_files = RobotsFiles(base.journal, base.wall, lambda: base.requests.deleted_until)
         self.robots = self.robots_files.get
         self.key_of = base.queues.key_of
-        self._unread_cookies = set(base.journal.keys("cookies"))  # each is given out once, with the site's first lease
+        # The cookies of earlier processes are given out once, with a site's first lease.
+        self._has_earlier_cookies = base.journal.has_rows("cookies")
+        self._given_cookies = SeenSet(0)  # or replaced, by crawl and site
         self._has_saved = False  # in the journal, to be committed
         self._longest_saved_s = 0.0  # the journal's longest delay is this one at least
 
@@ -58,17 +62,41 @@ class EmbeddedSites:
         """A robots.txt that could not be fetched is fetched once more, before the next page of its origin."""
         self.robots_files.expire_failed(self._queues.crawls[crawl].trust + origin)
 
+    def held(self, crawl: int, url: str) -> str:
+        """By what is in memory: a site that nobody has asked lately is held up by nothing but an open breaker."""
+        tenant, site, now = self._queues.crawls[crawl], self._queues.sites.get(self.key_of(url)), self._base.now()
+        if site is None:
+            return "breaker" if authority_of(url[: url.index("/", 8)]) in self._queues.clocks.open_breakers() else ""
+        breaker = site.clock.breaker(breaker_name(tenant.trust, url))
+        if breaker is not None and breaker.open_until > now:
+            return "breaker"
+        return "retry-after" if site.clock.due > now + site.clock.delay_s(tenant.section) else ""
+
+    def asked(self, crawl: int, parts: Sequence[RenderedPart]) -> None:
+        """Here, and on the machine's clock, which other pods and processes look at."""
+        last: dict[str, float] = {}
+        for part in parts:
+            key = self.key_of(part.url)
+            self._base.requests.part(crawl, key, part, self._base.now())
+            last[key] = at = max(part.ended, last.get(key, part.ended))
+            if self._pods.owns(part.url):
+                clock = self._queues.site(key).clock
+                clock.last_start, clock.last_end = max(clock.last_start, at), max(clock.last_end, at)
+        for key in last:
+            if (site := self._queues.sites.get(key)) is not None:
+                self._queues.schedule(site)
+        self._base.machine.asked(last.items())
+
     def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
         """The copy of an earlier process, if nobody has read it yet."""
-        if not self._unread_cookies or (key := f"{lease.crawl} {lease.key}") not in self._unread_cookies:
+        if not self._has_earlier_cookies or not self._given_cookies.add(key := f"{lease.crawl} {lease.key}"):
             return None
-        self._unread_cookies.discard(key)
         row = self._journal.row("cookies", key)
         return None if row is None else (1, row[2])
 
     def keep_cookies(self, crawl: int, key: str, data: bytes) -> int:
         """Durable with the next commit, like the links of the answer that set them."""
-        self._unread_cookies.discard(f"{crawl} {key}")
+        self._given_cookies.add(f"{crawl} {key}")
         self._journal.put("cookies", f"{crawl} {key}", crawl, data)
         return 1
 
@@ -131,6 +159,7 @@ class EmbeddedSites:
         """Forgets idle sites and brings others to rest; a robots.txt that one waits for is asked for again when it is
         woken."""
         idle = [lane for site in self._queues.forget_idle(now) for lane in site.all_lanes()]
+        self._queues.at_rest.clear_some(now)
         for lane in idle + self._queues.at_rest.rest(now, self.release_robots):
             for origin in lane.origins:
                 self.robots_files.forget(lane.crawl.trust + origin)

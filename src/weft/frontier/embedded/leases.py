@@ -16,6 +16,7 @@ from weft.frontier.durability.checkpoint import OpenItem
 from weft.frontier.embedded.choosing import Choice, machine_key
 from weft.frontier.embedded.durability import EmbeddedDurability
 from weft.frontier.embedded.excluded import Excluded
+from weft.frontier.embedded.kept_requests import KeptRequest
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.rejected import EmbeddedRejected
 from weft.frontier.embedded.resources import Resources
@@ -56,6 +57,7 @@ class EmbeddedLeases:
         self.epoch = base.epoch
         self._base, self._now = base, base.now
         self._queues, self._requests, self._machine = base.queues, base.requests, base.machine
+        self._kept_requests = base.kept_requests
         self._sites = sites
         self._rejected = rejected
         self._durability = durability
@@ -88,6 +90,16 @@ class EmbeddedLeases:
     def next_due(self) -> float | None:
         """When claiming may give something next."""
         return 0.0 if self._queues.fairness else self._queues.next_due(self._turns.with_room())
+
+    def sending(self, leases: Sequence[Lease]) -> None:
+        """With their lines, which may not be committed yet."""
+        self._kept_requests.mark_sent(lease.item for lease in leases)
+        self._base.journal.commit()
+        self._base.journal.sync()
+
+    def not_sent(self, lease: Lease) -> None:
+        """From the next commit on."""
+        self._kept_requests.mark_sent([lease.item], sent=False)
 
     def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
         """Moves each site to the clock of its address, which it shares with all other sites there."""
@@ -163,16 +175,26 @@ class EmbeddedLeases:
                 break
             chosen = item_at(lane, now)
             if chosen is not None:
-                leases.append(self._lease(*chosen, owner, now))
+                kept = self._kept_requests.of(chosen[1].item)
+                if kept.may_have_been_sent or kept.data is None:
+                    self._reject(*chosen, kept)
+                else:
+                    leases.append(self._lease(*chosen, owner, now, kept.data))
                 self._queues.schedule(lane.site)
         return leases
 
-    def _lease(self, lane: Lane, item: Item, owner: str, now: float) -> Lease:
+    def _reject(self, lane: Lane, item: Item, kept: KeptRequest) -> None:
+        """An item that came back and must not be sent again, or cannot be."""
+        reason = Reason.UNKNOWN_OUTCOME if kept.may_have_been_sent else Reason.LOST_REQUEST
+        self._rejected.add(item, lane.crawl, reason, "")
+
+    def _lease(self, lane: Lane, item: Item, owner: str, now: float, request: bytes) -> Lease:
         site, section = lane.site, lane.crawl.section
         delay_s = site.clock.delay_s(section)
         lease = Lease(
             item.item, lane.crawl.number, item.url, site.key, item.depth, item.parent, item.hops, item.purpose,
             item.about, item.offsite, item.attempt, owner, self.epoch, now + section.lease_s, delay_s,
+            request,
         )  # fmt: skip
         live = self._live[item.item] = LiveLease(lease, site, lane, item)
         self._turns.out[live.rank] += 1

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from weft.frontier.contract import Admission, Item, PageLinks, RobotsRecord
-from weft.frontier.durability.recovery import LETTER
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.rejected import EmbeddedRejected
 from weft.frontier.embedded.resources import Resources
+from weft.frontier.lines import LETTER, line_of
 from weft.frontier.link_lists import numbered
 from weft.frontier.scheduling.sites import Crawl, KnownDepth, Lane
 from weft.frontier.seen import seen_key
@@ -53,7 +53,7 @@ class EmbeddedQueue:
             known = seen_key(one)
             if not owner.seen.add(known):
                 duplicates += 1
-                if owner.depths is not None and (moved := self._move_up(owner, one)) is not None:
+                if owner.depths is not None and not one.key and (moved := self._move_up(owner, one)) is not None:
                     expand.append(moved)
                 continue
             if self._over_budget(owner, one):
@@ -122,19 +122,16 @@ class EmbeddedQueue:
         item = self._counts.next_item
         self._counts.next_item += 1
         self._counts.admitted += 1
-        if crawl.depths is not None:
+        if crawl.depths is not None and not found.key:
             crawl.depths[crawl.seen.fingerprint(found.url)] = KnownDepth(found.depth, item)
+        if found.request:
+            self._base.kept_requests.keep(item, crawl.number, found.request)
         self.write_line(crawl, found, item)
         return item
 
     def write_line(self, crawl: Crawl, found: Found, item: int) -> None:
         """The line of an item, with the next commit; a later line of the same item replaces it."""
-        about = " " + found.about if found.about else ""
-        line = (
-            f"{item} {found.depth} {found.parent} {found.hops} {found.offsite} {crawl.number} "
-            f"{LETTER[found.purpose]} {found.url}{about}\n"
-        )
-        self._journal.admit(crawl.number, line.encode(), 1)
+        self._journal.admit(crawl.number, line_of(item, crawl.number, found).encode(), 1)
 
     # ── admitting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -186,6 +183,7 @@ class EmbeddedQueue:
         if known is None or known.depth <= found.depth:
             return None
         known.depth = found.depth
+        crawl.seen.again(found.url)
         self.write_line(crawl, found, known.item)
         if known.ended:
             return known.item, found.url, found.depth
@@ -201,7 +199,7 @@ class EmbeddedQueue:
         if cap is None:
             return False
         key = self._queues.key_of(found.url)
-        site = self._queues.sites.get(key) or self._queues.at_rest.woken(key)
+        site = self._queues.known_site(key)
         lane = crawl.sites.get(site) if site is not None else None
         return lane is not None and _room(lane, cap) <= 0
 

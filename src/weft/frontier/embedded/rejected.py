@@ -25,6 +25,7 @@ class EmbeddedRejected:
 
     def __init__(self, base: Resources, sites: EmbeddedSites, durability: EmbeddedDurability) -> None:
         self._journal, self._queues = base.journal, base.queues
+        self._kept_requests = base.kept_requests
         self._sites = sites
         self._durability = durability
         self._rejected: list[Rejection] = []
@@ -66,7 +67,8 @@ class EmbeddedRejected:
     def add(self, item: Item, crawl: Crawl, reason: Reason, detail: str) -> None:
         """An item that is in no queue."""
         crawl.mark_ended(item)
-        self._rejected.append(Rejection(item, crawl.number, reason, detail))
+        request = self._kept_requests.of(item.item).data or b""
+        self._rejected.append(Rejection(item, crawl.number, reason, detail, request))
         self._open[item.item] = OpenItem(crawl.number, item)
 
     def empty(self, lane: Lane, reason: Reason, origin: str = "", detail: str = "") -> None:

@@ -8,11 +8,14 @@ from pathlib import Path
 from weft.alive import Alive
 from weft.config import PolitenessSection
 from weft.frontier.clock import MachineClock, NoMachineClock
+from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.durability.recovery import Counts
+from weft.frontier.embedded.kept_requests import KeptRequests
 from weft.frontier.embedded.pods import Pods
 from weft.frontier.journal import Journal
-from weft.frontier.requests import RequestLog
+from weft.frontier.requests import RequestLog, Retention
 from weft.frontier.scheduling.queues import Queues
+from weft.frontier.seen_runs import SeenRuns
 from weft.records import POD_SHIFT
 
 
@@ -39,16 +42,23 @@ class Resources:
         self.machine = machine or NoMachineClock()
         self.journal = Journal(folder / "frontier.db", alive)
         self.epoch: int = (self.journal.meta("epoch") or 0) + 1
-        self.queues = Queues(section, self.journal, folder / "spill", self.now, wall)
+        self.seen_runs = SeenRuns(folder, self.journal, alive)
+        self.blobs = BlobStore(folder / "queues.db")
+        self.queues = Queues(section, self.journal, self.blobs, self.now, wall, self.epoch)
         self.counts = Counts(next_item=(pod << POD_SHIFT) + 1)
         self.pods = Pods(self.journal, self.queues.crawls, pod, pods)
-        self.requests = RequestLog(folder / "requests", self.now(), revision)
+        self.requests = RequestLog(
+            folder / "requests", self.now(), revision, Retention(section.log_days, section.log_bytes)
+        )
+        self.kept_requests = KeptRequests(folder / "payloads", self.journal)
 
     def close(self) -> None:
         """In this order: the journal refers to the request log."""
-        self.queues.resting.close()
+        self.blobs.close()
+        self.seen_runs.close()
         self.requests.close()
         self.journal.close()
+        self.kept_requests.close()
         self.machine.close()
 
 

@@ -72,9 +72,9 @@ class EmbeddedRecovery:
             # The clock began anew, or addresses are not known yet: nobody knows how long ago a site was asked.
             self._clocks.not_before = now + self._clocks.longest_delay_s
         self._recall_requests(now)
-        self._sites.robots_files.restore()
         for item in self._settle(list(done), now):
             self._journal.done[ANY_CRAWL].append(item)
+            self._base.kept_requests.ended(item)
             if item in self._queues.retries:
                 self._journal.delete("retries", item)
         self._restore_counts(pages or {}, by_key or {}, by_crawl or {})

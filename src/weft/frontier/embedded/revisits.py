@@ -31,7 +31,8 @@ class EmbeddedRevisits:
         """Queues a URL, seen or not, as a new visit under a new number."""
         self._sites.ask_robots_again(crawl, found.url[: found.url.index("/", 8)])
         owner = self._base.queues.crawls[crawl]
-        owner.seen.add(found.url)
+        if not owner.seen.add(found.url):
+            owner.seen.again(found.url)
         self._base.queues.enqueue(owner, found, self._queue.numbered(owner, found))
 
     def readmit_once(self, crawl: int, name: str, what: str, stored: Stored) -> Iterator[None]:

@@ -9,6 +9,7 @@ import msgspec
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.journal import Journal, undamaged
 from weft.frontier.politeness import LONGEST_SILENCE_S
+from weft.frontier.requests import robots_evidence
 from weft.frontier.seen import SeenSet
 
 _KEPT = 20_000
@@ -18,25 +19,21 @@ FAILED = ("unreachable", "address")  # the status of one that could not be fetch
 class RobotsFiles:
     """Robots.txt files by origin; times are of the wall clock."""
 
-    def __init__(self, journal: Journal, wall: Callable[[], float]) -> None:
+    def __init__(self, journal: Journal, wall: Callable[[], float], deleted_until: Callable[[], float]) -> None:
+        """`deleted_until`: the time of the last request that needs no evidence any more."""
         self._journal = journal
         self._wall = wall
+        self._deleted_until = deleted_until
         self._expiry: dict[str, float] = {}
         self._records: dict[str, RobotsRecord] = {}
-        self._saved = SeenSet(0)  # origins that have a row in the journal: spares most look-ups there
-        self._saved.add_new(journal.keys("robots"))
-        self._tries: dict[str, tuple[int, float]] = {}
+        self._saved = SeenSet(0)  # origins that this process has saved: spares a new frontier the look-ups
+        self._had_rows = journal.has_rows("robots")
         self.pending: set[str] = set()  # being fetched, or queued to be
-
-    def restore(self) -> None:
-        """Loads the failed fetches from the journal."""
-        for origin, attempt, wall in self._journal.rows("robots_tries"):
-            self._tries[origin] = (attempt, wall)
 
     def get(self, origin: str) -> RobotsRecord | None:
         """The last known one, expired or not."""
         record = self._records.get(origin)
-        if record is not None or origin not in self._saved:
+        if record is not None or not (self._had_rows or origin in self._saved):
             return record
         if (row := self._journal.row("robots", origin)) is not None:
             with undamaged(self._journal.path):
@@ -52,7 +49,7 @@ class RobotsFiles:
         """Whether there is an unexpired one."""
         expires = self._expiry.get(origin)
         if expires is None:
-            row = self._journal.row("robots", origin) if origin in self._saved else None
+            row = self._journal.row("robots", origin) if self._had_rows or origin in self._saved else None
             expires = self._expiry[origin] = float(row[1]) if row is not None else 0.0
         wall = self._wall()
         # No failure is kept for so long: the clock was ahead when this one was written down.
@@ -63,22 +60,24 @@ class RobotsFiles:
     def learn(self, origin: str, record: RobotsRecord) -> None:
         """Saves one that was fetched, or the record that it could not be."""
         self.pending.discard(origin)
-        if self._tries.pop(origin, None) is not None:
+        before, evidence = self.get(origin), robots_evidence(record)
+        if before is None or robots_evidence(before) != evidence:
+            self._journal.record_robots(origin, self._wall(), evidence, self._deleted_until())
+        if self._journal.row("robots_tries", origin) is not None:
             self._journal.delete("robots_tries", origin)
         self._expiry[origin] = record.expires
         self._remember(origin, record)
         encoded = msgspec.msgpack.encode(record)
         self._journal.put("robots", origin, record.expires, encoded)
         self._saved.add(origin)
-        self._journal.record_robots(origin, self._wall(), encoded)
 
     def tried(self, origin: str) -> tuple[int, float]:
         """How many fetches have failed, and when the next may be tried."""
-        return self._tries.get(origin, (0, 0.0))
+        row = self._journal.row("robots_tries", origin)
+        return (0, 0.0) if row is None else (row[1], row[2])
 
     def failed(self, origin: str, attempt: int, wall: float) -> None:
         """Records a failed fetch; the next may be tried at `wall`."""
-        self._tries[origin] = (attempt, wall)
         self._journal.put("robots_tries", origin, attempt, wall)
 
     def expire_failed(self, origin: str) -> None:

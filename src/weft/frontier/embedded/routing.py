@@ -21,6 +21,7 @@ from weft.frontier.embedded.notes import EmbeddedNotes
 from weft.frontier.embedded.pods import Pods
 from weft.frontier.embedded.queue import EmbeddedQueue
 from weft.frontier.outbox import Links, PodMessage, read_message
+from weft.frontier.seen import seen_key
 from weft.records import Found, Purpose
 
 
@@ -89,8 +90,9 @@ class RoutedQueue(EmbeddedQueue):
         """
         if one.purpose is not Purpose.PAGE or one.hops:
             return True
-        by_depth = self._queues.crawls[crawl].limits.max_depth is not None
-        return self._pods.sent_lately(crawl).add(f"{one.depth} {one.url}" if by_depth else one.url)
+        by_depth = self._queues.crawls[crawl].limits.max_depth is not None and not one.key
+        known = seen_key(one)
+        return self._pods.sent_lately(crawl).add(f"{one.depth} {known}" if by_depth else known)
 
 
 class Received(msgspec.Struct, frozen=True):

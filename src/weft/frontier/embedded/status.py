@@ -43,7 +43,7 @@ class EmbeddedStatus:
             pages=sum(crawl.pages for crawl in crawls),
             sent=pods.outbox.sent,
             received=pods.received,
-            due=queues.wheel.due(self._base.now()),
+            due=queues.wheel.due(self._base.now()) + queues.resting.due(self._base.now()),
         )
 
     def crawl_standing(self, crawl: int) -> CrawlStanding:

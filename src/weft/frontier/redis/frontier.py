@@ -41,7 +41,7 @@ from weft.frontier.redis.pods.mail import PodMail
 from weft.frontier.redis.pods.other_pod import OtherPod
 from weft.frontier.redis.pods.routing import PodRouter
 from weft.frontier.redis.scripts import Argument
-from weft.frontier.requests import RequestLog
+from weft.frontier.requests import RequestLog, Retention
 from weft.records import Found, Purpose, Reason
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ class RedisFrontier:
         self._marks = Marks(folder / "marks", slot)
         self._shelf = shelf = Shelf(folder / "robots.db")
         self.link = link = OwnPodLink(connection, section, self._marks, **of_link)
-        self._requests = requests = RequestLog(folder / "requests" / slot, link.now(), revision)
+        retention = Retention(section.log_days, section.log_bytes)
+        self._requests = requests = RequestLog(folder / "requests" / slot, link.now(), revision, retention)
         link.open()
         held = HeldLeases(link, self.owner, requests)
         self.pod = pod = PodClient(link, refused=self._over_budget)

@@ -7,12 +7,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from heapq import heapify
 from typing import TYPE_CHECKING
 
-from weft.alive import Alive, silent
+import msgspec
+
+from weft.alive import Alive
 from weft.frontier.politeness import AddressClock, PolitenessClock, Shown
-from weft.frontier.scheduling.packing import SITE, packed_site, unpacked_page, unpacked_site
+from weft.frontier.scheduling.packing import (
+    SITE,
+    PackedSite,
+    clock_of,
+    packed_site,
+    read_site,
+    recall_shown,
+    unpacked_lane,
+    unpacked_page,
+)
 from weft.frontier.scheduling.sites import Crawl, Lane, Site
+from weft.frontier.scheduling.spill import pieces_of
 from weft.frontier.scheduling.turns import KNOWN_TURNS
 from weft.frontier.scheduling.wheel import IDLE
 from weft.records import Found, Purpose
@@ -21,6 +34,7 @@ if TYPE_CHECKING:
     from weft.frontier.scheduling.queues import Queues
 
 _RESTED_AT_ONCE = 500
+_CLEARED_AT_ONCE = 100  # sites of a crawl that has ended
 
 
 class AtRest:
@@ -44,7 +58,14 @@ class AtRest:
     def woken(self, key: str) -> Site | None:
         """Wakes a site; None if it is not at rest."""
         taken = self._queues.resting.take(key) if self._queues.resting else None
-        return None if taken is None else self._wake(self._queues.crawls[taken[0]], taken[1])
+        if taken is None:
+            return None
+        number, rows = taken
+        crawl = self._queues.crawls.get(number)
+        if crawl is not None:
+            return self._wake(crawl, rows)
+        site = self._cleared(rows)
+        return None if site is None else self._awake(site)
 
     def wake_due(self, limit: int, now: float, *, is_stuck: bool = False) -> None:
         """Wakes as many sites as a claim of `limit` needs; where there is room, some in any case: each has its turn.
@@ -86,10 +107,16 @@ class AtRest:
 
     def lanes_at_rest(self, crawl: Crawl) -> Iterator[Lane]:
         """A crawl's lanes at sites that are at rest, which they stay."""
+        blobs = self._queues.blobs
         for rows in self._queues.resting.of_crawl(crawl.number):
+            first = blobs.next_number
             site, lane = self._unpacked(crawl, rows, is_woken=False)
             del crawl.sites[site]
-            yield lane
+            spilled = [number for queue in lane.queues for number in pieces_of(queue.state()) if number >= first]
+            try:
+                yield lane
+            finally:
+                blobs.drop_all(spilled)
 
     def take_out(self, crawl: Crawl) -> Iterator[Lane]:
         """A crawl's lanes at sites that are at rest, to be emptied; a site that somebody must wait for stays awake."""
@@ -97,25 +124,45 @@ class AtRest:
             site, lane = self._unpacked(crawl, rows)
             yield lane
             if self._queues.clocks.is_waited_for(site.clock, self._now()):
-                self._queues.sites[site.key] = site
-                self._queues.note_idle(site)
+                self._awake(site)
             else:
                 crawl.sites.pop(site, None)
 
-    def drop_at_rest(self, crawl: Crawl, alive: Alive = silent) -> None:
-        """A crawl has ended: what it has at sites that are at rest is gone."""
-        while (rows := self._queues.resting.take_due(crawl.number, float("inf"))) is not None:
+    def drop_at_rest(self, crawl: Crawl) -> None:
+        """A crawl has ended: what it has at sites that are at rest goes with the claims that follow (`clear_some`)."""
+        self._queues.resting.abandon(crawl.number)
+
+    def clear_some(self, now: float) -> None:
+        """Clears some of the sites of crawls that have ended; one that somebody must wait for is awake then."""
+        for _ in range(_CLEARED_AT_ONCE):
+            rows = self._queues.resting.take_abandoned()
+            if rows is None:
+                return
+            site = self._cleared(rows)
+            if site is not None and self._queues.clocks.is_waited_for(site.clock, now):
+                self._awake(site)
+
+    def clear_all(self, crawl: int, alive: Alive) -> None:
+        """The same for all that is left of a crawl which comes back."""
+        self._queues.resting.abandon(crawl)
+        while crawl in self._queues.resting.gone:
+            self.clear_some(self._now())
             alive()
-            if not rows[0].startswith(SITE):
-                self._queues.queued -= len(rows)  # nobody has asked there
-                continue
-            site, lane = self._unpacked(crawl, rows)
-            self._queues.queued -= lane.queued
-            lane.clear()
-            if self._queues.clocks.is_waited_for(site.clock, self._now()):
-                self._queues.sites[site.key] = site
-            else:
-                del crawl.sites[site]
+
+    def _awake(self, site: Site) -> Site:
+        """Nothing is queued there, but the site is known."""
+        self._queues.sites[site.key] = site
+        self._queues.note_idle(site)
+        return site
+
+    def _cleared(self, rows: list[bytes]) -> Site | None:
+        """A site without what was queued there, not awake yet; None for one that nobody has asked."""
+        if not rows[0].startswith(SITE):
+            return None
+        packed = read_site(rows[0])
+        for _, state in packed.queues:
+            self._queues.blobs.drop_all(pieces_of(state))
+        return Site(packed.key, self._clock_of(packed))
 
     def _wake(self, crawl: Crawl, rows: list[bytes]) -> Site:
         site, _ = self._unpacked(crawl, rows)
@@ -125,7 +172,11 @@ class AtRest:
 
     def _unpacked(self, crawl: Crawl, rows: list[bytes], *, is_woken: bool = True) -> tuple[Site, Lane]:
         if rows[0].startswith(SITE):
-            site, lane = unpacked_site(rows[0], crawl, self._queues.clocks.address_clock)
+            packed = read_site(rows[0])
+            site = Site(packed.key, self._clock_of(packed, is_woken=is_woken))
+            lane = unpacked_lane(packed, site, crawl)
+            if packed.process != self._queues.process:
+                self._renew(lane)
             rows = rows[1:]
         else:
             key = self._queues.key_of(unpacked_page(rows[0])[-1])
@@ -138,6 +189,27 @@ class AtRest:
             path = url.index("/", 8)
             lane.push(item, url[:path], url[path:], depth, parent, offsite)
         return site, lane
+
+    def _clock_of(self, packed: PackedSite, *, is_woken: bool = True) -> PolitenessClock:
+        """The clock of a site. That of an earlier process may not know of its last request, and goes by another time:
+        what is known of that is in the request log and in the journal."""
+        if packed.process == self._queues.process:
+            return clock_of(packed, self._queues.clocks.address_clock)
+        clock = self._queues.clocks.site_clock(packed.key) if is_woken else PolitenessClock()
+        recall_shown(packed, clock)
+        return clock
+
+    def _renew(self, lane: Lane) -> None:
+        """A lane that an earlier process has packed: its times are void; what is urgent may have been tried since."""
+        now = self._now()
+        lane.served_at, lane.stalled_at, lane.look_at = now, None, 0.0
+        for name in ("urgent", "sitemaps"):
+            heap = []
+            for _, at, item in getattr(lane, name) or ():
+                attempt, not_before = self._queues.tried(item.item, now)
+                heap.append((not_before, at, msgspec.structs.replace(item, attempt=attempt)))
+            heapify(heap)
+            setattr(lane, name, heap or None)
 
     def _lane_to_rest(self, site: Site) -> Lane | None:
         """The one lane of a site that may come to rest; None if it may not."""
@@ -158,6 +230,7 @@ class AtRest:
 
     def _bring_to_rest(self, site: Site, lane: Lane, due: float) -> None:
         wakes = not lane.queues or site.clock.held_until() > 0.0  # a page of another host need not wait for a breaker
-        self._queues.resting.add(site.key, lane.crawl.number, packed_site(site, lane), due, wakes=wakes)
+        row = packed_site(site, lane, self._queues.process)
+        self._queues.resting.add(site.key, lane.crawl.number, row, due, wakes=wakes)
         self._queues.wheel.remove(site)
         self._queues.leave(site)

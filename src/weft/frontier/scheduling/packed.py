@@ -56,6 +56,28 @@ class PackedMap:
         self._count -= 1
         return value
 
+    def shape(self) -> tuple[int, int, int]:
+        """Mask, next bucket to split, and how many buckets there are."""
+        return self._mask, self._split, len(self._buckets)
+
+    def piece(self, start: int, count: int) -> tuple[list[int], bytes]:
+        """The sizes of some buckets, and their content end to end."""
+        buckets = self._buckets[start : start + count]
+        return list(map(len, buckets)), b"".join(buckets)
+
+    def reset(self, mask: int, split: int) -> None:
+        """Empties the map, for the pieces of one of that shape to be loaded."""
+        self._mask, self._split, self._count = mask, split, 0
+        self._buckets.clear()
+
+    def load(self, sizes: list[int], content: bytes) -> None:
+        """Adds the buckets of a piece behind those that there are."""
+        at = 0
+        for size in sizes:
+            self._buckets.append(bytearray(content[at : at + size]))
+            at += size
+        self._count += len(content) // _SIZE
+
     def _bucket(self, key: bytes) -> bytearray:
         number = int.from_bytes(key[4:], "big")
         place = number & self._mask

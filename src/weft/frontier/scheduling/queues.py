@@ -1,25 +1,27 @@
 """The working set of an embedded frontier: the crawls, the sites, what waits at them, and when each is due.
 
-All of it is in memory and can be rebuilt (see recovery). A site with empty queues is forgotten after a while, or a
-crawl of ten million domains would keep them all; its politeness state is in the journal (`site_clocks`). When more
-sites are awake than a crawl needs, others come to rest on the disk (`at_rest`).
+It is in memory and, as far as that is bounded, in blobs; all of it can be rebuilt (see recovery). A site with empty
+queues is forgotten after a while, or a crawl of ten million domains would keep them all; its politeness state is in the
+journal (`site_clocks`). When more sites are awake than a crawl needs, others come to rest on the disk (`at_rest`).
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Container, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from weft import urls
 from weft.config import PolitenessSection
 from weft.frontier.contract import Item, PageLinks
+from weft.frontier.durability.blobs import BlobStore
+from weft.frontier.durability.items import Bitmap
 from weft.frontier.journal import Journal
 from weft.frontier.link_lists import numbered
 from weft.frontier.politeness import PolitenessClock, Shown
+from weft.frontier.ranks import rank_of
 from weft.frontier.scheduling.at_rest import AtRest
 from weft.frontier.scheduling.fairness import Fairness
 from weft.frontier.scheduling.packing import packed_page
@@ -44,12 +46,15 @@ class Queues:
         self,
         section: PolitenessSection,
         journal: Journal,
-        spill: Path,
+        blobs: BlobStore,
         now: Callable[[], float],
         wall: Callable[[], float] = time.time,
+        process: int = 0,
     ) -> None:
+        """`process` tells its rows of sites from those of earlier processes."""
         self.section = section
-        self.spill = spill
+        self.blobs = blobs
+        self.process = process
         self.now = now
         self.clocks = SiteClocks(section, journal, now, wall)
         self.crawls: dict[int, Crawl] = {}
@@ -58,13 +63,13 @@ class Queues:
         self.fairness = Fairness()
         self.blocked: dict[int, Crawl] = {}  # those that run, where `unblock` has left sites waiting
         self.queued = 0
-        self.ended: Container[int] = ()  # items that the restored queues still hold although they have ended
+        self.ended = Bitmap()  # items that the restored queues still hold although they have ended
         self.retries: dict[int, tuple[int, float]] = {}  # attempts of items in the queues, and when they may run (wall)
         self._keys: dict[str, str] = {}
         self._by_origin: dict[str, Site] = {}  # a cache that spares most links the look-up by key
         self._idle: deque[tuple[float, Site]] = deque()
         self.most_awake = MOST_AWAKE
-        self.resting = Resting(spill / "sites")
+        self.resting = Resting(blobs)
         self.at_rest = AtRest(self)
         self._drowsy = self.at_rest.drowsy
 
@@ -87,10 +92,14 @@ class Queues:
 
     def site(self, key: str) -> Site:
         """The site of a key, with its saved politeness state where there is one."""
-        site = self.sites.get(key) or self.at_rest.woken(key)
+        site = self.known_site(key)
         if site is None:
             site = self.sites[key] = Site(key, self.clocks.site_clock(key))
         return site
+
+    def known_site(self, key: str) -> Site | None:
+        """The site of a key, awake; None where nothing waits."""
+        return self.sites.get(key) or self.at_rest.woken(key)
 
     def tried(self, item: int, now: float) -> tuple[int, float]:
         """How often an item was tried before this process, and when it may be tried again."""
@@ -152,7 +161,8 @@ class Queues:
             lane.served_at = max(lane.served_at, self.now())  # before, it did not wait
         was_empty = not lane.queues  # what is urgent may have to wait
         if found.purpose is Purpose.PAGE and not found.hops and not attempt:
-            lane.push(item, origin, url[len(origin) :], found.depth, found.parent, found.offsite)
+            rank = rank_of(found.depth, found.priority)
+            lane.push(item, origin, url[len(origin) :], rank, found.parent, found.offsite)
             if site is not known:
                 self._by_origin[origin] = site
         else:
@@ -226,6 +236,8 @@ class Queues:
     def is_void(self, crawl: Crawl, item: Item) -> bool:
         """Whether an entry is one that its item has left behind: it has ended, is out, or was moved up."""
         if self.ended and item.item in self.ended:
+            if crawl.depths is None:  # else an item may have several entries
+                self.ended.discard(item.item)
             return True
         known = crawl.known(item)
         return known is not None and (known.leased or known.ended or known.depth < item.depth)

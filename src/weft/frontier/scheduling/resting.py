@@ -1,5 +1,8 @@
 """Sites at rest: those that are not asked soon, packed into rows on the disk. In memory each takes about thirty bytes.
 
+A row is a blob, with the number of the row before it of the same site. What is in memory is written to the disk as a
+whole now and then, and between that as the changes since (`durability/resting_file`).
+
 A site comes to rest when more are awake than are needed: as one that nobody has asked yet, of which there are only
 pages; or packed with its politeness clock, exactly as it was. It belongs to the one crawl that has something queued
 there. Sites are woken in the order in which they are due, by the claim that needs them, or by what is not for the end
@@ -11,18 +14,25 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from heapq import heappop, heappush
+from itertools import islice
 from os import urandom
-from pathlib import Path
 
+import msgspec
 from xxhash import xxh3_64_digest
 
+from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.scheduling.packed import PackedMap
-from weft.frontier.scheduling.rows import Rows
 
 _CRAWL_BITS = 32
 _CRAWL = (1 << 31) - 1
 _WAKES = 1 << 31  # a page wakes it: what waits there must wait longer than a page would
 _MARK = 8  # bytes of a fingerprint
+_NUMBER = 8  # of a blob, at the beginning of a row
+_VALUE, _DUE = 10, 5  # bytes of a change: the fingerprint, what it stands for (0: nothing), and when it is due
+CHANGE = _MARK + _VALUE + _DUE
+_NOT_DUE = (1 << 8 * _DUE) - 1  # it is in the order already
+_PIECE = 4096  # buckets, or seconds, that are written down together
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Order:
@@ -50,6 +60,10 @@ class Order:
         """When the first may be due."""
         return float(self._seconds[0]) if self._seconds else None
 
+    def due(self, now: float) -> int:
+        """About how many are due: one that is awake again may be counted, too."""
+        return sum(len(self._ticks[second]) for second in self._seconds if second <= now) // _MARK
+
     def pop(self, now: float) -> bytes | None:
         """The next one that is due."""
         if not self._seconds or self._seconds[0] > now:
@@ -68,6 +82,18 @@ class Order:
         if marks:
             self._ticks, self._seconds, self._at = {int(now): marks}, [int(now)], 0
 
+    def dump(self) -> Iterator[tuple[int, bytes]]:
+        """The fingerprints by second."""
+        for second, marks in self._ticks.items():
+            yield second, bytes(marks[self._at :] if second == self._seconds[0] else marks)
+
+    def load(self, second: int, marks: bytes) -> None:
+        """Adds some of a second."""
+        if second not in self._ticks:
+            self._ticks[second] = bytearray()
+            heappush(self._seconds, second)
+        self._ticks[second] += marks
+
     def __iter__(self) -> Iterator[bytes]:
         for marks in self._ticks.values():
             for at in range(0, len(marks), _MARK):
@@ -77,12 +103,20 @@ class Order:
 class Resting:
     """The sites at rest of all crawls."""
 
-    def __init__(self, folder: Path) -> None:
-        self.rows = Rows(folder)
-        self._last = PackedMap()  # the place of each site's last row, and its crawl
+    def __init__(self, blobs: BlobStore) -> None:
+        self._blobs = blobs
+        self.clear()
+
+    def clear(self) -> None:
+        """Nothing is at rest."""
+        self._last = PackedMap()  # the number of each site's last row, and its crawl
         self._orders: dict[int, Order] = defaultdict(Order)  # by crawl
         self._counts: Counter[int] = Counter()  # sites by crawl
         self._seed = int.from_bytes(urandom(7))
+        self.changes = bytearray()  # since it was written down last
+        self.replayed = 0  # bytes of changes that were loaded
+        self.hurried = False  # what is due was changed for all of a crawl: changes do not say so
+        self.gone: set[int] = set()  # crawls that are not open any more, and still have sites here
 
     def __len__(self) -> int:
         return len(self._last)
@@ -100,11 +134,13 @@ class Resting:
         """Adds a row to a site at rest, or brings one to rest with this row. `wakes`: see `find`."""
         mark = self._mark(key)
         before = self._last.get(mark)
-        place = self.rows.append(row, 0 if before is None else before >> _CRAWL_BITS)
-        self._last.put(mark, place << _CRAWL_BITS | (_WAKES if wakes else 0) | crawl)
+        number = self._blobs.put((0 if before is None else before >> _CRAWL_BITS).to_bytes(_NUMBER, "little") + row)
+        value = number << _CRAWL_BITS | (_WAKES if wakes else 0) | crawl
+        self._last.put(mark, value)
         if before is None:
             self._orders[crawl].add(mark, due)
             self._counts[crawl] += 1
+        self._note(mark, value, int(due) if before is None else _NOT_DUE)
 
     def take(self, key: str) -> tuple[int, list[bytes]] | None:
         """Takes a site out: its crawl, and its rows in order; None for one that is not at rest."""
@@ -121,6 +157,10 @@ class Resting:
                 return self._take(mark, found)
         return None
 
+    def due(self, now: float) -> int:
+        """About how many sites are due."""
+        return sum(min(order.due(now), self._counts[crawl]) for crawl, order in self._orders.items())
+
     def next_due(self, crawl: int) -> float | None:
         """When a crawl's next site may be due."""
         order = self._orders.get(crawl)
@@ -130,6 +170,7 @@ class Resting:
         """A crawl's sites may be due earlier than was thought."""
         if crawl in self._orders:
             self._orders[crawl].hurry(now)
+            self.hurried = True
 
     def of_crawl(self, crawl: int) -> Iterator[list[bytes]]:
         """The rows of each of a crawl's sites, which stay."""
@@ -141,9 +182,80 @@ class Resting:
             seen.put(mark, 0)
             yield self._rows_from(found >> _CRAWL_BITS)
 
-    def close(self) -> None:
-        """Closes the files."""
-        self.rows.close()
+    def abandon(self, crawl: int) -> None:
+        """A crawl is not open any more: its sites are taken out bit by bit (`take_abandoned`)."""
+        if self._counts[crawl]:
+            self.gone.add(crawl)
+
+    def take_abandoned(self) -> list[bytes] | None:
+        """The rows of a site that is left of such a crawl; None when all are gone."""
+        while self.gone:
+            crawl = next(iter(self.gone))
+            rows = self.take_due(crawl, float("inf"))
+            if rows is not None:
+                return rows
+            self.gone.discard(crawl)
+            self._orders.pop(crawl, None)
+        return None
+
+    # ── on the disk ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def dump(self) -> Iterator[bytes]:
+        """All that is in memory, as records for `load`."""
+        mask, split, buckets = self._last.shape()
+        yield _encode(("all", self._seed, mask, split, dict(self._counts)))
+        for start in range(0, buckets, _PIECE):
+            yield _encode(("sites", *self._last.piece(start, _PIECE)))
+        for crawl, order in self._orders.items():
+            seconds = order.dump()
+            while some := list(islice(seconds, _PIECE)):
+                yield _encode(("order", crawl, some))
+
+    @staticmethod
+    def change_record(changes: bytes) -> bytes:
+        """What has changed since, as a record for `load`."""
+        return _encode(("changes", changes))
+
+    def load(self, record: bytes) -> None:
+        """The next record."""
+        kind, *content = msgspec.msgpack.decode(record)
+        if kind == "all":
+            self.clear()
+            self._seed, mask, split, counts = content
+            self._last.reset(mask, split)
+            self._counts = Counter(counts)
+        elif kind == "sites":
+            self._last.load(*content)
+        elif kind == "order":
+            crawl, seconds = content
+            for second, marks in seconds:
+                self._orders[crawl].load(second, marks)
+        else:
+            self._replay(content[0])
+
+    def _replay(self, changes: bytes) -> None:
+        self.replayed += len(changes)
+        for at in range(0, len(changes), CHANGE):
+            mark = changes[at : at + _MARK]
+            value = int.from_bytes(changes[at + _MARK : at + _MARK + _VALUE], "little")
+            due = int.from_bytes(changes[at + _MARK + _VALUE : at + CHANGE], "little")
+            if not value:
+                before = self._last.pop(mark)
+                if before is not None:
+                    self._counts[before & _CRAWL] -= 1
+                continue
+            self._last.put(mark, value)
+            if due != _NOT_DUE:
+                self._orders[value & _CRAWL].add(mark, due)
+                self._counts[value & _CRAWL] += 1
+
+    def crawls(self) -> list[int]:
+        """The numbers of the crawls that have sites here."""
+        return [crawl for crawl, count in self._counts.items() if count]
+
+    def _note(self, mark: bytes, value: int, due: int) -> None:
+        """Negative times are over, as zero is."""
+        self.changes += mark + value.to_bytes(_VALUE, "little") + max(due, 0).to_bytes(_DUE, "little")
 
     def _mark(self, key: str) -> bytes:
         return xxh3_64_digest(key.encode(), self._seed)
@@ -151,16 +263,17 @@ class Resting:
     def _take(self, mark: bytes, found: int) -> list[bytes]:
         self._last.pop(mark)
         self._counts[found & _CRAWL] -= 1
-        return self._rows_from(found >> _CRAWL_BITS, forget=True)
+        self._note(mark, 0, 0)
+        return self._rows_from(found >> _CRAWL_BITS, drop=True)
 
-    def _rows_from(self, place: int, *, forget: bool = False) -> list[bytes]:
+    def _rows_from(self, number: int, *, drop: bool = False) -> list[bytes]:
         """The rows of a site from its last one back to its first, in order."""
         rows = []
-        while place:
-            row, before = self.rows.read(place)
-            rows.append(row)
-            if forget:
-                self.rows.forget(place)
-            place = before
+        while number:
+            blob = self._blobs.get(number)
+            rows.append(blob[_NUMBER:])
+            if drop:
+                self._blobs.drop(number)
+            number = int.from_bytes(blob[:_NUMBER], "little")
         rows.reverse()
         return rows

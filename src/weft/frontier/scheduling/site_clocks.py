@@ -47,8 +47,8 @@ class SiteClocks:
         self.not_before = 0.0  # no site is due before this: set when the times of the last requests are unknown
         # Ends of the last requests before this process; None: it had not ended.
         self.asked: dict[str, float | None] = {}
-        self._saved = SeenSet(0)  # keys that have a row in the journal: spares most look-ups there
-        self._saved.add_new(journal.keys("sites"))
+        self._saved = SeenSet(0)  # keys that this process has saved: spares a new frontier the look-ups
+        self._had_rows = journal.has_rows("sites")
         # By site, the hosts and ports with an open breaker, until when.
         self._blocked: dict[str, dict[str, float]] | None = None
 
@@ -155,7 +155,7 @@ class SiteClocks:
         self._most = max(_KEPT_CLOCKS, 2 * len(self._by_address))
 
     def _recall(self, clock: PolitenessClock, key: str, now: float) -> None:
-        row = self._journal.row("sites", key) if key in self._saved else None
+        row = self._journal.row("sites", key) if self._had_rows or key in self._saved else None
         if row is not None:
             with undamaged(self._journal.path):
                 state = msgspec.msgpack.decode(row[1])

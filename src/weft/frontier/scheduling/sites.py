@@ -11,23 +11,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
-from pathlib import Path
 
 import msgspec
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, Item
+from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.politeness import PolitenessClock
-from weft.frontier.scheduling.spill import SpillQueue, spill_name
+from weft.frontier.ranks import depth_in
+from weft.frontier.scheduling.spill import SpillQueue
 from weft.frontier.scheduling.wheel import IDLE
 from weft.frontier.seen import SeenSet
+from weft.frontier.seen_runs import SeenRuns
 from weft.records import Purpose
 
 Urgent = tuple[float, int, Item]
 IsBlocked = Callable[[str], bool]  # whether nothing may be asked of an origin now: its breaker is open
 PASSED_OVER = 50  # entries behind an open breaker that are passed over in each queue, before the next queue is tried
 _DEPTHS = 8  # queues that are tried
-SEEN_BYTES = 8  # of a URL in the seen set
+SEEN_BYTES = 16  # of a URL of the seen set that is in no run yet
 DEPTH_BYTES = 176  # of a KnownDepth, with its entry
 _FEW = 8  # origins of a lane that are found by a linear search
 
@@ -48,8 +50,8 @@ class Crawl:
     """One crawl in the frontier: its seen set and its limits."""
 
     __slots__ = (
-        "blocked", "depths", "flight", "is_closed", "is_in_ring", "leased", "limits", "name", "number", "pages",
-        "paused", "queued", "ready", "section", "seen", "sites", "spill", "stride", "trust", "weight",
+        "blobs", "blocked", "depths", "flight", "is_closed", "is_in_ring", "leased", "limits", "name", "number",
+        "pages", "paused", "queued", "ready", "section", "seen", "sites", "stride", "trust", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -58,15 +60,16 @@ class Crawl:
         name: str,
         seed: int,
         limits: CrawlLimits,
-        spill: Path,
+        blobs: BlobStore,
         section: PolitenessSection,
         weight: float = 1.0,
+        runs: SeenRuns | None = None,
     ) -> None:
         self.number = number
         self.name = name
         self.limits = limits
-        self.spill = spill  # the folder that its long queues are written to
-        self.seen = SeenSet(seed)
+        self.blobs = blobs  # of all crawls: the middle pieces of long queues
+        self.seen = SeenSet(seed, runs, number)
         # By fingerprint, and only where there is a max_depth: to move up what is found again by a shorter way.
         self.depths: dict[int, KnownDepth] | None = {} if limits.max_depth is not None else None
         self.section = section
@@ -99,7 +102,7 @@ class Crawl:
     def url_bytes(self) -> int:
         """What its URLs take of memory: those that it has seen, their depths, and the ends of its queues."""
         queues = sum(queue.held_bytes for lane in self.sites.values() for queue in lane.queues)
-        return len(self.seen) * SEEN_BYTES + len(self.depths or ()) * DEPTH_BYTES + queues
+        return self.seen.in_memory * SEEN_BYTES + len(self.depths or ()) * DEPTH_BYTES + queues
 
     def known(self, item: Item) -> KnownDepth | None:
         """The known depth of a page; None without a `max_depth`."""
@@ -128,7 +131,7 @@ class Crawl:
 
 
 class DepthQueue(SpillQueue):
-    """A lane's queue of the pages of one depth."""
+    """A lane's queue of the pages of one depth and priority: `depth` is their rank (`rank_of`)."""
 
     __slots__ = ("depth", "lane")
 
@@ -137,9 +140,10 @@ class DepthQueue(SpillQueue):
         self.lane = lane
         self.depth = depth
 
-    def file(self) -> Path:
-        """Named after a hash of the site's key and the depth."""
-        return self.lane.crawl.spill / spill_name(self.lane.key, self.depth)
+    @property
+    def blobs(self) -> BlobStore:
+        """Those of the pod."""
+        return self.lane.crawl.blobs
 
 
 class Lane:
@@ -189,7 +193,7 @@ class Lane:
         self._sequence = 0
 
     def push(self, item: int, origin: str, path: str, depth: int, parent: int, offsite: int) -> None:
-        """Queues a page behind those of its depth."""
+        """Queues a page behind those of its depth, which is given as a rank."""
         where = self.place_of(origin)
         hops = f".{offsite}" if offsite else ""
         self.queue(depth).push(f"{item} {parent} {where}{hops} {path}")
@@ -340,7 +344,9 @@ class Lane:
         """The item that a queued text stands for."""
         item, parent, where, path = text.split(" ", 3)
         origin, _, offsite = where.partition(".")
-        return Item(int(item), self.origins[int(origin)] + path, depth, int(parent), offsite=int(offsite or 0))
+        return Item(
+            int(item), self.origins[int(origin)] + path, depth_in(depth), int(parent), offsite=int(offsite or 0)
+        )
 
     def _heaps(self) -> list[list[Urgent]]:
         return [heap for heap in (self.robots, self.urgent, self.sitemaps) if heap]

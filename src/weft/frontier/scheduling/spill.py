@@ -1,47 +1,39 @@
 """A first-in first-out queue of short texts, packed in memory, its middle spilled to disk when it grows long.
 
-Order: head (memory) → file → tail (memory). However long the queue, memory holds two pieces of about PIECE bytes. The
-file is a cache: what is queued is in the journal, and a restart rebuilds the queues.
-
-While a checkpoint is written, by a process that has the queues as they were (see checkpoint), files are appended to,
-and neither deleted nor begun anew.
+Order: head (memory) → pieces (blobs) → tail (memory). However long the queue, memory holds two pieces of about PIECE
+bytes, and eight bytes for each spilled one.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Iterator
-from hashlib import sha256
-from pathlib import Path
-from typing import ClassVar
+
+from weft.frontier.durability.blobs import BlobStore
 
 PIECE = 16 * 1024  # two of them for each site and depth: a hundred megabytes at three thousand busy sites
-_DUMPED = 1024 * 1024  # at a time
-QueueState = tuple[bytes, bytes, int, int, int]  # what is in memory at both ends, and `_spilled`, `_file_at`, `_count`
-
-
-def spill_name(key: str, depth: int) -> str:
-    """The file for the middle of a site's queue, in its crawl's folder; hashed, as a key may not be a file name."""
-    return f"{sha256(key.encode()).hexdigest()[:24]}/{depth}.queue"
+QueueState = tuple[bytes, bytes, bytes, int]  # head, tail, the pieces' numbers of eight bytes each, and the count
 
 
 class SpillQueue(ABC):
     """Texts without newlines, in order."""
 
-    __slots__ = ("_count", "_file_at", "_head", "_head_at", "_spilled", "_tail")
-    unused: ClassVar[set[Path] | None] = None  # while a checkpoint is written: files that shall be deleted after it
+    __slots__ = ("_count", "_head", "_head_at", "_next", "_pieces", "_tail")
 
     def __init__(self) -> None:
         self._head = bytearray()
         self._head_at = 0
-        self._tail: bytearray | None = None  # made on demand: there may be a million queues, and most are short
-        self._spilled = 0  # bytes in the file that are not read yet
-        self._file_at = 0
+        # Made on demand: there may be a million queues, and most are short.
+        self._tail: bytearray | None = None
+        self._pieces: array[int] | None = None  # numbers of blobs
+        self._next = 0  # the first of them that is not read yet
         self._count = 0
 
+    @property
     @abstractmethod
-    def file(self) -> Path:
-        """The file that holds the middle."""
+    def blobs(self) -> BlobStore:
+        """Where the middle is."""
 
     def __len__(self) -> int:
         return self._count
@@ -58,7 +50,7 @@ class SpillQueue(ABC):
     def push_all(self, lines: bytes, count: int) -> None:
         """Adds several at the end, each with its newline."""
         self._count += count
-        if self._tail is None and not self._spilled and len(self._head) - self._head_at < PIECE:
+        if self._tail is None and self._pieces is None and len(self._head) - self._head_at < PIECE:
             self._head += lines
             return
         if self._tail is None:
@@ -66,6 +58,7 @@ class SpillQueue(ABC):
         self._tail += lines
         if len(self._tail) >= PIECE:
             self._spill(self._tail)
+            self._tail = None
 
     def peek(self) -> str:
         """The first one, left in place."""
@@ -85,90 +78,69 @@ class SpillQueue(ABC):
 
     def texts(self) -> Iterator[str]:
         """All of them in order, left in place."""
-        yield from self._head[self._head_at :].decode().splitlines()
-        if self._spilled:
-            with self.file().open("rb") as file:
-                file.seek(self._file_at)
-                left = self._spilled
-                while left > 0:
-                    line = file.readline()
-                    left -= len(line)
-                    yield line.decode().rstrip("\n")
-        if self._tail:
-            yield from self._tail.decode().splitlines()
-
-    def dump(self) -> Iterator[bytes]:
-        """All of them as one text, in pieces; left in place."""
-        yield bytes(self._head[self._head_at :])
-        if self._spilled:
-            with self.file().open("rb") as file:
-                file.seek(self._file_at)
-                left = self._spilled
-                while piece := file.read(min(_DUMPED, left)):
-                    left -= len(piece)
-                    yield piece
-        if self._tail:
-            yield bytes(self._tail)
-
-    def load(self, piece: bytes, count: int) -> None:
-        """Adds whole dumped lines at the end."""
-        self._count += count
-        if self._tail is None and not self._spilled and len(self._head) + len(piece) <= PIECE:
-            self._head += piece
-        else:
-            self._spill((self._tail or bytearray()) + piece)
+        yield from _texts_in(self._head[self._head_at :])
+        for number in self._unread():
+            yield from _texts_in(self.blobs.get(number))
+        yield from _texts_in(self._tail or b"")
 
     def clear(self) -> None:
         """Removes everything."""
-        if self._spilled:
-            self._delete(self.file())
+        self.blobs.drop_all(self._unread())
         SpillQueue.__init__(self)
 
     def state(self) -> QueueState:
-        """What stands for the queue while its site is at rest; its file stays as it is."""
-        return bytes(self._head[self._head_at :]), bytes(self._tail or b""), self._spilled, self._file_at, self._count
+        """What stands for the queue in a row of a site at rest, or in a checkpoint: its pieces stay where they are."""
+        return (
+            bytes(self._head[self._head_at :]),
+            bytes(self._tail or b""),
+            self._unread().tobytes(),
+            self._count,
+        )
 
     def restore(self, state: QueueState) -> None:
         """Makes an empty queue what another was."""
-        head, tail, self._spilled, self._file_at, self._count = state
+        head, tail, pieces, self._count = state
         self._head, self._tail = bytearray(head), bytearray(tail) if tail else None
+        self._pieces = pieces_of(state) if pieces else None
 
-    def _spill(self, tail: bytearray) -> None:
-        path = self.file()
-        if not self._spilled:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._begin_file(path)
-        with path.open("ab") as file:
-            file.write(tail)
-        self._spilled += len(tail)
-        self._tail = None
+    def _unread(self) -> array[int]:
+        return self._pieces[self._next :] if self._pieces is not None else array("Q")
 
-    def _begin_file(self, path: Path) -> None:
-        self._file_at = 0
-        if SpillQueue.unused is None:
-            path.unlink(missing_ok=True)
-        elif path.exists():
-            SpillQueue.unused.discard(path)
-            self._file_at = path.stat().st_size
-
-    def _delete(self, path: Path) -> None:
-        if SpillQueue.unused is None:
-            path.unlink(missing_ok=True)
-        else:
-            SpillQueue.unused.add(path)
+    def _spill(self, lines: bytearray) -> None:
+        """Whole lines, in pieces that end with a line: what one page links to may be many times as long."""
+        if self._pieces is None:
+            self._pieces = array("Q")
+        at = 0
+        while at < len(lines):
+            end = lines.rfind(b"\n", at, at + PIECE) + 1 or lines.index(b"\n", at) + 1
+            if len(lines) - end < PIECE // 2:
+                end = len(lines)
+            self._pieces.append(self.blobs.put(bytes(lines[at:end])))
+            at = end
 
     def _refill(self) -> None:
-        """The head is used up: the next piece comes from the file, or what is left is the tail."""
+        """The head is used up: the next piece comes in, or what is left is the tail."""
         self._head_at = 0
-        if not self._spilled:
+        if self._pieces is None:
             self._head, self._tail = self._tail or bytearray(), None
             return
-        with self.file().open("rb") as file:
-            file.seek(self._file_at)
-            piece = file.read(min(PIECE, self._spilled))
-            piece += file.readline() if len(piece) == PIECE and not piece.endswith(b"\n") else b""
-        self._head = bytearray(piece)
-        self._file_at += len(piece)
-        self._spilled -= len(piece)
-        if not self._spilled:
-            self._delete(self.file())
+        number = self._pieces[self._next]
+        self._head = bytearray(self.blobs.get(number))
+        self.blobs.drop(number)
+        self._next += 1
+        if self._next == len(self._pieces):
+            self._pieces, self._next = None, 0
+        elif self._next >= 1024:
+            del self._pieces[: self._next]
+            self._next = 0
+
+
+def _texts_in(lines: bytes | bytearray) -> list[str]:
+    return lines.decode().split("\n")[:-1]
+
+
+def pieces_of(state: QueueState) -> array[int]:
+    """The numbers of the pieces of a queue."""
+    numbers = array("Q")
+    numbers.frombytes(state[2])
+    return numbers

@@ -56,21 +56,20 @@ class HealthRoutes:
             health = await self._health()
         except (WeftError, TimeoutError) as error:
             return answers.json_answer({"status": "unhealthy", "problems": [_named(error)]}, 503)
-        if health.is_healthy:
-            return answers.json_answer({"status": "ok", "problems": []})
-        return answers.json_answer({"status": "unhealthy", "problems": health.problems}, 503)
+        status, code = ("ok", 200) if health.is_healthy else ("unhealthy", 503)
+        return answers.json_answer({"status": status, "problems": health.problems, "warnings": health.warnings}, code)
 
     async def readyz(self, _request: Request, _: scraping.NoQuery) -> Response:
         """200 when tasks are accepted: keys can be checked, the store answers, and there is room on the disk. They may
         wait for an engine that is being started."""
         problems = [] if self._keyring.problem is None else ["API keys cannot be read: nobody is let in"]
         try:
-            problems += (await self._health()).refusing
+            health = await self._health()
         except (WeftError, TimeoutError) as error:
             return answers.json_answer({"status": "starting", "problems": [*problems, _named(error)]}, 503)
-        if problems:
-            return answers.json_answer({"status": "unhealthy", "problems": problems}, 503)
-        return answers.json_answer({"status": "ok", "problems": []})
+        problems += health.refusing
+        status, code = ("unhealthy", 503) if problems else ("ok", 200)
+        return answers.json_answer({"status": status, "problems": problems, "warnings": health.warnings}, code)
 
     async def metrics(self, request: Request, _: scraping.NoQuery) -> Response:
         """Of all processes of the service."""

@@ -183,7 +183,7 @@ def read_order(body: bytes, settings: ApiSettings) -> tuple[str, TaskSpec]:
         url = check_target(order["url"], settings.allow_private)
     except BadUrl as error:
         raise Refusal.of_field("url", str(error)) from None
-    shape = {name: order[name] for name in ("only_main_content", "include_tags", "exclude_tags")}
+    shape = {name: order[name] for name in ("only_main_content", "include_tags", "exclude_tags", "links")}
     _check_rules(order["extract"], shape)
     if order["proxies"] and not settings.has_proxies:
         raise Refusal.of_field("proxies", NO_PROXIES)
@@ -193,6 +193,7 @@ def read_order(body: bytes, settings: ApiSettings) -> tuple[str, TaskSpec]:
         "formats": tuple(dict.fromkeys(order["formats"])),
         "format_options": shape,
         "webhook": webhook_of(order["webhook"], settings.allow_private),
+        "render": order["render"] or "",
     }
     return url, msgspec.convert(order | made, TaskSpec)
 

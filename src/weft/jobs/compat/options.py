@@ -6,18 +6,19 @@ from typing import Any
 
 from msgspec import Struct
 
+from weft.config.contradictions import wrong_action
 from weft.extract.formats import check_shape
 from weft.extract.rules import BadRules, compile_rules
 from weft.jobs.compat.fields import Fields, bad
 
 MOST_FORMATS = 50
+_LACKING_ACTIONS = ("scrape", "pdf")
 MOST_ATTRIBUTES = 100
 _FORMATS = ("markdown", "html", "rawHtml", "links", "images")
 _MODEL = "it needs a language model, which Weft does not have"
-_BROWSER = "pages are not loaded in a browser"
 _LACKING_FORMATS = dict.fromkeys(
     ("summary", "json", "extract", "deterministicJson", "question", "query", "highlights", "product", "menu"), _MODEL
-) | dict.fromkeys(("screenshot", "screenshot@fullPage", "branding", "audio", "video"), _BROWSER) | {
+) | dict.fromkeys(("branding", "audio", "video"), "it is not taken from pages") | {
     "changeTracking": "pages are not compared with earlier ones", "rawBase64": "ask for rawHtml",
 }  # fmt: skip
 # Clients send skipTlsVerification: true unless told otherwise; certificates are verified all the same.
@@ -28,10 +29,7 @@ _HARMLESS = (
 _LACKING = {
     "headers": "pages are asked for with the service's own headers",
     "onlyCleanContent": _MODEL,
-    "waitFor": _BROWSER,
-    "mobile": _BROWSER,
-    "actions": _BROWSER,
-    "profile": _BROWSER,
+    "profile": "each page has a profile of its own",
     "location": "pages are asked for from where the service is",
     "useMock": "it is for Firecrawl's own tests",
     "minAge": "pages are always fetched, never taken from a cache",
@@ -53,12 +51,15 @@ class PageOptions(Struct, frozen=True):
     format_options: dict[str, Any]
     extract: dict[str, Any]  # a rule for each pair of `attributes`
     attributes: tuple[tuple[str, str], ...]  # selector and attribute, in the order of the rules
+    render: str = ""
+    render_options: dict[str, Any] = {}
     warnings: tuple[str, ...] = ()
 
 
 def page_options(fields: Fields, version: int) -> PageOptions:
     """Takes all fields of `scrapeOptions`; of a scrape or a batch they are in the body itself."""
-    formats, attributes = _formats(fields, version)
+    formats, attributes, screenshot = _formats(fields, version)
+    wishes = _wishes(fields, screenshot)
     shape: dict[str, Any] = {
         "only_main_content": fields.flag("onlyMainContent", True),
         "include_tags": fields.texts("includeTags", 50),
@@ -79,27 +80,50 @@ def page_options(fields: Fields, version: int) -> PageOptions:
         raise bad(fields.at("proxy"), f"{proxy!r} is not available: use basic or auto")
     _check_parsers(fields, version)
     fields.lacking(_LACKING if version == 2 else _LACKING | _LACKING_1)
-    return PageOptions(formats, shape, extract, attributes)
+    return PageOptions(formats, shape, extract, attributes, "always" if wishes else "", wishes)
 
 
-def _formats(fields: Fields, version: int) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+def _wishes(fields: Fields, screenshot: str) -> dict[str, Any]:
+    """What only a browser can do; one who asks for none of it gets what the service is set to."""
+    wishes: dict[str, Any] = {"screenshot": screenshot} if screenshot else {}
+    if wait_ms := fields.number("waitFor", 0, 0, 60_000):
+        wishes["wait_for"] = wait_ms / 1000
+    if fields.flag("mobile"):
+        wishes["mobile"] = True
+    actions = fields.take("actions", [])
+    if not isinstance(actions, list) or not all(isinstance(one, dict) for one in actions):
+        raise bad(fields.at("actions"), "must be a list of objects with `type`")
+    for number, action in enumerate(actions):
+        if action.get("type") in _LACKING_ACTIONS:
+            raise bad(f"{fields.at('actions')}.{number}", f"{action['type']!r} is not available")
+        if why := wrong_action(action):
+            raise bad(f"{fields.at('actions')}.{number}", why)
+    if actions:
+        wishes["actions"] = actions
+    return wishes
+
+
+def _formats(fields: Fields, version: int) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], str]:
     given = fields.take("formats", ["markdown"])
     if not isinstance(given, list) or len(given) > MOST_FORMATS:
         raise bad(fields.at("formats"), f"must be a list of at most {MOST_FORMATS} formats")
     found: list[str] = []
     attributes: list[tuple[str, str]] = []
+    screenshot = ""
     for number, one in enumerate(given):
         at = f"{fields.at('formats')}.{number}"
         name, more = (one, {}) if isinstance(one, str) else _typed(one, at, version)
         if name == "attributes" and version == 2:
             attributes += _attributes(Fields(more, at))
+        elif name in ("screenshot", "screenshot@fullPage"):
+            screenshot = "full" if "@" in name or more.get("fullPage") else "viewport"
         elif name in _LACKING_FORMATS:
             raise bad(at, f"{name!r} is not available: {_LACKING_FORMATS[name]}")
         elif name not in _FORMATS or (name == "images" and version == 1):
             raise bad(at, f"{str(name)[:60]!r} is no format: use {', '.join(_FORMATS)}")
         else:
             found.append(name)
-    return (*dict.fromkeys(found), "metadata"), tuple(attributes)
+    return (*dict.fromkeys(found), "metadata"), tuple(attributes), screenshot
 
 
 def _typed(one: Any, at: str, version: int) -> tuple[Any, dict[str, Any]]:

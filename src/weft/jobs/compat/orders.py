@@ -138,7 +138,13 @@ def _spec(options: PageOptions, *, warnings: Sequence[str], **more: Any) -> Task
     if options.attributes:
         extra["attributes"] = [list(pair) for pair in options.attributes]
     return TaskSpec(
-        formats=options.formats, format_options=options.format_options, extract=options.extract, extra=extra, **more
+        formats=options.formats,
+        format_options=options.format_options,
+        extract=options.extract,
+        extra=extra,
+        render=options.render,
+        render_options=options.render_options,
+        **more,
     )
 
 

@@ -27,6 +27,7 @@ _CODES = {
     ErrorClass.ROBOTS: "CRAWL_DENIAL",
     ErrorClass.BLOCKED: "UNSUPPORTED_SITE",
 }
+_WRITTEN = ("markdown", "html", "rawHtml", "links", "images")
 _OPEN_GRAPH = {
     "title": "ogTitle", "description": "ogDescription", "url": "ogUrl", "image": "ogImage", "audio": "ogAudio",
     "locale": "ogLocale", "site_name": "ogSiteName", "video": "ogVideo",
@@ -46,9 +47,7 @@ def error_code(failure: Failure) -> str:
 def document(result: Result, task: Task) -> dict[str, Any]:
     """One page. `url` is set, and differs between the pages of a job: clients tell documents apart by it."""
     found = result.document
-    made: dict[str, Any] = {
-        name: found[name] for name in ("markdown", "html", "rawHtml", "links", "images") if name in found
-    }
+    made: dict[str, Any] = {name: found[name] for name in (*_WRITTEN, "screenshot") if name in found}
     if pairs := task.spec.extra.get("attributes"):
         fields = found.get("fields") or {}
         made["attributes"] = [

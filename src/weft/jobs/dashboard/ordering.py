@@ -33,7 +33,7 @@ from weft.jobs.hub import Hub
 from weft.jobs.model import Lane, TaskSpec
 from weft.jobs.service import JobService, Submission
 from weft.jobs.store.contract import Idempotency
-from weft.scraping import ExportFormat, Format, HookEvent, Scope
+from weft.scraping import ExportFormat, Format, HookEvent, LinkUse, Scope
 
 TRY_S = 20.0  # a page that takes longer is looked at on its own page
 MOST_FIELDS = 300
@@ -119,7 +119,8 @@ class Ordering:
             "formats": get_args(Format), "scopes_there": get_args(Scope),
             "chosen": SCRAPE.fields["formats"]["default"] if is_new else form.get("formats", []),
             "hook_events": list(HookEvent), "chosen_events": list(HookEvent) if is_new else form.get("hook_events", []),
-            "exports": get_args(ExportFormat), "articles": self._settings.max_articles,
+            "exports": get_args(ExportFormat), "link_uses": get_args(LinkUse),
+            "articles": self._settings.max_articles,
             "has_proxies": self._settings.has_proxies,
         }, status)  # fmt: skip
 

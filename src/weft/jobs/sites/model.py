@@ -22,7 +22,18 @@ from weft.engine.memory import LEAST_BYTES
 from weft.errors import BadInput
 from weft.jobs.model import Lane, Task, TaskSpec
 from weft.records import PastVisit
-from weft.scraping import MAX_PATTERNS, Articles, Depth, FinishReason, PageLimit, Pattern, Retries, Scope, TaskState
+from weft.scraping import (
+    MAX_PATTERNS,
+    Articles,
+    Depth,
+    FinishReason,
+    PageLimit,
+    Pattern,
+    RenderWishes,
+    Retries,
+    Scope,
+    TaskState,
+)
 from weft.supervise.schedule import Schedule
 
 NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
@@ -55,6 +66,8 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     max_memory_bytes: Annotated[int, Meta(ge=LEAST_BYTES, le=1 << 40)] = 256 << 20
     retry_attempts: Retries = 3
     proxies: bool = False
+    render: Literal["", "never", "auto", "always"] = ""
+    render_options: RenderWishes | None = None
     formats: Texts = ("markdown", "metadata")
     extract: dict[str, Any] = {}
     schedule: str | None = None
@@ -73,13 +86,26 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     def rules(self) -> str:
         """What decides which pages a run finds and what it reads of them, as a digest: after a change of it pages that
         have not changed must be read, too."""
-        of = [self.start_urls, self.scope, self.include, self.exclude, self.max_depth, self.formats, self.extract]
-        return sha256(_encode(of if self.trap_rules else [*of, self.trap_rules])).hexdigest()[:16]
+        of: list[Any] = [
+            self.start_urls,
+            self.scope,
+            self.include,
+            self.exclude,
+            self.max_depth,
+            self.formats,
+            self.extract,
+        ]
+        if not self.trap_rules:
+            of.append(self.trap_rules)
+        if self.render or self.render_options:
+            of += [self.render, self.render_options]
+        return sha256(_encode(of)).hexdigest()[:16]
 
     @property
     def spec(self) -> TaskSpec:
         """What each of its runs is ordered with."""
         same = {name: value for name, value in asdict(self).items() if name in TaskSpec.__struct_fields__}
+        same["render_options"] = msgspec.to_builtins(self.render_options or {})
         return TaskSpec(
             **same, timeout_s=self.timeout_minutes * 60, delay_s=self.delay_seconds, lane=Lane.SITE, kind=KIND,
             extra={"site": self.name},

@@ -17,13 +17,14 @@ from typing import Any, Self
 from weft.errors import BadInput
 from weft.names import nearest
 from weft.pipelines.pool import shared_config
-from weft.pipelines.pool.contract import LOCAL, Engine, engine_named
-from weft.pipelines.pool.engine import RunRequest, WorkerView
-from weft.pipelines.pool.events import Counts, Listener
+from weft.pipelines.pool.contract import LOCAL, RunEngine, engine_named
+from weft.pipelines.pool.durability.runs import ITEMS, RunDirectory
+from weft.pipelines.pool.engine.pool_engine import RunRequest, WorkerView
+from weft.pipelines.pool.events import Listener, PoolCounts
 from weft.pipelines.pool.record import Result
-from weft.pipelines.pool.runs import ITEMS, RunDirectory
-from weft.pipelines.pool.settings import Settings, item_logs, worker_count
-from weft.pipelines.pool.target import Target, refuse_while_loading
+from weft.pipelines.pool.settings import PoolSettings, item_logs, worker_count
+from weft.pipelines.pool.target import CallableTarget, refuse_while_loading
+from weft.pipelines.pool.values import ValueStore
 
 _YIELD_EVERY = 100
 
@@ -42,19 +43,22 @@ class WorkerPool:
         config: Mapping[str, Any] | None = None,
         engine: str = LOCAL,
         items_folder: str = ITEMS,
+        values: ValueStore | None = None,
         **settings: Any,
     ) -> None:
         """`function(item, context)`, or its name as `module:function`. With a `run_dir` results are journalled, can be
         resumed, and items have logs: `logs` is "auto" (a file for each of up to 2,000 items, above that one for each
         worker), "each", "worker" or "off". `config` is a plain mapping that every worker gets
         once, as `context.config`; it is kept with the run. `engine` says what runs the items (contract.py). The logs
-        are in the folder `items_folder` of the run's. The other settings are those of `Settings`."""
+        are in the folder `items_folder` of the run's. `values` keeps the values of results in place of the journal. The
+        other settings are those of `PoolSettings`."""
         self._make_engine = engine_named(engine)
-        self._target = Target.of(function)
+        self._target = CallableTarget.of(function)
         self._settings = _settings(worker_count(workers), settings)
         self._directory = RunDirectory(Path(run_dir), items_folder) if run_dir is not None else None
         self._logs = item_logs(self._directory is not None if logs is None else logs)
         self._resume = resume
+        self._values = values
         self._config = shared_config.encoded(config)
         self._listeners: list[Listener] = []
         if self._logs != "off" and self._directory is None:
@@ -83,31 +87,31 @@ class WorkerPool:
         refuse_while_loading()
         if total is None and hasattr(items, "__len__"):
             total = len(items)  # type: ignore[arg-type]
-        order = RunRequest(
+        request = RunRequest(
             self._target, self._settings, self._directory, self._logs, self._resume, ordered, max_ahead, total,
-            self._config,
+            self._config, self._values,
         )  # fmt: skip
-        return Stream(self._make_engine(order, iter(items), list(self._listeners)))
+        return Stream(self._make_engine(request, iter(items), list(self._listeners)))
 
 
-def _settings(workers: int, given: dict[str, Any]) -> Settings:
-    known = {field.name for field in fields(Settings)}
+def _settings(workers: int, given: dict[str, Any]) -> PoolSettings:
+    known = {field.name for field in fields(PoolSettings)}
     for name in given.keys() - known:
         near = nearest(name, known)
         raise BadInput(f"a pool has no setting {name!r}" + (f"; did you mean {near!r}?" if near else ""))
-    return Settings(workers, **given)
+    return PoolSettings(workers, **given)
 
 
 class Stream:
     """Results of one run. Iterate it once, either way; leave it early with `close` or a `with` block."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: RunEngine) -> None:
         self._engine = engine
         self._ready = engine.ready
         self._holds_interrupts = _interrupts.begin()
         self._given = 0
 
-    def counts(self) -> Counts:
+    def counts(self) -> PoolCounts:
         """How far it is."""
         return self._engine.progress.counts()
 
@@ -116,7 +120,7 @@ class Stream:
         return self._engine.view()
 
     def poll(self, timeout_s: float) -> Result | None:
-        """The next result, or None when the time is over or the stream has ended (`finished` tells)."""
+        """The next result, or None when the time is over or the stream has ended (`finished` says)."""
         engine = self._engine
         if engine.closed:
             return None
@@ -212,7 +216,7 @@ class Stream:
         if self._engine.closed:
             return
         try:
-            self._engine.stop(self._engine.order.settings.stop_grace if grace_s is None else grace_s)
+            self._engine.stop(self._engine.request.settings.stop_grace if grace_s is None else grace_s)
         finally:
             self._end()
             self._engine.ready.clear()

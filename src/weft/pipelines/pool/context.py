@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NoReturn
 
-from weft.pipelines.pool.itemlog import ItemLog
 from weft.pipelines.pool.record import Status
-from weft.pipelines.pool.slot import SharedSlot, stage_label
+from weft.pipelines.pool.worker.item_log import ItemLog
+from weft.pipelines.pool.worker.slot import SharedSlot, stage_label
 
 PROCESS = "process"
 """The phase of what happens outside any stage."""
@@ -20,7 +20,7 @@ class Skip(Exception):
     """Raised by a function whose item needs no work: the result is `skipped`, with the reason."""
 
 
-class Ended:
+class ItemEnd:
     """Returned by a function that has a value to give whatever the status: the outcome of each stage, say."""
 
     __slots__ = ("rest", "status")

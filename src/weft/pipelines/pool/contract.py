@@ -1,9 +1,9 @@
 """The seam between a pool's public face and what runs its items: an engine.
 
-`local` runs worker processes on this machine (engine.py). Others are found by entry point: a distribution registers a
-callable under the group `weft.pool_engines`, and `WorkerPool(..., engine="its-name")` calls it as
+`local` runs worker processes on this machine (engine/pool_engine.py). Others come from entry points: a distribution
+registers a callable under the group `weft.pool_engines`, and `WorkerPool(..., engine="its-name")` calls it as
 `make(request, items, listeners)`. What every engine must keep is in `tests/contract/test_pool_engine.py`: results,
-events, time limits and crash rules are the same whoever runs the items.
+events, time limits and crash rules are the same for all engines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weft.errors import BadInput, Missing
 
 if TYPE_CHECKING:
-    from weft.pipelines.pool.engine import RunRequest, WorkerView
+    from weft.pipelines.pool.engine.pool_engine import RunRequest, WorkerView
     from weft.pipelines.pool.events import Listener, PoolProgress
     from weft.pipelines.pool.record import Result
 
@@ -24,10 +24,11 @@ LOCAL = "local"
 GROUP = "weft.pool_engines"
 
 
-class Engine(Protocol):
-    """One run. Driven by one thread: nothing happens but in `step`, and results wait in `ready`."""
+class RunEngine(Protocol):
+    """One run. Driven by one thread: nothing happens but in `step`, and results wait in `ready`. Where the request has
+    a ValueStore, results go through it (values.py)."""
 
-    order: RunRequest
+    request: RunRequest
     progress: PoolProgress
     closed: bool
 
@@ -61,23 +62,23 @@ class Engine(Protocol):
         """The workers as they are now."""
 
 
-MakeEngine = Callable[["RunRequest", Iterator[Any], "list[Listener]"], Engine]
+MakeEngine = Callable[["RunRequest", Iterator[Any], "list[Listener]"], RunEngine]
 
 
 def engine_named(name: str) -> MakeEngine:
     """What makes engines of this name; BadInput if there is none, Missing if what it needs is not installed."""
     if name == LOCAL:
-        from weft.pipelines.pool.engine import PoolEngine
+        from weft.pipelines.pool.engine.pool_engine import PoolEngine
 
         return PoolEngine
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if name not in found:
-        others = "".join(f", {other!r}" for other in sorted(found))
+    engines = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in engines:
+        others = "".join(f", {other!r}" for other in sorted(engines))
         raise BadInput(
             f"there is no engine {name!r}: choose {LOCAL!r}, which runs the items in processes of this machine{others}"
         )
     try:
-        make: MakeEngine = found[name].load()
+        make: MakeEngine = engines[name].load()
     except ImportError as error:
         raise Missing(f"what the engine {name!r} needs", str(error)) from None
     return make

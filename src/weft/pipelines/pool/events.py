@@ -20,7 +20,7 @@ WORKER_STARTED, WORKER_DIED, BATCH_REQUEUED, DONE = "worker-started", "worker-di
 _WINDOW_S = 15.0
 
 
-class Counts(msgspec.Struct, frozen=True):
+class PoolCounts(msgspec.Struct, frozen=True):
     """How far a run is."""
 
     total: int | None
@@ -40,7 +40,7 @@ class Event(msgspec.Struct, frozen=True):
     """Something happened."""
 
     kind: str
-    counts: Counts
+    counts: PoolCounts
     item_id: str | int | None = None
     status: Status | None = None
     worker_pid: int | None = None
@@ -87,7 +87,7 @@ class PoolProgress:
         while len(self._samples) > 2 and self._samples[0][0] < now_s - _WINDOW_S:
             self._samples.popleft()
 
-    def counts(self) -> Counts:
+    def counts(self) -> PoolCounts:
         """How far it is."""
         begin_s, begin = self._samples[0]
         seconds = self._clock() - begin_s
@@ -96,7 +96,7 @@ class PoolProgress:
         if self.total is not None and rate > 0:
             left_s = max(0, self.total - self.done) / rate
         by = self.by_status
-        return Counts(
+        return PoolCounts(
             self.total, self.done, by[Status.OK], by[Status.SKIPPED], by[Status.FAILED], by[Status.TIMEOUT],
             by[Status.CRASHED], self.resumed, rate, left_s,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is said of an exception: its line, and its traceback; whatever the exception itself does when it is asked."""
+"""The text of an exception: its last line and its traceback, even where the exception's own `__str__` fails."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def traceback_of(error: BaseException) -> str:
     """As Python prints it, without the frames of the module that caught it."""
     first = error.__traceback__
     if first is not None:
-        own, found = first.tb_frame.f_code.co_filename, first
-        while found.tb_next is not None and found.tb_frame.f_code.co_filename == own:
-            found = found.tb_next
-        error = error.with_traceback(found)
+        own, frame = first.tb_frame.f_code.co_filename, first
+        while frame.tb_next is not None and frame.tb_frame.f_code.co_filename == own:
+            frame = frame.tb_next
+        error = error.with_traceback(frame)
     return cut(_quietly(lambda: "".join(traceback.format_exception(error)), ""), MAX_TRACEBACK_CHARS)
 
 

@@ -12,8 +12,8 @@ from typing import IO, Any
 import msgspec
 
 from weft.errors import BadInput
-from weft.pipelines.pool.slot import BANK_BYTES
-from weft.pipelines.pool.task import BadItem, Pause, id_problem
+from weft.pipelines.pool.engine.task import BadItem, Pause, id_problem
+from weft.pipelines.pool.worker.slot import BANK_BYTES
 
 _MAX_LINE_BYTES = 2 * BANK_BYTES
 _COUNT_BYTES = 1024 * 1024

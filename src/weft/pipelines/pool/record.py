@@ -65,7 +65,7 @@ class Result(msgspec.Struct, frozen=True):
         return self.status is Status.OK or self.status is Status.SKIPPED
 
 
-class Record(msgspec.Struct, array_like=True, omit_defaults=True):
+class ResultRecord(msgspec.Struct, array_like=True, omit_defaults=True):
     """One result (or event) as a worker writes it; missing tail fields have their defaults."""
 
     ticket: int
@@ -81,10 +81,15 @@ class Record(msgspec.Struct, array_like=True, omit_defaults=True):
     death: Death | None = None
 
 
-def to_result(record: Record, pid: int | None) -> Result:
-    """The result a user sees."""
+_OF_THE_RECORD = object()
+
+
+def to_result(record: ResultRecord, pid: int | None, value: Any = _OF_THE_RECORD) -> Result:
+    """The result a user sees; its value may be kept elsewhere than in the record."""
+    if value is _OF_THE_RECORD:
+        value = record.value
     return Result(
-        record.item_id, STATUSES[record.status], record.value, record.phase, record.error, record.attempts,
+        record.item_id, STATUSES[record.status], value, record.phase, record.error, record.attempts,
         record.duration_us / 1000, pid, record.traceback, record.log, record.death,
     )  # fmt: skip
 

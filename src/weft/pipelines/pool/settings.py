@@ -16,7 +16,7 @@ _LARGEST = 10**9  # seconds, megabytes, items: beyond it some clock or counter o
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PoolSettings:
     """How a pool works. Times in seconds; None is no limit."""
 
     workers: int

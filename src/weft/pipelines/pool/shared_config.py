@@ -1,6 +1,6 @@
 """What all items of a run share: a plain mapping, sent once to each worker and kept with the run.
 
-Encoded once, as msgpack. A resume goes on with what the run began with; another mapping would give half of the items
+Encoded once, as msgpack. A resume continues with what the run began with; another mapping would give half of the items
 other results.
 """
 
@@ -41,7 +41,7 @@ def decoded(data: bytes) -> dict[str, Any]:
 
 
 def kept_in(folder: Path, given: bytes, *, resume: bool) -> bytes:
-    """What a run works with: a new one keeps what it was given, a resumed one goes on with what is kept."""
+    """What a run works with: a new one keeps what it was given, a resumed one continues with what is kept."""
     path = folder / "config"
     if resume and path.is_file():
         kept = _read(path)

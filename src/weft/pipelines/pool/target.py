@@ -1,7 +1,8 @@
 """The function a pool runs, as a name that a worker can import: nothing is pickled.
 
-`Target.of` is the parent's side, `Target.load` the worker's. A function of the running script is found by running the
-script's file under another name in the worker, as multiprocessing does; its `if __name__ == "__main__"` part stays out.
+`CallableTarget.of` is the parent's side, `CallableTarget.load` the worker's. A function of the running script is found
+by running the script's file under another name in the worker, as multiprocessing does; its `if __name__ == "__main__"`
+part stays out.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def refuse_while_loading() -> None:
         raise BadInput('the script runs its pool on import: put that part under `if __name__ == "__main__":`')
 
 
-class Target(msgspec.Struct, frozen=True):
+class CallableTarget(msgspec.Struct, frozen=True):
     """`module:name`, or `name` in a script file."""
 
     module: str
@@ -40,13 +41,13 @@ class Target(msgspec.Struct, frozen=True):
         return f"{self.module if self.script is None else self.script}:{self.name}"
 
     @classmethod
-    def of(cls, function: Callable[..., Any] | str) -> Target:
+    def of(cls, function: Callable[..., Any] | str) -> CallableTarget:
         """From a function or the text `module:function` or `script.py:function`; BadInput if no worker could import it
         by that name."""
         return cls._parse(function) if isinstance(function, str) else cls._of_function(function)
 
     @classmethod
-    def _parse(cls, text: str) -> Target:
+    def _parse(cls, text: str) -> CallableTarget:
         module, colon, name = text.rpartition(":")
         script = module.endswith(".py")
         if not colon or not all(
@@ -63,7 +64,7 @@ class Target(msgspec.Struct, frozen=True):
         return cls(SCRIPT_NAME, name, str(Path(module).absolute()))
 
     @classmethod
-    def _of_function(cls, function: Callable[..., Any]) -> Target:
+    def _of_function(cls, function: Callable[..., Any]) -> CallableTarget:
         name, module = getattr(function, "__qualname__", None), getattr(function, "__module__", None)
         if (
             not callable(function)
@@ -74,16 +75,16 @@ class Target(msgspec.Struct, frozen=True):
         ):
             raise _unreachable(function, "it is not a plain function")
         if "<" in name:
-            raise _unreachable(function, "it is a lambda or stands inside another function")
+            raise _unreachable(function, "it is a lambda or is defined inside another function")
         if module == "__main__":
             return cls._of_script(function, name)
-        found = _look_up(sys.modules.get(module), name)
-        if found is not function:
+        value = _look_up(sys.modules.get(module), name)
+        if value is not function:
             raise _unreachable(function, f"{module}:{name} is something else, or nothing")
         return cls(module, name)
 
     @classmethod
-    def _of_script(cls, function: Callable[..., Any], name: str) -> Target:
+    def _of_script(cls, function: Callable[..., Any], name: str) -> CallableTarget:
         main = sys.modules["__main__"]
         spec = getattr(main, "__spec__", None)
         if spec is not None and spec.name:

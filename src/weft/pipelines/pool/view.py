@@ -1,18 +1,18 @@
-"""What a run is shown by: the command line draws it, other callers need none."""
+"""The display of a run: the command line draws it, other callers need none."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from weft.pipelines.pool.engine import WorkerView
-from weft.pipelines.pool.events import Counts
+from weft.pipelines.pool.engine.pool_engine import WorkerView
+from weft.pipelines.pool.events import PoolCounts
 from weft.pipelines.pool.record import Result
 
 
-class Watched(Protocol):
+class WatchedStream(Protocol):
     """What a view needs of a stream."""
 
-    def counts(self) -> Counts:
+    def counts(self) -> PoolCounts:
         """How far it is."""
 
     def workers(self) -> list[WorkerView]:
@@ -22,24 +22,24 @@ class Watched(Protocol):
 class View(Protocol):
     """Shows a run."""
 
-    def update(self, stream: Watched) -> None:
+    def update(self, stream: WatchedStream) -> None:
         """As often as you like."""
 
     def failed(self, result: Result) -> None:
         """An item that did not end well."""
 
-    def close(self, stream: Watched) -> None:
+    def close(self, stream: WatchedStream) -> None:
         """The last picture."""
 
 
 class NoView:
     """Shows nothing."""
 
-    def update(self, stream: Watched) -> None:
+    def update(self, stream: WatchedStream) -> None:
         """Nothing."""
 
     def failed(self, result: Result) -> None:
         """Nothing."""
 
-    def close(self, stream: Watched) -> None:
+    def close(self, stream: WatchedStream) -> None:
         """Nothing."""

@@ -31,8 +31,8 @@ class CdxjPieces:
         self._bytes = 0
 
     def add(self, row: Row) -> bool:
-        """Adds a row, if it has a record."""
-        if not row.warc_file:
+        """Adds a row, if it has a record and is a GET of its URL: readers of CDXJ ask by URL."""
+        if not row.warc_file or row.request:
             return False
         line = self.line(row)
         self._lines.append(line)

@@ -17,7 +17,7 @@ from weft.records import Row
 from weft.store.errors import Unreadable
 from weft.store.export.pages import Pages
 from weft.store.export.part import Unread
-from weft.store.export.request import CONTENTS, FIELD_PREFIX, RULE_COLUMNS
+from weft.store.export.request import CONTENTS, DESCRIBED, FIELD_PREFIX, RULE_COLUMNS
 from weft.store.export.source import Source
 
 UNREADABLE = "unreadable"  # the `error` of a row whose page was to be read and could not be
@@ -46,7 +46,8 @@ class Facts:
         self._pages = pages
         self._contents = [name for name in columns if name in CONTENTS]
         # A crawl does not detect languages, so the column is filled only where pages are read, or on demand.
-        self._reads = bool(self._contents) or "language" in asked
+        self._described = [name for name in columns if name in DESCRIBED]
+        self._reads = bool(self._contents or self._described) or "language" in asked
         self._reads_fields = any(name in RULE_COLUMNS or name.startswith(FIELD_PREFIX) for name in columns)
         self._getters = [(name, _GETTERS[name]) for name in columns if name in _GETTERS]
 
@@ -80,7 +81,7 @@ class Facts:
             page = self._pages.get(row)
             for name in self._contents:
                 if page is not None:
-                    facts[name] = getattr(page, name)
+                    facts[name] = self._pages.content(page, name)
                 elif name == "text" and 200 <= row.status < 300:
                     facts[name] = self._source.text(row)
         except (Unreadable, Unparsed) as error:
@@ -88,6 +89,9 @@ class Facts:
             if "error" in facts:
                 facts["error"] = row.error or (error.kind if isinstance(error, Unparsed) else UNREADABLE)
             return
+        if page is not None and self._described:
+            described = page.described
+            facts |= {name: described.get(name) for name in self._described}
         if page is not None and "language" in facts:
             facts["language"] = row.language or page.language
         if page is not None and "mime" in facts:

@@ -29,7 +29,16 @@ from weft.store.export.pages import Pages, Reader
 from weft.store.export.parquet import ParquetPieces, schema
 from weft.store.export.part import Part, State, Unread
 from weft.store.export.pieces import PieceFolder
-from weft.store.export.request import CONTENTS, FIELD_PREFIX, FIELDS, RULE_COLUMNS, ExportRequest, Selection, moment
+from weft.store.export.request import (
+    CONTENTS,
+    DESCRIBED,
+    FIELD_PREFIX,
+    FIELDS,
+    RULE_COLUMNS,
+    ExportRequest,
+    Selection,
+    moment,
+)  # fmt: skip
 from weft.store.export.source import CrawlSource, Source
 from weft.store.export.warc import Places, WarcFiles, WarcStream
 
@@ -91,7 +100,7 @@ class Export:
         """`crawl`: of the crawls of an engine this one alone. `crawls`: the names of several, by number, for a column
         of its own. `rules`: the fields that are read from pages."""
         known = COLUMNS if order.format == "parquet" else ("crawl", *FIELDS) if crawls else FIELDS
-        order.check(known + CONTENTS + RULE_COLUMNS)
+        order.check(known + CONTENTS + DESCRIBED + RULE_COLUMNS)
         if order.format == "parquet":
             schema(())  # raises now if pyarrow is missing
         self._order = order
@@ -158,9 +167,11 @@ class Export:
 
     def _run(self, source: Source, state: State, part: Part | None, out: BinaryIO | None, stack: ExitStack) -> Done:
         selection = Selection(self._order, state.since)
+        source.select(selection.hosts, state.since)
         resumed = state.rows
         kept = part if out is None else None
-        pages, every = Pages(source, self._reader, _wanted(self._order)), self._order.all_visits
+        pages = Pages(source, self._reader, _wanted(self._order), self._order.markdown)
+        every = self._order.all_visits
         run = _Run(source, pages, selection, state, kept, self._watch, self._checkpoint_rows, every)
         sink: Sink
         if self._order.format == "warc":
@@ -188,7 +199,9 @@ class Export:
             assert part is not None
             names = order.columns(self._usual())
             wanted = _wanted(order)
-            facts = Facts(source, pages, unread, wanted, ("language",))
+            described = tuple(name for name in order.fields if name in DESCRIBED)
+            read = (*(name for name in wanted if name != "described"), *described)
+            facts = Facts(source, pages, unread, read, ("language",))
             pieces = ParquetPieces(facts, names, self._crawl_id, bool(wanted), part.path, self._crawls)
             return PieceFolder(part, state, pieces)
         if order.format == "markdown":
@@ -227,16 +240,17 @@ class _Run:
         self._next_s = time.monotonic() + CHECKPOINT_S
 
     def by_item(self, sink: RowSink) -> None:
-        """Every wanted row, in the order of the items."""
-        rows = self._source.rows(self._state.cursor or 0)
-        while some := list(islice(rows, TOGETHER)):
+        """Every wanted row, in the order of their commits."""
+        rows = self._source.rows(self._state.cursor)
+        while placed := list(islice(rows, TOGETHER)):
+            some, cursors = [row for _, row in placed], {row.item: cursor for cursor, row in placed}
             current = self._current(some)
             taken = {row.item for row in some if row.item in current and self._selection.takes(row)}
             for row in self._pages.in_advance(some, taken):
                 if row.item in taken and self._add(sink, row):
                     self._state.rows += 1
                 if self._due():
-                    self._save(sink, row.item)
+                    self._save(sink, cursors[row.item])
 
     def _current(self, rows: Sequence[Row]) -> Container[int]:
         """The items that are wanted of these: with every visit all, else those that stand for their URL."""
@@ -300,6 +314,8 @@ def _wanted(order: ExportRequest) -> tuple[str, ...]:
     if order.format == "markdown":
         return ("markdown", "language", "mime")
     contents = tuple(name for name in order.columns(()) if name in CONTENTS)
+    if not set(DESCRIBED).isdisjoint(order.fields):
+        contents = (*contents, "described")
     languages = {"language", "content_languages"}
     if not contents and languages.isdisjoint(order.fields) and "content_mime_detected" not in order.fields:
         return ()

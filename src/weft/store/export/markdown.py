@@ -41,7 +41,7 @@ class MarkdownFolder:
         with writing(path):
             path.parent.mkdir(exist_ok=True)
             temporary = path.with_suffix(".half")
-            temporary.write_bytes(document(row, page).encode("utf-8", "replace"))
+            temporary.write_bytes(document(row, page, self._pages.content(page, "markdown")).encode("utf-8", "replace"))
             temporary.rename(path)
         return True
 
@@ -69,7 +69,7 @@ def file_name(url: str) -> str:
     return f"{host}/{words}-{mark}.md" if words else f"{host}/{mark}.md"
 
 
-def document(row: Row, page: Readable) -> str:
+def document(row: Row, page: Readable, markdown: str) -> str:
     """Front matter (YAML, whose texts are written as JSON) and the page."""
     facts: dict[str, object] = {
         "url": row.url,
@@ -80,4 +80,4 @@ def document(row: Row, page: Readable) -> str:
     if row.fields:
         facts |= read_fields(row, RULE_COLUMNS)
     lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in facts.items()]
-    return "\n".join(["---", *lines, "---", "", page.markdown.strip(), ""])
+    return "\n".join(["---", *lines, "---", "", markdown.strip(), ""])

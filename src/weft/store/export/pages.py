@@ -7,7 +7,7 @@ what is kept in memory is bounded. The order of the rows is not touched.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from weft.records import Row
@@ -28,9 +28,15 @@ class Readable(Protocol):
     @property
     def main_text(self) -> str: ...
     @property
-    def article(self) -> str: ...
+    def comments(self) -> str: ...
+    @property
+    def described(self) -> Mapping[str, str | float | None]: ...
     @property
     def markdown(self) -> str: ...
+    @property
+    def markdown_text(self) -> str: ...
+    @property
+    def markdown_drop(self) -> str: ...
     @property
     def html(self) -> str: ...
     @property
@@ -46,11 +52,13 @@ Reader = Callable[[StoredPage, tuple[str, ...]], Reading]
 
 
 class Pages:
-    """The pages of rows. `wanted` are the properties that the export writes; with none, nothing is read."""
+    """The pages of rows. `wanted` are the properties that the export writes; with none, nothing is read. `markdown` is
+    the property that has the Markdown as it is wanted."""
 
-    def __init__(self, source: Source, reader: Reader, wanted: tuple[str, ...]) -> None:
+    def __init__(self, source: Source, reader: Reader, wanted: tuple[str, ...], markdown: str = "markdown") -> None:
         self._source, self._reader = source, reader
-        self._wanted = wanted
+        self._markdown = markdown
+        self._wanted = wanted = tuple(map(self._property, wanted))
         self._without_language = tuple(name for name in wanted if name != "language")
         self._begun: dict[int, Reading] = {}  # by item
 
@@ -80,6 +88,14 @@ class Pages:
         if not _has_page(row):
             return None
         return (self._begun.pop(row.item, None) or self._begin(row))()
+
+    def content(self, page: Readable, name: str) -> str:
+        """A page in the form that a column of content has."""
+        found: str = getattr(page, self._property(name))
+        return found
+
+    def _property(self, name: str) -> str:
+        return self._markdown if name == "markdown" else name
 
     def _begin(self, row: Row) -> Reading:
         try:

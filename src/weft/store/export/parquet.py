@@ -17,7 +17,7 @@ from weft.errors import Missing
 from weft.records import Row
 from weft.store.export.columns import TYPES, columns
 from weft.store.export.facts import Facts, read_fields
-from weft.store.export.request import CONTENTS, RULE_COLUMNS
+from weft.store.export.request import CERTAINTY, CONTENTS, RULE_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,9 +38,9 @@ def schema(names: tuple[str, ...]) -> pa.Schema:
         raise Missing.of_extra("pyarrow", "parquet") from None
     types = {
         "string": pa.string(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(),
-        "timestamp": pa.timestamp("ms", tz="UTC"),
+        "timestamp": pa.timestamp("ms", tz="UTC"), "double": pa.float64(),
     }  # fmt: skip
-    return pa.schema([(name, types[TYPES.get(name, "string")]) for name in names])
+    return pa.schema([(name, types["double" if name == CERTAINTY else TYPES.get(name, "string")]) for name in names])
 
 
 class ParquetPieces:

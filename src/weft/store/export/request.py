@@ -13,7 +13,14 @@ from weft.names import nearest
 from weft.records import Row
 
 FORMATS = ("jsonl", "json", "csv", "markdown", "parquet", "warc", "cdxj")
-CONTENTS = ("text", "markdown", "main_text", "article", "html")
+LINKS = ("keep", "text", "drop")
+CONTENTS = ("text", "markdown", "main_text", "comments", "html")
+# What pages say about themselves, and what they are: columns for which pages are read, where `fields` names them.
+CERTAINTY = "page_kind_certainty"
+DESCRIBED = (
+    "page_kind", CERTAINTY, "withheld", "page_title", "author", "published", "modified", "site_name",
+    "canonical",
+)  # fmt: skip
 # The columns of JSONL and CSV (docs/export.md).
 FIELDS = (
     "url", "final_url", "status", "fetched_at", "content_type", "charset", "language", "title", "depth", "parent",
@@ -39,11 +46,13 @@ class ExportRequest:
     since: str = ""  # 2026-11-01, 2026-11-01T12:00:00, or 7d: so long ago
     max_bytes: int | None = None  # of one WARC file
     all_visits: bool = False  # every visit of a URL, not only the one that stands for it; gone pages, too
+    links: str = "keep"  # in Markdown: keep, their text alone (text), or neither (drop)
 
-    def check(self, known: tuple[str, ...] = FIELDS + CONTENTS) -> None:
+    def check(self, known: tuple[str, ...] = FIELDS + CONTENTS + DESCRIBED) -> None:
         """BadInput for what is wrong; `known` are the columns of the format."""
         _one_of("format", self.format, FORMATS)
         _one_of("content", self.content, (*CONTENTS, "none"))
+        _one_of("kind of links", self.links, LINKS)
         for name in self.fields:
             _one_of(
                 "field", name, known + ((name,) if self.format != "parquet" and name.startswith(FIELD_PREFIX) else ())
@@ -58,10 +67,19 @@ class ExportRequest:
             raise BadInput(f"{self.format} has no column for the {self.content}: leave `content` out")
         if self.fields and self.format in ("warc", "cdxj", "markdown"):
             raise BadInput(f"{self.format} has a fixed layout: leave `fields` out")
+        if self.links != "keep" and self.format != "markdown" and "markdown" not in self.columns(()):
+            raise BadInput(
+                "only Markdown has links: leave `links` out, or ask for the format or the content `markdown`"
+            )
 
     def plain(self) -> dict[str, Any]:
         """The order as JSON values."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @property
+    def markdown(self) -> str:
+        """The property of a page that has the Markdown that is wanted."""
+        return "markdown" if self.links == "keep" else f"markdown_{self.links}"
 
     def columns(self, usual: tuple[str, ...]) -> tuple[str, ...]:
         """The columns to write, in order."""
@@ -83,6 +101,11 @@ class Selection:
         self._any_host = not order.hosts
         self._since = since
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts of all rows that are wanted; none where they are not known by name."""
+        return () if self._under else tuple(sorted(self._hosts))
+
     def takes(self, row: Row) -> bool:
         """Whether a row is wanted."""
         if not (self._any_status or row.status in self._codes or row.status // 100 in self._classes):
@@ -95,7 +118,7 @@ class Selection:
         return host in self._hosts or ("." + host).endswith(self._under or ("\n",))
 
 
-def moment(since: str) -> float:
+def moment(since: str, name: str = "since") -> float:
     """The moment that a date, a time or a duration until now means; 0 for none."""
     text = since.strip()
     if not text:
@@ -106,7 +129,7 @@ def moment(since: str) -> float:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise BadInput(
-            f"since {since!r}: write a date (2026-11-01), a time (2026-11-01T12:00) or 90m, 12h, 7d"
+            f"{name} {since!r}: write a date (2026-11-01), a time (2026-11-01T12:00) or 90m, 12h, 7d"
         ) from None
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
 

@@ -6,12 +6,12 @@ memory does not grow with the crawl.
 
 from __future__ import annotations
 
-import heapq
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from isal import isal_zlib
 
@@ -23,16 +23,19 @@ from weft.store.contract import StoredPage
 from weft.store.corpus import Corpus
 from weft.store.damage import BROKEN
 from weft.store.errors import Unreadable
-from weft.store.query import IndexReader, Where
-from weft.store.schema import url_hash
+from weft.store.query import IndexReader, Placed
+from weft.store.schema import row_hash
 from weft.store.visits import Visit, standing
 from weft.store.warc_read import Record, parse, read_record
 
 HEAD_BYTES = 4096
 PARENTS_KEPT = 20_000
+MOST_POSITIONS = 4_000_000  # of the rows of hosts, in memory: for more than that all rows are read
 
 # For each index its inode and its last batch.
 Snapshot = dict[str, tuple[int, int]]
+# An index, and the position of a row in it.
+Cursor = tuple[str, int]
 
 
 class Source:
@@ -49,6 +52,8 @@ class Source:
             name: (index.path.stat().st_ino, index.last_batch()) for name, index in self._indexes.items()
         }
         self.total = self._corpus.stats(top=0).rows
+        self._hosts: Sequence[str] = ()
+        self._since = 0.0
         self.url_of: Callable[[int], str | None] = lru_cache(maxsize=PARENTS_KEPT)(self._url_of)
 
     def go_back(self, snapshot: Mapping[str, tuple[int, int]]) -> bool:
@@ -60,13 +65,27 @@ class Source:
         self.snapshot = dict(snapshot)
         return True
 
-    def rows(self, after_item: int = 0) -> Iterator[Row]:
-        """Rows in the order of their items."""
-        parts = (
-            self._indexes[name].rows(Where(after_item=after_item, upto_batch=batch))
-            for name, (_, batch) in self.snapshot.items()
-        )
-        return heapq.merge(*parts, key=attrgetter("item"))
+    def select(self, hosts: Sequence[str], since: float) -> None:
+        """Only the rows of these hosts (none: of all) that were fetched since then are wanted: with what comes beside
+        them, the caller has to choose among those."""
+        self._hosts, self._since = hosts, since
+
+    def rows(self, cursor: Sequence[Any] | None = None) -> Iterator[tuple[Cursor, Row]]:
+        """The rows of one index after the other, in the order of their commits, each with the cursor behind it."""
+        begin = tuple(cursor) if cursor else ("", 0)
+        for name in sorted(name for name in self.snapshot if name >= begin[0]):
+            for some in self._ordered(name, begin[1] if name == begin[0] else 0):
+                yield from (((name, position), row) for position, _, row in some)
+
+    def _ordered(self, name: str, after: int) -> Iterator[list[Placed]]:
+        index, upto = self._indexes[name], self.snapshot[name][1]
+        return index.in_order(after, upto, self._since, self._positions(name))
+
+    def _positions(self, name: str) -> Sequence[int] | None:
+        """Where the rows of the wanted hosts are; None where all are read."""
+        if not self._hosts:
+            return None
+        return self._indexes[name].of_hosts(self._hosts, self.snapshot[name][1], MOST_POSITIONS)
 
     def current(self, rows: Sequence[Row]) -> set[int]:
         """The items of those rows that stand for their URLs in their crawl, as that was at the snapshot."""
@@ -75,25 +94,32 @@ class Source:
     def _current(self, rows: Sequence[Row], crawl: int = 0) -> set[int]:
         by_place: dict[int, list[int]] = {}
         for row in rows:
-            by_place.setdefault(urls.data_dir_of(row.url, len(self.data_dirs)), []).append(url_hash(row.url))
-        visits: dict[tuple[int, str], list[Visit]] = {}
+            by_place.setdefault(urls.data_dir_of(row.url, len(self.data_dirs)), []).append(row_hash(row))
+        visits: dict[tuple[int, str, str | None], list[Visit]] = {}
         for name, (_, batch) in self.snapshot.items():
             hashes = by_place.get(int(name.partition("/")[0]), [])
             for visit in self._indexes[name].visits(hashes, batch, crawl):
-                visits.setdefault((visit.crawl, visit.url), []).append(visit)
+                visits.setdefault((visit.crawl, visit.url, visit.request), []).append(visit)
         return {chosen.item for of_url in visits.values() if (chosen := standing(of_url)) is not None}
 
     def by_place(self, name: str, after_batch: int) -> Iterator[tuple[list[Row], int]]:
         """One index's rows in the order of its WARC files, some at a time, each time with their last batch.
 
-        Batches are committed in the order in which their bytes were appended, so sorting a few at a time is enough.
+        Batches are committed in the order in which their bytes were appended, so sorting some whole ones is enough.
         """
-        index, last = self._indexes[name], self.snapshot[name][1]
-        while after_batch < last:
-            rows, after_batch = index.committed(after_batch, last)
-            if not rows:
-                return
-            yield _in_place(rows), after_batch
+        waiting = list[tuple[int, Row]]()
+        for some in self._ordered(name, self._after(name, after_batch)):
+            last = some[-1][1]
+            waiting += [(batch, row) for _, batch, row in some]
+            if whole := [row for batch, row in waiting if batch < last]:
+                yield _in_place(whole), last - 1
+                waiting = [one for one in waiting if one[0] == last]
+        if waiting:
+            yield _in_place([row for _, row in waiting]), waiting[-1][0]
+
+    def _after(self, name: str, batch: int) -> int:
+        """The position behind a batch."""
+        return self._indexes[name].end_of(batch)
 
     def read(self, row: Row) -> StoredPage:
         """The page that a row stands for."""
@@ -141,41 +167,28 @@ class Source:
 
 
 class CrawlSource(Source):
-    """One crawl of an engine, for reading: its rows come in the order of their numbers, and no other's are read."""
+    """One crawl of an engine, for reading: its rows come in the order of their numbers, and no other's are read. Of
+    some hosts it reads those of every crawl, and leaves the others out."""
 
     def __init__(self, data_dirs: Sequence[Path], crawl: int) -> None:
         super().__init__(data_dirs)
         self._crawl = crawl
         self.total = self._corpus.stats(top=0, crawl=crawl).rows
 
-    def rows(self, after_item: int = 0) -> Iterator[Row]:
-        """Rows in the order of their numbers, after that of an item."""
-        parts = (self._numbered(name, after_item) for name in self.snapshot)
-        return (row for _, _, row in heapq.merge(*parts, key=itemgetter(0)))
+    def _ordered(self, name: str, after: int) -> Iterator[list[Placed]]:
+        if (positions := self._positions(name)) is None:
+            yield from self._indexes[name].of_crawl(self._crawl, after, self.snapshot[name][1])
+            return
+        for some in self._indexes[name].in_order(after, self.snapshot[name][1], self._since, positions):
+            if own := [one for one in some if one[2].crawl == self._crawl]:
+                yield own
 
-    def _numbered(self, name: str, after_item: int) -> Iterator[tuple[int, int, Row]]:
-        index, upto = self._indexes[name], self.snapshot[name][1]
-        after = max((index.number_of(after_item) for index in self._indexes.values()), default=0) if after_item else 0
-        while some := index.of_crawl(self._crawl, after, upto):
-            yield from some
-            after = some[-1][0]
+    def _after(self, name: str, batch: int) -> int:
+        return super()._after(name, batch) if self._hosts else self._indexes[name].number_at(self._crawl, batch)
 
     def current(self, rows: Sequence[Row]) -> set[int]:
         """The items of those rows that stand for their URLs in this crawl."""
         return self._current(rows, self._crawl)
-
-    def by_place(self, name: str, after_batch: int) -> Iterator[tuple[list[Row], int]]:
-        """One index's rows of this crawl in the order of its WARC files, whole batches at a time."""
-        index, upto = self._indexes[name], self.snapshot[name][1]
-        after, waiting = index.number_at(self._crawl, after_batch), list[tuple[int, Row]]()
-        while some := index.of_crawl(self._crawl, after, upto):
-            after, last = some[-1][0], some[-1][1]
-            waiting += [(batch, row) for _, batch, row in some]
-            if whole := [row for batch, row in waiting if batch < last]:
-                yield _in_place(whole), last - 1
-                waiting = [one for one in waiting if one[0] == last]
-        if waiting:
-            yield _in_place([row for _, row in waiting]), waiting[-1][0]
 
 
 def _in_place(rows: list[Row]) -> list[Row]:

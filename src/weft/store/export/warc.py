@@ -40,10 +40,10 @@ class Places:
 
     def skip(self, row: Row) -> None:
         """Skips a row."""
-        self.at = (row.warc_file, row.warc_offset + row.warc_length)
+        self.at = (row.warc_file, row.warc_offset + row.warc_length + row.rendered)
 
     def members(self, row: Row) -> bytes:
-        """The row's request, if there is one, and its response."""
+        """The row's request, if there is one, its response, and what a browser made of it."""
         file, end = self.at
         begin = min(end if file == row.warc_file else 0, row.warc_offset)
         begin = max(begin, row.warc_offset - MOST_REQUEST)
@@ -55,7 +55,8 @@ class Places:
             path = self._warc_path(row)
             raise Unreadable(path, f"no WARC record at {row.warc_offset}: {error}") from error
         before = self._read(row, begin, row.warc_offset - begin)
-        return _last_request(before) + page
+        rendered = self._read(row, row.warc_offset + row.warc_length, row.rendered) if row.rendered else b""
+        return _last_request(before) + page + rendered
 
     def close(self) -> None:
         """Closes the file that is open."""

@@ -18,7 +18,7 @@ _NEAR_LIMIT = 0.75
 _MB = 1024 * 1024
 
 
-class Limits(NamedTuple):
+class PoolLimits(NamedTuple):
     """The limits of one pool that are the same for all of its items; None is no limit."""
 
     heartbeat_s: float

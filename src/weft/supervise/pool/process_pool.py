@@ -18,11 +18,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from weft.errors import WeftError
 from weft.supervise import process
-from weft.supervise.child import State, Step
+from weft.supervise.child import ChildState, Step
 from weft.supervise.held import Adopted
 from weft.supervise.pool import fork_server
 from weft.supervise.pool.fork_server import ForkMessage, ForkServer
-from weft.supervise.pool.limits import LONGEST_LOOK_S, Limits
+from weft.supervise.pool.limits import LONGEST_LOOK_S, PoolLimits
 from weft.supervise.pool.suspects import OUTSIDE
 from weft.supervise.pool.worker_slot import KillReason, WorkerProcess, WorkerSlot
 from weft.supervise.process import Exit
@@ -41,7 +41,7 @@ class PoolBroken(WeftError):
     """No worker can be kept running; what is done is kept, and the message says why."""
 
 
-class Received(NamedTuple, Generic[S]):
+class SlotMessage(NamedTuple, Generic[S]):
     """A worker has sent something."""
 
     slot: S
@@ -80,7 +80,7 @@ class ProcessPool(Generic[S]):
         on_start: Callable[[S], None],
         *,
         mark: str,
-        limits: Limits,
+        limits: PoolLimits,
         inherit: Sequence[int] = (),
         may_fork: bool = False,
     ) -> None:
@@ -157,7 +157,7 @@ class ProcessPool(Generic[S]):
         if not slot.push() and slot.worker is not None and (fd := slot.worker.connection.fileno()) in self._by_fd:
             self._epoll.modify(fd, select.EPOLLIN | select.EPOLLOUT)
 
-    def wait(self, timeout_s: float) -> Iterator[Received[S] | WorkerDeath[S]]:
+    def wait(self, timeout_s: float) -> Iterator[SlotMessage[S] | WorkerDeath[S]]:
         """What happens within the time given."""
         for fd, events in self._epoll.poll(timeout_s):
             slot = self._by_fd.get(fd)
@@ -165,7 +165,7 @@ class ProcessPool(Generic[S]):
                 if events & select.EPOLLOUT and slot.push():
                     self._epoll.modify(fd, select.EPOLLIN)
                 if events & ~select.EPOLLOUT and (data := self._receive(slot, fd)):
-                    yield Received(slot, data)
+                    yield SlotMessage(slot, data)
             elif self._server is not None and fd in (self._server.control.fileno(), self._server.pidfd):
                 has_died = fd == self._server.pidfd
                 for message, fds in self._server.receive():
@@ -191,7 +191,7 @@ class ProcessPool(Generic[S]):
 
     # ── deaths ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_message(self, message: ForkMessage, fds: list[int]) -> Iterator[Received[S] | WorkerDeath[S]]:
+    def _on_message(self, message: ForkMessage, fds: list[int]) -> Iterator[SlotMessage[S] | WorkerDeath[S]]:
         slot = self.slots[message.slot]
         if message.kind == fork_server.SPAWNED and slot.worker is not None:
             slot.worker.held = Adopted(message.pid, fds[0])
@@ -207,14 +207,14 @@ class ProcessPool(Generic[S]):
             for fd in fds:
                 os.close(fd)
 
-    def _rest(self, slot: S) -> Iterator[Received[S]]:
+    def _rest(self, slot: S) -> Iterator[SlotMessage[S]]:
         """What a dead worker had sent."""
         assert slot.worker is not None
         fd = slot.worker.connection.fileno()
         while fd in self._by_fd and (data := self._receive(slot, fd)):
-            yield Received(slot, data)
+            yield SlotMessage(slot, data)
 
-    def _on_server_death(self) -> Iterator[Received[S] | WorkerDeath[S]]:
+    def _on_server_death(self) -> Iterator[SlotMessage[S] | WorkerDeath[S]]:
         """All workers died with it, or are killed now: only then may their work be given to others.
 
         A death while an item runs is counted against the item, so those end; a fork server that keeps dying without one
@@ -262,7 +262,7 @@ class ProcessPool(Generic[S]):
         over, and a fork server that was stopped. Returns workers that count as dead though the kernel holds them."""
         for slot in self.slots:
             if slot.worker is not None and slot.child.next_step() is Step.KILL:
-                slot.end_by_force(KillReason.START if slot.child.state is State.STARTING else KillReason.STOP)
+                slot.end_by_force(KillReason.START if slot.child.state is ChildState.STARTING else KillReason.STOP)
         stopped = self._server is not None and process.state(self._server.pid) in ("T", "t")
         self._server_silent_s = self._server_silent_s + min(since_s, LONGEST_LOOK_S) if stopped else 0.0
         if self._server is not None and self._server_silent_s > self.limits.heartbeat_s:

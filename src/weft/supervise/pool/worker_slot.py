@@ -14,7 +14,7 @@ from collections.abc import Hashable
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
-from weft.supervise.child import Child, State
+from weft.supervise.child import Child, ChildState
 from weft.supervise.held import Held
 
 OUTPUT_LIMIT_BYTES = 8 * 1024 * 1024
@@ -148,7 +148,7 @@ class WorkerSlot(Generic[W]):
     @property
     def running(self) -> bool:
         """It can work."""
-        return self.child.state is State.RUNNING and self.kill is None
+        return self.child.state is ChildState.RUNNING and self.kill is None
 
     def enqueue(self, frame: bytes) -> None:
         """A frame for the worker; `push` sends it."""

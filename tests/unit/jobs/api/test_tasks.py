@@ -17,7 +17,7 @@ from scripted_service import ScriptedService
 
 from weft import scraping
 from weft.client import AsyncWeft, Weft
-from weft.client.telling import said
+from weft.client.progress_display import progress_text
 from weft.errors import BadInput
 from weft.jobs.api.app import create_app
 from weft.jobs.api.settings import ApiSettings
@@ -91,7 +91,8 @@ def test_a_submit_gives_an_id_and_where_everything_is(run: Callable[..., None]) 
         ({"partial_results_ok": "yes"}, "partial_results_ok", "'yes' is not accepted; use true or false"),
         ({"formats": ["pdf"]}, "formats.0", "input should be 'markdown', 'text', 'html'"),
         ({"export_format": "xls"}, "export_format", "'xls' is not accepted; use one of json, jsonl, csv"),
-        ({"render": "auto"}, "render", "'auto' is not accepted; use never: pages are not loaded in a browser yet"),
+        ({"render": "maybe"}, "render", "'maybe' is not accepted; use"),
+        ({"render_options": {"scrolls": 100}}, "render_options.scrolls", "20"),
         ({"respect_robots": False}, "respect_robots", "false is not accepted; use true: robots.txt is always obeyed"),
         ({"webhook": "ftp://example.org/"}, "webhook", "write http://... or https://..."),
         ({"webhook": "http://10.0.0.1/"}, "webhook", "leads to a private address, where webhooks may not go"),
@@ -292,7 +293,7 @@ def test_a_task_says_what_it_waits_for_and_until_when(run: Callable[..., None]) 
                 assert (found["waiting_for"], found["waiting_until"], found["message"]) == expected
             typed = msgspec.convert(answer.json, scraping.TaskStatus, strict=False)
             assert typed.waiting_for == expected[0] and (typed.waiting_until is None) is (expected[1] is None)
-            assert typed.message in said(typed)
+            assert typed.message in progress_text(typed)
             assert msgspec.convert(listed, scraping.TaskSummary).message == expected[2]
             tags.add(answer.headers["etag"])
         assert len(tags) == 4, "what it waits for is part of it: two of these wait for a slot"
@@ -444,7 +445,7 @@ def test_an_engine_that_is_away_is_503_and_a_mistake_500_without_its_details(run
 
 def test_health_is_progress(run: Callable[..., None]) -> None:
     async def test(call: Asgi, service: ScriptedService) -> None:
-        assert (await call("GET", "/healthz")).json == {"status": "ok", "problems": []}
+        assert (await call("GET", "/healthz")).json == {"status": "ok", "problems": [], "warnings": []}
         assert (await call("GET", "/scraping/status")).json["available_slots"] == 5
         text = (await call("GET", "/metrics")).body
         assert b'weft_api_requests_total{method="GET"' in text and b"weft_jobs_healthy 1.0" in text
@@ -487,7 +488,14 @@ def test_the_document_a_tasks_record_and_the_clients_have_the_declared_fields_an
             assert (operation["operationId"], str(one.status) in operation["responses"]) == (one.name, True)
 
     run(test)
-    elsewhere = {"url", "timeout_minutes", "include_tags", "exclude_tags", "only_main_content"}  # of a task's record
+    elsewhere = {
+        "url",
+        "timeout_minutes",
+        "include_tags",
+        "exclude_tags",
+        "only_main_content",
+        "links",
+    }  # of a task's record
     elsewhere |= {"render", "respect_robots"}  # these have one value
     assert declared - elsewhere <= set(TaskSpec.__struct_fields__), "a field that is accepted must not be dropped"
     for name in ("submit", "status", "events", "deliveries"):

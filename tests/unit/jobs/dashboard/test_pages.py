@@ -217,6 +217,7 @@ def test_a_task_is_submitted_by_a_form_and_once(tmp_path: Path) -> None:
             "retry_attempts": "0", "max_pages": "9", "include": "/a/*\n\n/b/*", "exclude": "*/c", "scope": "host",
             "extract": "title: h1\nprice: .price", "formats": ["text", "links"], "include_tags": "article",
             "exclude_tags": ".ads", "only_main_content": "on", "export_format": "csv", "token": "a" * 32,
+            "links": "text",
         }  # fmt: skip
         first, again = await post(caller, "/new", form), await post(caller, "/new", form)
         assert first.status == 303 and first.headers["location"] == again.headers["location"]
@@ -226,7 +227,9 @@ def test_a_task_is_submitted_by_a_form_and_once(tmp_path: Path) -> None:
             trap_rules=False, partial_results_ok=False,
             include=("/a/*", "/b/*"), exclude=("*/c",), scope="host", export_format="csv",
             extract={"title": "h1", "price": ".price"}, formats=("text", "links"),
-            format_options={"include_tags": ["article"], "exclude_tags": [".ads"], "only_main_content": True},
+            format_options={
+                "include_tags": ["article"], "exclude_tags": [".ads"], "only_main_content": True, "links": "text",
+            },
         )  # fmt: skip
 
     run(tmp_path, test)

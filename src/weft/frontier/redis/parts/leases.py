@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft import urls
-from weft.errors import DiskFull
+from weft.errors import BadInput, DiskFull
 from weft.frontier.contract import End, Ended, Outcome, Slots, Wanted
 from weft.frontier.politeness import Shown
 from weft.frontier.redis.link import NUMBER_MASK, PodLink
@@ -149,6 +149,13 @@ class RedisLeases:
         self._requests.try_flush()
         if self._places is not None:
             self._places.ended(ended)
+
+    def sending(self, leases: Sequence[Lease]) -> None:  # noqa: ARG002
+        """Not kept on Redis yet: whoever starts a crawl refuses what needs it."""
+        raise BadInput("pods on Redis do not keep requests with a body yet: run the crawl without `pods`")
+
+    def not_sent(self, lease: Lease) -> None:
+        """See `sending`."""
 
     def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
         """Ends leases. With a batch they are prepared by this slot for it, until `acknowledge` or `recover`."""

@@ -1,7 +1,7 @@
 """What a pod's processes share on disk: the bodies of robots.txt, and refusals that cannot be worked out again.
 
     robots           origin → version, record            the newest robots.txt
-    robots_history   origin, when → record               every robots.txt that was ever in force, for the audit
+    robots_history   origin, when → record               each robots.txt that was in force, for the audit
     refusals         crawl, reason, url → parent
     left_sitemaps    url → crawl, depth, hops, who named it   those for which there was no room
     meta             scope:CRAWL → where seeds' redirects have led, as Redis has it too: for who reads files alone
@@ -19,7 +19,8 @@ import msgspec
 
 from weft.errors import BadInput, writing
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.journal import sync_log
+from weft.frontier.journal import DELETE_OUTDATED, sync_log
+from weft.frontier.requests import robots_evidence
 from weft.records import Found, Purpose
 
 _TABLES = """
@@ -53,16 +54,19 @@ class Shelf:
         self._left: dict[str, tuple[int, int, int, str]] = {}
         self._kept = 0
 
-    def keep(self, origin: str, record: RobotsRecord, wall: float) -> int:
-        """Saves a robots.txt; returns its version."""
+    def keep(self, origin: str, record: RobotsRecord, wall: float, deleted_until: float = 0.0) -> int:
+        """Saves a robots.txt; returns its version. What was in force only for requests until `deleted_until` goes."""
         data = msgspec.msgpack.encode(record)
         with writing(self._path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                row = self._db.execute("SELECT version FROM robots WHERE origin = ?", (origin,)).fetchone()
+                row = self._db.execute("SELECT version, record FROM robots WHERE origin = ?", (origin,)).fetchone()
                 version = (row[0] if row else 0) + 1
                 self._db.execute("INSERT OR REPLACE INTO robots VALUES (?, ?, ?)", (origin, version, data))
-                self._db.execute("INSERT OR REPLACE INTO robots_history VALUES (?, ?, ?)", (origin, wall, data))
+                evidence = robots_evidence(record)
+                if row is None or robots_evidence(msgspec.msgpack.decode(row[1], type=RobotsRecord)) != evidence:
+                    self._db.execute("INSERT OR REPLACE INTO robots_history VALUES (?, ?, ?)", (origin, wall, evidence))
+                    self._db.execute(DELETE_OUTDATED, (origin, origin, deleted_until))
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:

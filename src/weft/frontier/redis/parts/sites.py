@@ -7,7 +7,8 @@ one has learnt something.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from weft.frontier.contract import RobotsRecord
@@ -15,8 +16,9 @@ from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.parts.held import HeldLeases
 from weft.frontier.redis.parts.places import AddressPlaces
 from weft.frontier.redis.parts.shelf import Shelf
+from weft.frontier.redis.scripts import Argument
 from weft.frontier.requests import RequestLog
-from weft.records import Lease, Purpose
+from weft.records import Lease, Purpose, RenderedPart
 
 _KEPT = 20_000  # robots.txt files, and copies of cookies
 Elsewhere = Callable[[str, RobotsRecord, float | None], bool]
@@ -74,7 +76,7 @@ class RedisSites:
         """Remembers an origin's robots.txt in its pod; its Crawl-delay raises the site's delay."""
         if self._elsewhere is not None and self._elsewhere(origin, record, crawl_delay_s):
             return
-        version = self._shelf.keep(origin, record, self._wall())
+        version = self._shelf.keep(origin, record, self._wall(), self._requests.deleted_until)
         self._requests.robots(self._link.now(), origin, record)
         self._remember_robots(origin, version, record)
         key, code = self._link.keys.of(origin)
@@ -96,6 +98,25 @@ class RedisSites:
         """It is fetched before the next page of its origin."""
         key, code = self._link.keys.of(origin)
         self._link.scripts.later("robots", lambda: [key, code, "-", 0, 0])
+
+    def held(self, crawl: int, url: str) -> str:
+        """As the pod knows it; the site of another pod is that one's, and held up by nothing here."""
+        key, code = self._link.keys.of(url[: url.index("/", 8)])
+        (why,) = self._link.scripts.call("held", [key, code, crawl])
+        return bytes(why).decode()
+
+    def asked(self, crawl: int, parts: Sequence[RenderedPart]) -> None:
+        """Deferred, as `cool` is."""
+        last: dict[str, float] = {}
+        for part in parts:
+            key = self.key_of(part.url)
+            self._requests.part(crawl, key, part, self._link.now())
+            last[key] = max(part.ended, last.get(key, part.ended))
+        for key, at in last.items():
+            self._link.scripts.later("asked", partial(self._age_of, key, at))
+
+    def _age_of(self, key: str, at: float) -> list[Argument]:
+        return [key, int(max(0.0, self._link.now() - at) * 1e6)]
 
     def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
         """The cookies last kept for this lease's site by any process, with their version."""

@@ -2,7 +2,7 @@
 
 WeftError
 ├── Refused      its address or what is in it: trying again changes nothing
-└── GitFailed    git could not do it: a clone that was to be updated is made anew, anything else fails the item
+└── GitFailed    git could not do it: a clone that was to be updated is made again, anything else fails the item
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from weft.errors import WeftError
 
 
-class Refused(WeftError):
+class RefusedRepository(WeftError):
     """A repository that is not taken, and why."""
 
 

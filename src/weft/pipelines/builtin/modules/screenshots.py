@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from weft.pipelines.builtin.modules.tree import FOREIGN
+from weft.pipelines.builtin.modules.repositories.tree import FOREIGN
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp")
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP")

@@ -1,7 +1,7 @@
 """The data card: what is in the data set, what was removed and why, and a sample, as Markdown. No times: the same
 rows make the same card.
 
-What comes from pages is shown as code, so that it cannot become markup of the card.
+What comes from pages is displayed as code, so that it cannot become markup of the card.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FENCE = "~~~~~~~~"
 
 
 class Card:
-    """Counts what it is told, in constant memory."""
+    """Counts pages by outcome, in constant memory."""
 
     def __init__(self, total: int, settings: Mapping[str, Any]) -> None:
         self._total = total

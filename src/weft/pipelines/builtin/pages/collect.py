@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from weft.extract.similar import Sketch
+from weft.extract.text.similar import Sketch
 from weft.pipelines.builtin.pages.card import Card
 from weft.pipelines.builtin.pages.duplicates import Duplicates, Match
 from weft.pipelines.builtin.pages.rules import Removal, check_settings, removal
@@ -25,7 +25,7 @@ EXACT, NEAR = "exact_duplicate", "near_duplicate"
 
 def check(settings: Mapping[str, Mapping[str, Any]]) -> None:
     """BadInput for settings that cannot be used, before anything is begun."""
-    from weft.extract import arrays  # noqa: F401 - raises Missing, here instead of in every worker
+    from weft.extract.text import arrays  # noqa: F401 - raises Missing, here instead of in every worker
 
     check_paths(paths_of(settings["items"]))
     check_settings(settings["collect"])

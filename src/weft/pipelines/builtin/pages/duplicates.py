@@ -17,8 +17,9 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from weft.extract.arrays import np
-from weft.extract.similar import DIGEST_BYTES, SKETCH_BYTES, Sketch, bands, similarity
+from weft.errors import writing
+from weft.extract.text.arrays import np
+from weft.extract.text.similar import DIGEST_BYTES, SKETCH_BYTES, Sketch, bands, similarity
 
 MOST_EQUAL = 4
 _RECORD = DIGEST_BYTES + SKETCH_BYTES + 12
@@ -134,13 +135,13 @@ class _Table:
     def get(self, number: int) -> list[int]:
         """The records of a number."""
         slots, mask = self._slots, self._mask
-        found: list[int] = []
+        records: list[int] = []
         at = number & mask
         while slot := slots[at]:
             if slot >> 32 == number:
-                found.append((slot & _LOW) - 1)
+                records.append((slot & _LOW) - 1)
             at = (at + 1) & mask
-        return found
+        return records
 
     def add(self, number: int, record: int) -> None:
         """Adds a record, unless the number has enough."""
@@ -162,7 +163,8 @@ class _Table:
 
     def _open(self, count: int) -> None:
         with tempfile.TemporaryFile(dir=self._folder) as file:
-            file.truncate(8 * count)
+            with writing(self._folder):
+                os.posix_fallocate(file.fileno(), 0, 8 * count)  # a hole that is filled on a full disk is a SIGBUS
             self._map = mmap.mmap(file.fileno(), 8 * count)
         self._slots = memoryview(self._map).cast("Q")
         self._mask = count - 1

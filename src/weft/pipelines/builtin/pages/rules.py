@@ -16,7 +16,7 @@ from weft.names import nearest
 ENGLISH = ("en", None)  # or unknown: Gopher's list of words is English
 
 
-class Rule(NamedTuple):
+class SignalRule(NamedTuple):
     """A limit of a signal: `min_words` of `words`."""
 
     name: str
@@ -32,12 +32,12 @@ class Removal(NamedTuple):
     limit: Any
 
 
-def _least(signal: str) -> Rule:
-    return Rule(f"min_{signal}", signal, True)
+def _least(signal: str) -> SignalRule:
+    return SignalRule(f"min_{signal}", signal, True)
 
 
-def _most(signal: str) -> Rule:
-    return Rule(f"max_{signal}", signal, False)
+def _most(signal: str) -> SignalRule:
+    return SignalRule(f"max_{signal}", signal, False)
 
 
 RULES = (

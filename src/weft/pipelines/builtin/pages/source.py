@@ -115,12 +115,12 @@ def _others_of(home: Path, after: list[Path]) -> list[Path]:
 
 
 def _of_crawl(data_dirs: list[Path], prefix: str) -> Iterator[Item]:
-    """The pages that stand for their URLs, in the order in which they were found."""
+    """The pages that represent their URLs, in the order in which they were found."""
     source = Source(data_dirs)
     try:
         rows = source.rows()
         while some := list(islice(rows, _TOGETHER)):
-            pages = [row for row in some if row.warc_file and 200 <= row.status < 300]
+            pages = [row for _, row in some if row.warc_file and 200 <= row.status < 300]
             current = source.current(pages)
             for row in pages:
                 if row.item in current:
@@ -143,14 +143,14 @@ def _of_file(path: Path, name: str) -> Iterator[Item]:
 
 
 def _of_records(path: Path, name: str) -> Iterator[Item]:
-    for found in find_records(path):
-        if isinstance(found, Damage):
-            yield {"id": f"{name}:{found.offset}:damage", "path": str(path), "damage": found.detail}
-        elif _is_page(found):
-            place = found.place
+    for record in find_records(path):
+        if isinstance(record, Damage):
+            yield {"id": f"{name}:{record.offset}:damage", "path": str(path), "damage": record.detail}
+        elif _is_page(record):
+            place = record.place
             yield {
                 "id": f"{name}:{place.offset}" + (f"+{place.inside}" if place.inside else ""),
-                "path": str(path), "offset": place.offset, "inside": place.inside, "mark": _mark(found),
+                "path": str(path), "offset": place.offset, "inside": place.inside, "mark": _mark(record),
             }  # fmt: skip
 
 

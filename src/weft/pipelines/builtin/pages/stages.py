@@ -23,7 +23,7 @@ from weft.store.foreign_warc import RecordReader
 from weft.store.warc_content import Place
 from weft.store.warc_read import Http, Record
 
-BLOCK_BYTES = 2 * MAX_BYTES  # of a record that are read: no more of a page is looked at than MAX_BYTES
+BLOCK_BYTES = 2 * MAX_BYTES  # of a record that are read: no more of a page is checked than MAX_BYTES
 _STATED = tuple(field.name for field in fields(Preferences))
 _PLAIN = ("", "text/plain", "text/markdown")
 
@@ -58,9 +58,9 @@ def text(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
 
 def measure(_item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
     """The quality signals of a page's text, and its sketch for finding duplicates."""
-    from weft.extract.quality import signals
-    from weft.extract.similar import sketch
-    from weft.extract.words import Text
+    from weft.extract.text.quality import signals
+    from weft.extract.text.similar import sketch
+    from weft.extract.text.words import Text
 
     source = context.results["text"]["text"]
     words = Text(source)
@@ -85,7 +85,7 @@ def _message(record: Record) -> Http:
 
 
 def _body(http: Http) -> bytes:
-    """The body without its codings, as much of it as is looked at."""
+    """The body without its codings, as much of it as is checked."""
     body = http.body
     if "chunked" in (http.get("transfer-encoding") or "").lower():
         # Most tools store what came out of the chunks and keep the header; then the body does not begin with one.

@@ -1,0 +1,119 @@
+"""Calls a spider again for the pages that are stored, without a request: for `weft extract`.
+
+The items go to a file of their own; what the crawl has committed stays as it is. Pages are read in the order of their
+commits, and several are with the children at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from weft.config import Config
+from weft.crawl.items.writing import WholeFile, check_output
+from weft.engine.parsers import ChildCode, Parsers, Pending
+from weft.engine.user_code.again import call_again, result_of
+from weft.engine.user_code.calls import Code, Loading, encode
+from weft.errors import BadInput
+from weft.records import Row
+from weft.store.pages import PageStore
+from weft.store.query import Where
+
+AHEAD = 64  # pages that are with the children
+_TOGETHER = 200  # rows whose outputs are looked up at a time
+
+
+class ExtractedItems(NamedTuple):
+    """What came of it."""
+
+    pages: int
+    items: int
+    failed: dict[str, int]  # by cause
+    first_failure: str  # its URL and traceback
+
+
+def extract_items(
+    data_dirs: Sequence[Path],
+    config: Config,
+    code: Code,
+    out: str,
+    *,
+    overwrite: bool = False,
+    watch: Callable[[int], None] = lambda _: None,
+) -> ExtractedItems:
+    """Writes the items that a spider makes of the stored pages; BadInput for a file that is there."""
+    format_ = check_output(out)
+    if Path(out).exists() and not overwrite:
+        raise BadInput(f"{out} is there already: overwrite it with `--overwrite`")
+    store = PageStore.open(data_dirs, read_only=True)
+    section = config.spider
+    workers = section.spider_workers or max(1, len(os.sched_getaffinity(0)) - 1)
+    child = ChildCode(lambda: encode(Loading(code)), section.callback_s, section.callback_memory_mb)
+    try:
+        with Parsers(workers, code=child) as parsers, tempfile.TemporaryFile() as lines:
+            run = _Run(store, parsers, watch)
+            for item in run.items():
+                lines.write(item + b"\n")
+            lines.flush()
+            whole = WholeFile(lambda: _read_back(lines.fileno()), Path(out), format_)
+            whole.close()
+            return ExtractedItems(run.pages, whole.written, run.failed, run.first_failure)
+    finally:
+        store.abandon()
+
+
+def _read_back(fd: int) -> Iterator[bytes]:
+    os.lseek(fd, 0, os.SEEK_SET)
+    with os.fdopen(os.dup(fd), "rb") as file:
+        yield from (line.removesuffix(b"\n") for line in file)
+
+
+class _Run:
+    """One pass over the stored pages."""
+
+    def __init__(self, store: PageStore, parsers: Parsers, watch: Callable[[int], None]) -> None:
+        self.pages = 0
+        self.failed: dict[str, int] = {}
+        self.first_failure = ""
+        self._store = store
+        self._parsers = parsers
+        self._watch = watch
+
+    def items(self) -> Iterator[bytes]:
+        """The items of all pages, as JSON."""
+        waiting: deque[tuple[Row, Pending]] = deque()
+        for row, pending in self._sent():
+            waiting.append((row, pending))
+            if len(waiting) >= AHEAD:
+                yield from self._made(*waiting.popleft())
+        while waiting:
+            yield from self._made(*waiting.popleft())
+
+    def _sent(self) -> Iterator[tuple[Row, Pending]]:
+        some: list[Row] = []
+        for row in self._store.rows(Where(stored=True)):
+            if 200 <= row.status < 300 and row.warc_file:
+                some.append(row)
+            if len(some) == _TOGETHER:
+                yield from self._called(some)
+                some = []
+        yield from self._called(some)
+
+    def _called(self, rows: list[Row]) -> Iterator[tuple[Row, Pending]]:
+        outputs = self._store.outputs_of([row.item for row in rows])
+        for row in rows:
+            if (pending := call_again(self._parsers, self._store, row, outputs.get(row.item))) is not None:
+                yield row, pending
+
+    def _made(self, row: Row, pending: Pending) -> list[bytes]:
+        result = result_of(self._parsers, pending)
+        self.pages += 1
+        self._watch(self.pages)
+        if result.error:
+            self.failed[result.error] = self.failed.get(result.error, 0) + 1
+            self.first_failure = self.first_failure or f"{row.url}\n{result.traceback}"
+        return result.items

@@ -1,0 +1,125 @@
+"""Reads a crawl's items in the order of their commits, each once, also across restarts of whoever reads.
+
+DATA/crawls/crawl/items-NAME.json   how far a reader of that name is: the last batch of each index that it has read
+                                    whole, and how many items it has read of pages behind that
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from weft.crawl.folder import CrawlFolder
+from weft.engine.user_code.calls import decode_output
+from weft.errors import BadInput, WeftError
+from weft.files import replace_file
+from weft.store.pages import PageStore
+
+WRITE_EVERY_S = 1.0
+PROGRAM = "program"  # the reader that is a Python program
+
+
+class ItemPosition(Struct):
+    """How far a reader is."""
+
+    batches: dict[str, int] = {}  # by data dir and index
+    read: dict[int, int] = {}  # items read of pages behind those
+    length: int = 0  # of the file that it has written
+
+
+class ItemReader:
+    """One reader of a crawl's items."""
+
+    def __init__(self, data_dirs: Sequence[Path], position: ItemPosition | None = None) -> None:
+        self._data_dirs = list(data_dirs)
+        self.position = position or ItemPosition()
+        places = {str(number): folder for number, folder in enumerate(self._data_dirs)}
+        split = [(*key.partition("/")[::2], batch) for key, batch in self.position.batches.items()]
+        self._seen = {places[number] / name: batch for number, name, batch in split if number in places}
+        self._store: PageStore | None = None
+
+    def new(self) -> Iterator[bytes]:
+        """The items that are new, each as JSON; one counts as read when the next is asked for."""
+        store = self._opened()
+        if store is None:
+            return
+        read, taken = self.position.read, list[int]()
+
+        def passed() -> None:
+            for page in taken:
+                read.pop(page, None)
+            taken.clear()
+            self._note()
+
+        for page, output in store.new_outputs(self._seen, passed):
+            items = decode_output(output.data).items
+            for at in range(read.get(page, 0), len(items)):
+                yield bytes(items[at])
+                read[page] = at + 1
+            taken.append(page)
+
+    def close(self) -> None:
+        """Closes the index."""
+        if self._store is not None:
+            self._store.abandon()
+
+    def _opened(self) -> PageStore | None:
+        """The store, once the crawl has made its index."""
+        if self._store is None:
+            try:
+                self._store = PageStore.open(self._data_dirs, read_only=True)
+            except BadInput:
+                return None
+        return self._store
+
+    def _note(self) -> None:
+        numbers = {folder: number for number, folder in enumerate(self._data_dirs)}
+        self.position.batches = {f"{numbers[path.parent]}/{path.name}": batch for path, batch in self._seen.items()}
+
+
+class KeptReader:
+    """A reader whose position is kept in the crawl's folder."""
+
+    def __init__(self, data_dirs: Sequence[Path], name: str, *, anew: bool = False) -> None:
+        """`anew`: from the first item on."""
+        self._path = position_path(data_dirs, name)
+        self.reader = ItemReader(data_dirs, None if anew else read_position(self._path))
+        self._write_at = time.monotonic() + WRITE_EVERY_S
+
+    def new(self) -> Iterator[dict[str, Any]]:
+        """The items that are new, decoded."""
+        for item in self.reader.new():
+            yield msgspec.json.decode(item)
+            if time.monotonic() >= self._write_at:
+                self.write()
+
+    def write(self) -> None:
+        """Keeps the position."""
+        self._write_at = time.monotonic() + WRITE_EVERY_S
+        write_position(self._path, self.reader.position)
+
+
+def position_path(data_dirs: Sequence[Path], name: str) -> Path:
+    """Where a reader's position is kept."""
+    return CrawlFolder(data_dirs).own / f"items-{name}.json"
+
+
+def read_position(path: Path) -> ItemPosition | None:
+    """A kept position; None where there is none that can be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=ItemPosition)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def write_position(path: Path, position: ItemPosition, *, durable: bool = False) -> None:
+    """Keeps a position. Where that cannot be written, items may come twice after a restart."""
+    try:
+        replace_file(path, msgspec.json.encode(position), durable=durable)
+    except (OSError, WeftError):
+        return

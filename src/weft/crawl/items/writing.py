@@ -1,0 +1,263 @@
+"""Writes a crawl's items to a file: lines of JSON as they are committed; CSV, JSON and Parquet as a whole at the end.
+
+A file of lines belongs to its crawl, which knows how long it was when its position was kept: what a kill has left
+behind that is cut off, so a resume neither loses nor repeats an item. The other formats are made anew of all committed
+items each time, and replace the file when they are whole.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import msgspec
+
+from weft.crawl.items.reading import ItemPosition, ItemReader, position_path, read_position, write_position
+from weft.errors import BadInput, Missing, writing
+
+FORMATS = ("jsonl", "csv", "json", "parquet")
+STDOUT = "-"
+_SAMPLED = 1000  # items that Parquet's columns are made of at a time
+
+
+class ItemOutput(Protocol):
+    """Where items go."""
+
+    written: int  # items so far
+
+    def write(self) -> None:
+        """Writes what is new, if it is written as it comes."""
+
+    def close(self) -> None:
+        """Writes the rest; the crawl has ended."""
+
+
+def check_output(out: str) -> str:
+    """The format of an output; BadInput for a name that says none, Missing for one that needs what is not there."""
+    if out == STDOUT:
+        return "jsonl"
+    format_ = Path(out).suffix.lower().lstrip(".")
+    format_ = {"jl": "jsonl", "ndjson": "jsonl", "pq": "parquet"}.get(format_, format_)
+    if format_ not in FORMATS:
+        raise BadInput(f"{out}: its name says no format: end it in {', '.join('.' + one for one in FORMATS)}")
+    if Path(out).is_dir():
+        raise BadInput(f"{out} is a folder: name a file")
+    if not Path(out).resolve().parent.is_dir():
+        raise BadInput(f"{out}: there is no folder {Path(out).resolve().parent}")
+    if format_ == "parquet":
+        _pyarrow()
+    return format_
+
+
+def open_output(data_dirs: Sequence[Path], out: str, *, overwrite: bool = False, append: bool = False) -> ItemOutput:
+    """An output of a crawl; BadInput for a file that is there and is not the crawl's own, unless that is wanted."""
+    format_ = check_output(out)
+    path = position_path(data_dirs, _name_of(out))
+    kept = None if overwrite else read_position(path)
+    if out != STDOUT and Path(out).exists() and kept is None and not (overwrite or append):
+        raise BadInput(f"{out} is there already: overwrite it with `--overwrite`, or add to it with `--append`")
+    if format_ != "jsonl":
+        if append:
+            raise BadInput(f"{out}: only lines of JSON can be added to a file: leave `--append` out")
+        return WholeFile(partial(all_items, data_dirs), Path(out), format_, path)
+    return ItemLines(data_dirs, out, path, kept, overwrite=overwrite)
+
+
+def all_items(data_dirs: Sequence[Path]) -> Iterator[bytes]:
+    """Every committed item of a crawl."""
+    reader = ItemReader(data_dirs)
+    try:
+        yield from reader.new()
+    finally:
+        reader.close()
+
+
+class ItemLines:
+    """Lines of JSON, written as items are committed."""
+
+    def __init__(
+        self, data_dirs: Sequence[Path], out: str, path: Path, kept: ItemPosition | None, *, overwrite: bool = False
+    ) -> None:
+        """`kept`: how far an earlier run was with it."""
+        self.written = 0
+        self._path = path
+        self._reader = ItemReader(data_dirs, kept)
+        self._is_stdout = out == STDOUT
+        self._file: BinaryIO
+        if self._is_stdout:
+            self._file = sys.stdout.buffer
+            return
+        there = Path(out).stat().st_size if Path(out).exists() and not overwrite else 0
+        if kept is not None and there < kept.length:  # it was deleted, or cut: all of it once more
+            kept, there = None, 0
+        if kept is None:
+            self._reader = ItemReader(data_dirs, kept := ItemPosition(length=there))
+            write_position(path, kept, durable=True)  # before there is a file: from now on it is the crawl's own
+        with writing(Path(out)):
+            self._file = Path(out).open("ab")  # noqa: SIM115 (`close` closes it)
+            self._file.truncate(kept.length)
+            self._file.seek(0, io.SEEK_END)
+
+    def write(self) -> None:
+        """What is new; the position is kept when the lines are on the disk."""
+        before = self.written
+        for item in self._reader.new():
+            self._file.write(item + b"\n")
+            self.written += 1
+        if self.written == before:
+            return
+        self._file.flush()
+        position = self._reader.position
+        if not self._is_stdout:
+            os.fsync(self._file.fileno())
+            position.length = self._file.tell()
+        write_position(self._path, position)
+
+    def close(self) -> None:
+        """The rest."""
+        self.write()
+        self._reader.close()
+        if not self._is_stdout:
+            self._file.close()
+
+
+Items = Callable[[], Iterator[bytes]]  # all items from the first on, as often as it is called
+
+
+class WholeFile:
+    """A file that is made of all items at the end."""
+
+    def __init__(self, items: Items, out: Path, format_: str, path: Path | None = None) -> None:
+        """`path`: where it is noted that the file is the crawl's own."""
+        self.written = 0
+        self._path = path
+        self._items = items
+        self._out = out
+        self._format = format_
+
+    def write(self) -> None:
+        """Nothing: the columns are not known before the end."""
+
+    def close(self) -> None:
+        """Replaces the file by one of all items."""
+        beside = self._out.with_name(f".{self._out.name}.part")
+        with writing(self._out):
+            with beside.open("wb") as file:
+                writers = {"jsonl": self._jsonl, "csv": self._csv, "json": self._json, "parquet": self._parquet}
+                self.written = writers[self._format](file)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self._out)
+        if self._path is not None:
+            write_position(self._path, ItemPosition())  # a resume may replace it
+
+    def _jsonl(self, file: BinaryIO) -> int:
+        count = 0
+        for item in self._items():
+            file.write(item + b"\n")
+            count += 1
+        return count
+
+    def _json(self, file: BinaryIO) -> int:
+        count = 0
+        for item in self._items():
+            file.write((b",\n" if count else b"[\n") + item)
+            count += 1
+        file.write(b"\n]\n" if count else b"[]\n")
+        return count
+
+    def _csv(self, file: BinaryIO) -> int:
+        names, count = dict[str, None](), 0
+        for item in self._items():
+            names.update(dict.fromkeys(msgspec.json.decode(item)))
+        text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
+        table = csv.writer(text)
+        table.writerow(names)
+        for item in self._items():
+            values = msgspec.json.decode(item)
+            table.writerow([_cell(values.get(name)) for name in names])
+            count += 1
+        text.detach()
+        return count
+
+    def _parquet(self, file: BinaryIO) -> int:
+        pa, pq = _pyarrow()
+        schema, count = self._schema(pa), 0
+        with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+            for rows in _chunks(self._items()):
+                texts = [{field.name: _fitting(pa, field, row.get(field.name)) for field in schema} for row in rows]
+                writer.write_table(pa.Table.from_pylist(texts, schema=schema))
+                count += len(rows)
+        return count
+
+    def _schema(self, pa: Any) -> Any:
+        """Columns of all items; a column whose values are of several kinds is text."""
+        found: dict[str, Any] = {}
+        for rows in _chunks(self._items()):
+            for name in dict.fromkeys(name for row in rows for name in row):
+                kind = _kind(pa, [row.get(name) for row in rows])
+                before = found.get(name, pa.null())
+                found[name] = _common(pa, before, kind)
+        fields = [(name, pa.string() if pa.types.is_null(kind) else kind) for name, kind in found.items()]
+        return pa.schema(fields)
+
+
+def _chunks(items: Iterator[bytes]) -> Iterator[list[dict[str, Any]]]:
+    rows: list[dict[str, Any]] = []
+    for item in items:
+        rows.append(msgspec.json.decode(item))
+        if len(rows) == _SAMPLED:
+            yield rows
+            rows = []
+    if rows:
+        yield rows
+
+
+def _kind(pa: Any, values: list[Any]) -> Any:
+    try:
+        return pa.array(values).type
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.string()
+
+
+def _common(pa: Any, one: Any, other: Any) -> Any:
+    if pa.types.is_null(one) or one == other:
+        return other
+    if pa.types.is_null(other):
+        return one
+    numbers = {pa.int64(), pa.float64()}
+    return pa.float64() if {one, other} == numbers else pa.string()
+
+
+def _fitting(pa: Any, field: Any, value: Any) -> Any:
+    """A value for its column: in one of texts everything is a text."""
+    if value is None or not pa.types.is_string(field.type):
+        return value
+    return _cell(value)
+
+
+def _cell(value: Any) -> Any:
+    """A value in a table: lists and mappings as JSON."""
+    if isinstance(value, list | dict):
+        return msgspec.json.encode(value).decode()
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise Missing.of_extra("pyarrow", "parquet") from None
+    return pa, pq
+
+
+def _name_of(out: str) -> str:
+    return "stdout" if out == STDOUT else sha256(str(Path(out).resolve()).encode()).hexdigest()[:16]

@@ -1,0 +1,58 @@
+"""The user's own code of a crawl that is about to be started or resumed: asked what it is, and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.config import Config, keys, own_names
+from weft.crawl.folder import CrawlFolder
+from weft.engine.user_code.calls import Description
+from weft.engine.user_code.describing import describe
+from weft.engine.user_code.sources import code_in
+from weft.errors import BadConfig, BadInput
+from weft.names import answer
+
+SETTINGS_ORIGIN = "settings of the spider"
+_NOT_THEIRS = frozenset({"spider", "on_page", "resume", "fresh", "retry_failed", "recrawl"})
+
+
+def describe_code(config: Config) -> Description | None:
+    """What the code is that the settings name; None where they name none."""
+    code = code_in(config)
+    if code is None:
+        return None
+    if config.spider.spider and config.spider.on_page:
+        raise BadInput("`spider` and `on_page` are two ways to read the pages: give one of them")
+    if config.pods.on_redis:
+        raise BadInput("a spider does not run on pods on Redis yet: leave `pods` out, or use `num_pods`")
+    return describe(code)
+
+
+def settings_in(description: Description) -> dict[str, Any]:
+    """The crawl's settings that a spider brings along, by key; BadConfig for what is none."""
+    own, problems, found = own_names(keys()), list[str](), dict[str, Any]()
+    for name, value in description.settings.items():
+        if name not in own:
+            problems.append(f"{SETTINGS_ORIGIN}: no setting {name!r}{answer(name, own, str)}")
+        elif own[name] in _NOT_THEIRS:
+            problems.append(f"{SETTINGS_ORIGIN}: {name} is for the command that runs it")
+        else:
+            found[own[name]] = value
+    if problems:
+        raise BadConfig(problems)
+    return found
+
+
+def check_resumed(folder: CrawlFolder, description: Description | None, complain: Callable[[str], None]) -> None:
+    """Refuses code for a crawl that was started without; says where it has changed."""
+    before = folder.spider()
+    if description is None:
+        return
+    if before is None:
+        raise BadInput(f"{folder.home}: the crawl was started without a spider: start a new one in another `data_dir`")
+    if before.digest and before.digest != description.digest:
+        complain(
+            f"{description.title} has changed since the crawl ran last: pages that are stored keep their items "
+            "(`weft extract` makes them again, in a file of its own)"
+        )

@@ -1,0 +1,348 @@
+"""Judges the requests of some sites: each against what was in force when it was made.
+
+Memory grows with the sites that are judged and with what is open, not with the requests.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from heapq import heappush, heapreplace
+from math import inf
+
+from msgspec import Struct
+
+from weft.config import Config
+from weft.crawl.reports.audit_report import MOST_LISTED, WORST, CrawlCount, Report, Violation, keep_earliest
+from weft.crawl.reports.crawls import ReportCrawl
+from weft.engine.loop.robots import rules_of
+from weft.fetch.robots import Robots, product_token
+from weft.frontier.contract import RobotsRecord
+from weft.frontier.requests import CrawlSettings, Event, Finish, Lost, Opening, RobotsKnown, Start
+from weft.frontier.requests.partitions import host_filter
+from weft.frontier.view import FrontierView, RobotsEvidence
+
+# Times are logged to the microsecond; a delay that was kept may look that much shorter.
+ROUNDING_S = 2e-6
+_MOST_HISTORY_BYTES = 48 * 1024 * 1024
+
+_Key = int | tuple[int, int]
+
+
+def _key(item: int, pod: int) -> _Key:
+    """What an open request is known by: a robots.txt is numbered by its pod, for as long as that runs."""
+    return item if item > 0 else (pod, item)
+
+
+class _Site:
+    """What is known of one site while the log is read."""
+
+    __slots__ = ("last_end", "last_start", "open")
+
+    def __init__(self) -> None:
+        self.last_start = self.last_end = float("-inf")
+        self.open: dict[_Key, Start] = {}
+
+
+class _InForce:
+    """What the settings of one revision require of a request. `config`: None of a crawl that was forgotten."""
+
+    __slots__ = ("agent", "delay_s", "places")
+
+    def __init__(self, config: Config | None, *, is_recorded: bool) -> None:
+        self.agent = product_token(config.fetch.user_agent()) if config is not None else None
+        self.delay_s = config.politeness.delay_s if config is not None and is_recorded else 0.0
+        self.places = config.politeness.places if config is not None and is_recorded else inf
+
+
+class _History:
+    """Every robots.txt of an origin, oldest first."""
+
+    __slots__ = ("numbers", "robots", "size", "walls")
+
+    def __init__(self, evidence: list[RobotsEvidence]) -> None:
+        self.walls = [known.wall for known in evidence]
+        self.numbers: dict[str, int] = {}  # by what the log calls them; the first of several that are the same
+        for number, known in enumerate(evidence):
+            for digest in known.digests:
+                self.numbers.setdefault(digest, number)
+        self.robots = [_parsed(known.record.status, known.record.body) for known in evidence]
+        self.size = 300 + sum(200 + 4 * len(known.record.body) for known in evidence)
+
+
+@lru_cache(maxsize=1024)
+def _parsed(status: str, body: bytes) -> Robots:
+    return rules_of(RobotsRecord(status, body, 0.0))
+
+
+class AuditScope(Struct, frozen=True):
+    """Which requests are reported. All others count as those that these come after."""
+
+    crawl: int = 0  # its number; 0: all
+    hosts: tuple[str, ...] = ()
+    since: float = -inf
+    until: float = inf
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every request is reported."""
+        return self == AuditScope()
+
+
+class Judge:
+    """Reads the events of some sites and says what is wrong with their requests."""
+
+    def __init__(self, view: FrontierView, crawls: list[ReportCrawl], scope: AuditScope, *, has_several: bool) -> None:
+        self._view = view
+        self._crawls = {crawl.number: crawl for crawl in crawls}
+        self._scope = scope
+        self._is_wanted = host_filter(scope.hosts) if scope.hosts else None
+        self._has_several = has_several
+        self._settings: dict[tuple[int, int], _InForce] = {}  # by crawl and revision
+        self._revisions: dict[tuple[int, str], int] = {}  # of each pod's slots, as the log has it so far
+        self._own: dict[tuple[int, str, int], CrawlSettings] = {}  # by pod, slot and crawl: what the log says so far
+        self._newest: dict[tuple[int, int], int] = {}  # by pod and crawl: the highest revision that any slot has named
+        self._known: dict[tuple[int, str], str] = {}  # by pod and origin: the robots.txt that the log named last
+        self._report = Report()
+        self._asked: set[str] = set()  # sites that the crawls reported about have requested
+        self._rebuilt_at = view.rebuilt_at()
+        self._sites: dict[str, _Site] = {}
+        # Requests that have not ended yet, each with its site's last start before it, to restore where it turns out
+        # that the request was never made, and with what was wrong with it.
+        self._open: dict[_Key, tuple[Start, float, list[Violation]]] = {}
+        self._waits: dict[_Key, tuple[float, float]] = {}  # of those: seconds waited, and required
+        self._pod_of: dict[_Key, int] = {}
+        self._histories: dict[str, _History] = {}
+        self._histories_bytes = 0
+        self._margins: list[tuple[float, float, float, str]] = []
+
+    def run(self, events: Iterable[tuple[int, Event]]) -> Report:
+        """The findings of all events, each with its pod."""
+        for pod, event in events:
+            if isinstance(event, Start):
+                self._start(event, pod)
+            elif isinstance(event, Finish):
+                self._finish(event, pod)
+            elif isinstance(event, RobotsKnown):
+                self._known[pod, event.origin] = event.digest
+            elif isinstance(event, CrawlSettings):
+                number = event.crawl if self._has_several else 0
+                self._own[pod, event.slot, number] = event
+                self._newest[pod, number] = max(event.revision, self._newest.get((pod, number), 0))
+            elif isinstance(event, Lost):
+                self._lost(pod)
+            else:
+                self._opening(event, pod)
+        for key, (request, _, _) in list(self._open.items()):
+            self._cut_off(key, request.at)
+        report = self._report
+        report.sites = len(self._sites if self._scope.is_all else self._asked)
+        report.closest = [(waited, needed, url) for _, waited, needed, url in sorted(self._margins, reverse=True)]
+        keep_earliest(report)
+        return report
+
+    def _lost(self, pod: int) -> None:
+        """Lines are missing here: what they said of this pod's requests and sites is not known."""
+        for key, (request, _, _) in list(self._open.items()):
+            if self._pod_of[key] == pod:
+                self._cut_off(key, request.at)
+        self._forget_clocks()
+        self._known = {known: digest for known, digest in self._known.items() if known[0] != pod}
+
+    def _forget_clocks(self) -> None:
+        for site in self._sites.values():
+            site.last_start = site.last_end = float("-inf")
+
+    def _start(self, request: Start, pod: int) -> None:
+        site = self._sites.get(request.key)
+        if site is None:
+            site = self._sites[request.key] = _Site()
+        settings = self._in_force(pod, request)
+        robots = self._robots_then(request, pod)
+        waited, needed = (inf, 0.0) if request.is_part else self._wait(site, request, robots, settings)
+        found = [
+            *(() if request.is_part else self._clock(site, request, waited, needed, settings)),
+            *self._allowed(request, robots, settings, pod),
+        ]
+        key = _key(request.item, pod)
+        self._waits[key] = (waited, needed)
+        self._open[key] = (request, site.last_start, found)
+        self._pod_of[key] = pod
+        site.open[key] = request
+        site.last_start = max(site.last_start, request.at) if request.is_part else request.at
+
+    def _finish(self, end: Finish, pod: int) -> None:
+        key = _key(end.item, pod)
+        if key not in self._open:
+            return
+        if end.status == "unasked":
+            self._take_back(key)
+        elif end.status == "expired":
+            self._cut_off(key, end.at)
+        else:
+            self._count(key, end.at)
+
+    def _opening(self, opening: Opening, pod: int) -> None:
+        self._revisions[pod, opening.slot] = opening.revision
+        self._own = {known: one for known, one in self._own.items() if known[:2] != (pod, opening.slot)}
+        for key, (request, _, _) in list(self._open.items()):
+            if opening.new_boot or (self._pod_of[key], request.slot) == (pod, opening.slot):
+                self._cut_off(key, request.at)
+        if opening.new_boot:
+            self._forget_clocks()
+
+    def _take_back(self, key: _Key) -> None:
+        """It was not made after all: as if it had not been there."""
+        request, before, _ = self._open.pop(key)
+        del self._waits[key], self._pod_of[key]
+        site = self._sites[request.key]
+        del site.open[key]
+        site.last_start = before
+
+    def _cut_off(self, key: _Key, end: float) -> None:
+        """The log has no end for it: its process died, or stood still for too long."""
+        request, _, found = self._open[key]
+        if any(one.kind == "robots" for one in found):
+            self._report.cut_off += self._is_reported(request)
+            self._take_back(key)
+        else:
+            self._count(key, end)
+
+    def _count(self, key: _Key, end: float) -> None:
+        """A request that was made, and has ended then, or later if it was cut off."""
+        request, _, found = self._open.pop(key)
+        del self._pod_of[key]
+        site = self._sites[request.key]
+        del site.open[key]
+        site.last_end = max(site.last_end, end)
+        waited, needed = self._waits.pop(key)
+        if not self._is_reported(request):
+            return
+        self._asked.add(request.key)
+        self._report.requests += not request.is_part
+        self._report.parts += request.is_part
+        if found:
+            self._found(found)
+        if request.is_part:
+            return
+        if self._has_several:
+            self._count_crawl(request.crawl, len(found))
+        entry = (needed - waited, waited, needed, request.url)
+        if len(self._margins) < WORST:
+            heappush(self._margins, entry)
+        elif entry > self._margins[0]:
+            heapreplace(self._margins, entry)
+
+    def _found(self, violations: list[Violation]) -> None:
+        report = self._report
+        report.violations += violations
+        for one in violations:
+            report.kinds[one.kind] = report.kinds.get(one.kind, 0) + 1
+        if len(report.violations) >= 2 * MOST_LISTED:
+            keep_earliest(report)
+
+    def _is_reported(self, request: Start) -> bool:
+        scope = self._scope
+        return (
+            (not scope.crawl or request.crawl == scope.crawl)
+            and scope.since <= request.wall < scope.until
+            and (self._is_wanted is None or self._is_wanted(request.url))
+        )
+
+    def _count_crawl(self, number: int, violations: int) -> None:
+        crawl = self._crawls.get(number)
+        if crawl is None:
+            self._report.forgotten += 1
+            return
+        count = self._report.crawls.setdefault(crawl.name, CrawlCount())
+        count.requests += 1
+        count.violations += violations
+
+    def _in_force(self, pod: int, request: Start) -> _InForce:
+        """The settings that a request was made with: an engine's crawl has revisions of its own, the first is 1."""
+        number = request.crawl if self._has_several else 0
+        own = self._own.get((pod, request.slot, number))
+        revision = own.revision if own is not None else self._revisions.get((pod, request.slot), 0)
+        revision = revision or int(self._has_several)
+        settings, newest = self._settings_of(number, revision), self._newest.get((pod, number), 0)
+        if newest <= revision:
+            return settings
+        # Another process of the pod has read an edit first: on Redis it is in force for all of them at once.
+        return min(settings, self._settings_of(number, newest), key=lambda one: one.delay_s)
+
+    def _settings_of(self, number: int, revision: int) -> _InForce:
+        if (number, revision) not in self._settings:
+            crawl = self._crawls.get(number)
+            is_recorded = crawl is not None and 0 < revision <= crawl.revision
+            config = crawl.config(revision if is_recorded else 0) if crawl is not None else None
+            self._settings[number, revision] = _InForce(config, is_recorded=is_recorded)
+        return self._settings[number, revision]
+
+    def _wait(self, site: _Site, request: Start, robots: Robots | None, settings: _InForce) -> tuple[float, float]:
+        """The seconds that a request has waited, and those that it had to."""
+        crawl_delay_s = robots.crawl_delay(settings.agent) if robots is not None and settings.agent else None
+        since = site.last_end if min(request.places, settings.places) == 1 else site.last_start
+        return request.at - since, max(request.delay_s, settings.delay_s, crawl_delay_s or 0.0)
+
+    def _clock(
+        self, site: _Site, request: Start, waited: float, needed: float, settings: _InForce
+    ) -> Iterator[Violation]:
+        if waited + ROUNDING_S < needed:
+            detail = f"{waited:.3f} s after the last request, {needed:g} s required"
+            yield self._violation("delay", request, detail)
+        places = min(request.places, settings.places)
+        if len(site.open) >= places:
+            detail = f"{len(site.open) + 1} requests open, {places} allowed"
+            yield self._violation("places", request, detail)
+
+    def _allowed(self, request: Start, robots: Robots | None, settings: _InForce, pod: int) -> Iterator[Violation]:
+        is_robots = request.item < 0 or (request.is_part and request.url.endswith("/robots.txt"))
+        if is_robots or settings.agent is None:  # a robots.txt itself, or of a crawl that was forgotten
+            return
+        if robots is None and self._is_lost(request, pod):
+            self._report.unproven += self._is_reported(request)
+            return
+        if robots is None:
+            yield self._violation("no-robots", request, "robots.txt had not been asked for")
+            return
+        verdict = robots.verdict(settings.agent, request.url)
+        if not verdict.allowed:
+            detail = f"{verdict.rule} (line {verdict.line})"
+            yield self._violation("robots", request, detail)
+
+    def _violation(self, kind: str, request: Start, detail: str) -> Violation:
+        crawl = self._crawls.get(request.crawl) if self._has_several else None
+        return Violation(kind, request.url, request.key, request.wall, detail, crawl.name if crawl else "")
+
+    def _robots_then(self, request: Start, pod: int) -> Robots | None:
+        """The robots.txt that was in force when the request was made."""
+        origin = self._origin(request, pod)
+        history = self._histories.get(origin) or self._history(origin)
+        by_wall = bisect_right(history.walls, request.wall + ROUNDING_S) - 1
+        named = self._known.get((pod, origin))
+        by_log = -1 if named is None else history.numbers.get(named, -1)
+        # A process of an embedded pod logs every robots.txt that it uses. On Redis a process of another pod may have
+        # left a newer one, which that pod's log names: there the wall clock counts as well.
+        at = by_log if named is not None and not request.slot else max(by_wall, by_log)
+        return None if at < 0 else history.robots[at]
+
+    def _history(self, origin: str) -> _History:
+        """Kept, up to a number of bytes: the requests of the sites of a partition come mixed."""
+        history = _History(self._view.robots_history(origin))
+        self._histories_bytes += history.size
+        if self._histories_bytes > _MOST_HISTORY_BYTES:
+            self._histories.clear()
+            self._histories_bytes = history.size
+        self._histories[origin] = history
+        return history
+
+    def _is_lost(self, request: Start, pod: int) -> bool:
+        """Whether a robots.txt that nobody has now may have been in the damaged frontier."""
+        return request.wall < self._rebuilt_at or (pod, self._origin(request, pod)) in self._known
+
+    def _origin(self, request: Start, pod: int) -> str:
+        """The origin of a request as robots.txt files are kept: those of some crawls are apart from the others'."""
+        own = self._own.get((pod, request.slot, request.crawl))
+        origin = request.url[: request.url.index("/", 8)]
+        return f"{own.trust} {origin}" if own is not None and own.trust else origin

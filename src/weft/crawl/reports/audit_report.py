@@ -1,0 +1,101 @@
+"""What the audit of a request log finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from weft.frontier.requests.partitions import Loss
+
+WORST = 10
+MOST_LISTED = 10_000  # violations, the earliest; the others are counted
+
+
+class Violation(Struct, frozen=True):
+    """One request that should not have been made then."""
+
+    kind: str  # delay, places, robots, no-robots
+    url: str
+    key: str
+    wall: float
+    detail: str
+    crawl: str = ""  # its name, where the folder has several
+
+
+class CrawlCount(Struct):
+    """What the log says of one crawl among several."""
+
+    requests: int = 0
+    violations: int = 0
+
+
+class Report(Struct):
+    """What the log says."""
+
+    requests: int = 0
+    parts: int = 0  # requests of rendered pages for their parts, which wait for no delay
+    sites: int = 0
+    cut_off: int = 0  # forbidden claims that a kill left before they could be turned away
+    unreadable: int = 0  # lines of the log that the proof does not cover
+    unreadable_in: list[str] = []  # the files that they are in
+    missing_bytes: int = 0  # that the log once had
+    unproven: int = 0  # requests whose robots.txt was lost with a damaged frontier
+    forgotten: int = 0  # requests of crawls that are not known any more: not held against robots.txt
+    kinds: dict[str, int] = {}  # of all violations
+    violations: list[Violation] = []  # the first MOST_LISTED
+    closest: list[tuple[float, float, str]] = []  # smallest margins: seconds waited, seconds required, URL
+    crawls: dict[str, CrawlCount] = {}  # of a folder with several, by name
+    covers: tuple[float, float] | None = None  # the times of the first request that was read and of the last
+    deleted: int = 0  # requests that retention has deleted
+    deleted_until: float = 0.0  # the time of the last of them
+    losses: list[Loss] = []  # what cannot be judged
+
+    @property
+    def found(self) -> int:
+        """All violations, listed or not."""
+        return sum(self.kinds.values())
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether nothing was impolite, and nothing of what should be there cannot be judged."""
+        return not self.kinds and not self.losses
+
+
+def keep_earliest(report: Report) -> None:
+    """Drops what is beyond the first MOST_LISTED violations."""
+    report.violations.sort(key=_order)
+    del report.violations[MOST_LISTED:]
+
+
+def _order(violation: Violation) -> tuple[float, str, str]:
+    return violation.wall, violation.url, violation.kind
+
+
+def together(reports: Iterable[Report]) -> Report:
+    """One report of those of several partitions, the same whatever their order."""
+    whole = Report()
+    losses = set[Loss]()
+    for one in reports:
+        for name in ("requests", "parts", "sites", "cut_off", "unproven", "forgotten"):
+            setattr(whole, name, getattr(whole, name) + getattr(one, name))
+        for kind, count in one.kinds.items():
+            whole.kinds[kind] = whole.kinds.get(kind, 0) + count
+        whole.violations += one.violations
+        keep_earliest(whole)
+        whole.closest += one.closest
+        losses |= set(one.losses)
+        for crawl, counts in one.crawls.items():
+            of_crawl = whole.crawls.setdefault(crawl, CrawlCount())
+            of_crawl.requests += counts.requests
+            of_crawl.violations += counts.violations
+    whole.kinds = dict(sorted(whole.kinds.items()))
+    whole.crawls = dict(sorted(whole.crawls.items()))
+    whole.closest = sorted(whole.closest, key=_margin)[:WORST]
+    whole.losses = sorted(losses, key=lambda loss: (loss.file, loss.since, loss.why))
+    return whole
+
+
+def _margin(entry: tuple[float, float, str]) -> tuple[float, float, float, str]:
+    waited, needed, url = entry
+    return waited - needed, -waited, -needed, url

@@ -1,0 +1,19 @@
+"""A process that judges a share of the requests: reads what it is given from stdin, and writes its report to stdout."""
+
+from __future__ import annotations
+
+import sys
+
+from msgspec import msgpack
+
+from weft.crawl.reports.audit import AuditWork, judge_some
+
+
+def main() -> None:
+    """The whole life of the process."""
+    work = msgpack.decode(sys.stdin.buffer.read(), type=AuditWork)
+    sys.stdout.buffer.write(msgpack.encode(judge_some(work)))
+
+
+if __name__ == "__main__":
+    main()

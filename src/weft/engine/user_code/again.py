@@ -1,0 +1,78 @@
+"""Calls a user's code again for pages that are stored: for links that a frontier has lost, and for `weft extract`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from weft import urls
+from weft.engine.crawls import RunningCrawl
+from weft.engine.loop.verdict import REDIRECTS
+from weft.engine.parsers import Parsers, Pending
+from weft.engine.stored_page import read_page
+from weft.engine.user_code import calls
+from weft.engine.user_code.calls import Call, CallResult, RequestSpec, decode_output, decode_result, encode, encode_spec
+from weft.errors import BadUrl, Unparsed
+from weft.frontier.contract import QueuePart
+from weft.records import Lease, Purpose, Reason, Row, RowOutput
+from weft.store.pages import PageStore
+
+
+def spec_in(output: RowOutput | None) -> RequestSpec:
+    """What a stored page's request had beyond its URL, but for its body."""
+    spec = decode_output(output.data).request if output is not None else None
+    return spec if spec is not None else RequestSpec()
+
+
+def call_again(parsers: Parsers, store: PageStore, row: Row, output: RowOutput | None) -> Pending | None:
+    """Sends a stored page to a child with the user's code; None where its bytes cannot be had."""
+    page = read_page(store.read(row))
+    if page is None:
+        return None
+    head = f"HTTP/1.1 {row.status} \r\n" + "".join(f"{name}: {value}\r\n" for name, value in page.headers)
+    message = encode(
+        Call(calls.PAGE, spec_in(output), row.url, row.url, row.status, head.encode(), row.depth, row.fetched_at)
+    )
+    return parsers.submit(page.body, row.url, page.headers.get("content-type"), ("called",), call=message)
+
+
+def result_of(parsers: Parsers, pending: Pending) -> CallResult:
+    """What came of it; an error where the code, or the parser, has failed."""
+    try:
+        page = parsers.result(pending)
+    except Unparsed as error:
+        return CallResult(error=str(error))
+    if pending.code_error:
+        return CallResult(error=pending.code_error, traceback=pending.code_output)
+    return decode_result(page.called)
+
+
+def request_again(crawl: RunningCrawl, queue: QueuePart, parsers: Parsers, store: PageStore, row: Row) -> None:
+    """Queues what a stored page has led to, as far as it is not known: its callback is called once more."""
+    assert crawl.spider is not None
+    output = store.outputs_of([row.item]).get(row.item)
+    lease = lease_of(row, spec_in(output))
+    if row.status in REDIRECTS:
+        _redirect_again(crawl, queue, lease, row)
+        return
+    if not 200 <= row.status < 300 or (pending := call_again(parsers, store, row, output)) is None:
+        return
+    made = result_of(parsers, pending).requests
+    queue.admit(crawl.number, crawl.spider.found(lease, made, partial(crawl.refused_request, parent=row.item)))
+
+
+def lease_of(row: Row, spec: RequestSpec) -> Lease:
+    """A stored page as if it were under way."""
+    return Lease(
+        row.item, row.crawl, row.url, "", row.depth, row.parent, row.hops, Purpose.PAGE, row.url, 0, 0, "", 0, 0.0, 0.0,
+        encode_spec(spec),
+    )  # fmt: skip
+
+
+def _redirect_again(crawl: RunningCrawl, queue: QueuePart, lease: Lease, row: Row) -> None:
+    assert crawl.spider is not None
+    try:
+        found = crawl.redirect(lease, urls.canonical(row.final_url))
+    except BadUrl:
+        return
+    if not isinstance(found, Reason) and (target := crawl.spider.redirected(lease, row.status, found)) is not None:
+        queue.admit(crawl.number, [target])

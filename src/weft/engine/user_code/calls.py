@@ -1,0 +1,141 @@
+"""What crosses between the engine and the user's code in a parser child: calls there, results back. Plain values only.
+
+`Code` names the code, and the function that makes a `Runner` of it in the child: the engine never imports it. A `Call`
+goes along with a page that is to be read; its `CallResult` comes back with what was read.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from weft.extract.page import Page
+
+PAGE, FAILURE, START, CLOSED = "page", "failure", "start", "closed"
+STATE = "spider_state"  # the note of a frontier that the spider's state is kept under
+MAX_OUTPUT_BYTES = 16 << 20  # items and requests of one page
+DEFAULT_CALLBACK = "parse"
+
+
+class Code(Struct, frozen=True):
+    """Where a user's code is, and what it is."""
+
+    maker: str  # `module:function` of Weft, imported in the child: given the code, it makes a Runner
+    source: str  # a file or a module
+    name: str = ""  # the class, or the function; empty: the only spider of the file
+    is_function: bool = False
+
+
+class Loading(Struct, frozen=True):
+    """The first thing that a child is sent: its code, and the spider's saved state as JSON."""
+
+    code: Code
+    state: bytes = b""
+
+
+class RequestSpec(Struct, array_like=True, frozen=True, gc=False):
+    """What a request has beyond its URL; kept with the queued item until that has ended."""
+
+    callback: str = ""
+    method: str = "GET"
+    body: bytes | None = None
+    headers: dict[str, str] = {}
+    meta: bytes = b""  # MessagePack
+    parent: str = ""  # the URL of the page that yielded it
+    idempotent: bool = True
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a GET of its URL, and so the same as a link."""
+        return self.method == "GET" and self.body is None
+
+
+class MadeRequest(Struct, array_like=True, frozen=True, gc=False):
+    """A request that code has yielded."""
+
+    url: str
+    spec: RequestSpec
+    priority: int = 0
+    unique: bool = True
+    is_link: bool = False  # of the page, by its scope; else the code's own choice
+
+
+class Call(Struct, array_like=True, gc=False):
+    """What the code is called for. `spec` is that of the page's request."""
+
+    kind: str
+    spec: RequestSpec = RequestSpec()
+    url: str = ""
+    requested_url: str = ""
+    status: int = 0
+    head: bytes = b""
+    depth: int = 0
+    fetched_at: float = 0.0
+    error: str = ""  # of a failure: what it is called in the row
+    detail: str = ""
+    skip: int = 0  # of START: how many requests were taken before
+    most: int = 0  # ... and how many are wanted
+    reason: str = ""  # of CLOSED
+
+
+class CallResult(Struct, array_like=True, gc=False):
+    """What came of a call. With an `error` there is nothing else."""
+
+    items: list[bytes] = []  # each as JSON
+    requests: list[MadeRequest] = []
+    error: str = ""
+    traceback: str = ""
+    printed: str = ""
+    is_over: bool = False  # of START: there are no more
+    state: bytes | None = None  # the spider's state as JSON, where it has changed
+
+
+class Description(Struct, frozen=True):
+    """What the engine has to know of code before it runs."""
+
+    title: str
+    start_urls: list[str] = []
+    has_start: bool = False  # it yields its first requests itself
+    allowed_domains: list[str] = []
+    settings: dict[str, object] = {}
+    follows: bool = False  # links are followed by scope, as in a crawl without code
+    chooses_links: bool = False  # it says which of them
+    hears_failures: bool = False
+    hears_end: bool = False
+    callbacks: list[str] = []
+    digest: str = ""  # of the source: says whether the code has changed
+
+
+class Runner(Protocol):
+    """The code, loaded in a child."""
+
+    def describe(self) -> Description:
+        """What it is."""
+
+    def restore(self, state: bytes) -> None:
+        """Gives the spider the state that was saved."""
+
+    def run(self, call: Call, page: Page | None, body: bytes) -> CallResult:
+        """Calls it; never raises."""
+
+
+class PageOutput(Struct, omit_defaults=True):
+    """What is stored of a page's callback beside its row, as JSON."""
+
+    items: list[msgspec.Raw] = []
+    request: RequestSpec | None = None  # without its body, and without headers that may be credentials
+    error: str = ""
+    traceback: str = ""
+
+
+encode_spec = msgspec.msgpack.Encoder().encode
+decode_spec = msgspec.msgpack.Decoder(RequestSpec).decode
+encode = msgspec.msgpack.Encoder().encode
+decode_call = msgspec.msgpack.Decoder(Call).decode
+decode_result = msgspec.msgpack.Decoder(CallResult).decode
+decode_loading = msgspec.msgpack.Decoder(Loading).decode
+decode_description = msgspec.msgpack.Decoder(Description).decode
+encode_output = msgspec.json.Encoder().encode
+decode_output = msgspec.json.Decoder(PageOutput).decode

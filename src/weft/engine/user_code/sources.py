@@ -1,0 +1,81 @@
+"""Where a user's code is: what names it in settings and in a program, as a process of its own can import it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from weft.config import Config
+from weft.engine.user_code.calls import STATE, Code, Loading, encode
+from weft.errors import BadInput
+from weft.frontier.contract import NotesPart
+
+MAKER = "weft.spiders.child:make"  # handed to parser children, which import it
+
+
+_imports = 0  # of a user's module, that are under way in this process
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """While a user's module is imported: it must not start a crawl, which would import it again."""
+    global _imports
+    _imports += 1
+    try:
+        yield
+    finally:
+        _imports -= 1
+
+
+def is_imported() -> bool:
+    """Whether a user's module is being imported by Weft."""
+    return _imports > 0
+
+
+def code_of(text: str, *, is_function: bool = False) -> Code:
+    """The code that `FILE[:NAME]` or `MODULE[:NAME]` names; files are named absolutely."""
+    source, _, name = text.rpartition(":")
+    if not source or "/" in name or name.endswith(".py"):
+        source, name = text, ""
+    if source.endswith(".py") or "/" in source:
+        found = Path(source)
+        if not found.is_file():
+            raise BadInput(f"{source}: there is no such file")
+        if found.suffix != ".py":
+            raise BadInput(f"{source}: is no Python file (.py)")
+        source = str(found.resolve())
+    if is_function and not name:
+        raise BadInput(f"{text}: name the function behind a colon, as MODULE:FUNCTION or FILE.py:FUNCTION")
+    return Code(MAKER, source, name, is_function)
+
+
+def code_in(config: Config) -> Code | None:
+    """The code that a crawl's settings name."""
+    section = config.spider
+    if section.spider:
+        return code_of(section.spider)
+    return code_of(section.on_page, is_function=True) if section.on_page else None
+
+
+def loading_of(config: Config, notes: NotesPart) -> Callable[[], bytes] | None:
+    """What gives the first message to a parser child: the crawl's code, and the spider's state as it was saved last."""
+    code = code_in(config)
+    if code is None:
+        return None
+    return lambda: encode(Loading(code, notes.note(STATE).encode()))
+
+
+def text_of_object(thing: Any) -> str:
+    """What names a class or function of a running program; BadInput for one that no other process can import."""
+    name, module = getattr(thing, "__qualname__", ""), sys.modules.get(getattr(thing, "__module__", ""))
+    what = "function" if isinstance(thing, FunctionType) else "spider"
+    if name.endswith("<lambda>") or "<locals>" in name or module is None:
+        raise BadInput(f"{name or thing!r}: a {what} runs in processes of its own: define it in a module, under a name")
+    file = getattr(module, "__file__", None)
+    if file is None:
+        raise BadInput(f"{name}: it was not read from a file, as in a prompt: save it in one, and import it from there")
+    return f"{Path(file).resolve()}:{name}"

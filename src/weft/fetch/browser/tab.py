@@ -1,0 +1,484 @@
+"""One page in a browser: loaded from what was fetched, its parts judged one by one, read when it is there.
+
+Every target of the page (its frames, its workers, windows that it opens) is attached before it runs, with requests held
+at their beginning. The page's own document is answered from the order; each part is sent when the engine says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from base64 import b64decode, b64encode
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from weft import urls
+from weft.errors import BadUrl
+from weft.fetch.browser.actions import ActionFailed, PageActions
+from weft.fetch.browser.devtools import DevtoolsError, DevtoolsPipe
+from weft.fetch.browser.messages import PartAge, RenderedPage, RenderOrder
+from weft.fetch.browser.proxy import ProxyPass
+
+MOST_PICTURE_PX = 20_000
+MOST_NAVIGATIONS = 5  # of the page's own frame, after the first
+MOST_CONSOLE = 50
+_NOTICE = "weft"
+Ask = Callable[[str, str, bool], Awaitable[str]]
+# Headers of the page that say something about the transfer, or have the browser request or keep more than the page.
+_LEFT_OUT = frozenset(
+    "content-encoding content-length transfer-encoding connection keep-alive content-disposition alt-svc nel report-to "
+    "reporting-endpoints strict-transport-security clear-site-data accept-ch critical-ch service-worker-allowed "
+    "speculation-rules origin-agent-cluster trailer upgrade".split()
+)
+# Parts that belong to a page; favicons, prefetches, pings and reports are none.
+_WANTED = frozenset("Document Stylesheet Image Media Font Script TextTrack XHR Fetch EventSource".split())
+_KINDS = {"media": "Media", "font": "Font", "image": "Image", "stylesheet": "Stylesheet", "script": "Script"}
+_TRACKERS = (
+    "google-analytics.com", "googletagmanager.com", "doubleclick.net", "googlesyndication.com", "adservice.google.com",
+    "connect.facebook.net", "facebook.com", "hotjar.com", "clarity.ms", "segment.io", "segment.com", "mixpanel.com",
+    "amplitude.com", "scorecardresearch.com", "quantserve.com", "criteo.com", "taboola.com", "outbrain.com",
+    "adnxs.com", "newrelic.com", "nr-data.net", "bat.bing.com", "matomo.cloud", "cloudflareinsights.com",
+)  # fmt: skip
+# Runs first in every frame and worker. Prototypes, too: a getter taken from one serves an object that has lost its own.
+_QUIET = """
+for (const name of ["WebSocket", "WebSocketStream", "WebTransport", "RTCPeerConnection", "webkitRTCPeerConnection",
+                    "SharedWorker", "fetchLater"])
+  try { Object.defineProperty(globalThis, name, {value: undefined, configurable: false}) } catch {}
+try { globalThis.print = () => {} } catch {}
+// What outlives its frame is sent when no request of the frame is held any more.
+try { Navigator.prototype.sendBeacon = function sendBeacon() { return true } } catch {}
+{ const { fetch, Request } = globalThis;
+  const within = options => options && options.keepalive ? { ...options, keepalive: false } : options;
+  globalThis.fetch = function (input, options) {
+    const is_kept = input instanceof Request && input.keepalive;
+    return fetch.call(this, is_kept ? new Request(input, { keepalive: false }) : input, within(options)) } }
+for (const name of ["Navigator", "WorkerNavigator"]) try { delete globalThis[name].prototype.serviceWorker } catch {}
+try { Object.defineProperty(navigator, "serviceWorker", {value: undefined, configurable: false}) } catch {}
+"""
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+_HTML = """(() => { const type = document.doctype;
+  const kind = type ? new XMLSerializer().serializeToString(type) : "";
+  const root = document.documentElement; return root ? kind + root.outerHTML : kind })()"""
+
+
+class RenderFailed(Exception):
+    """The page cannot be had; `kind` is what is counted."""
+
+    def __init__(self, kind: str, detail: str = "") -> None:
+        super().__init__(detail or kind)
+        self.kind, self.detail = kind, detail
+
+
+class _PartState:
+    """A request under way."""
+
+    __slots__ = ("began", "ended", "host", "kind", "outcome", "sent", "url")
+
+    def __init__(self, url: str, kind: str, host: str) -> None:
+        self.url, self.kind, self.host = url, kind, host
+        self.began = time.monotonic()
+        self.ended = 0.0
+        self.outcome = ""
+        self.sent = False
+
+
+class RenderTab:
+    """Renders one order in a context of its own, which shares nothing with other pages of the browser."""
+
+    def __init__(
+        self,
+        pipe: DevtoolsPipe,
+        order: RenderOrder,
+        one: ProxyPass,
+        ask: Ask,
+        proxy_port: int,
+        *,
+        in_flight: int,
+        most_parts: int,
+    ) -> None:
+        self._pipe = pipe
+        self._order = order
+        self._pass = one
+        self._ask = ask
+        self._proxy_port = proxy_port
+        self._most_parts = most_parts
+        self._gates: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(in_flight))
+        self.context = ""
+        self.session = ""
+        self.sessions: set[str] = set()
+        self._frame = ""
+        self._attached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._failed.add_done_callback(lambda failed: failed.cancelled() or failed.exception())
+        self._changed = asyncio.Event()
+        self._loaded = False
+        self._is_answered = False  # the page's document was given to the browser
+        self._navigations = 0
+        self._parts: list[_PartState] = []
+        self._sent = 0
+        self._open: dict[str, _PartState] = {}  # by the browser's number of the request
+        self._moved = time.monotonic()  # when a request began or ended last
+        self._leads_to: list[str] = []
+        self._console: list[str] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def render(self) -> RenderedPage:
+        """The page. RenderFailed, DevtoolsError or TimeoutError: there is none."""
+        began = time.monotonic()
+        work = asyncio.ensure_future(self._render())
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.wait((work, self._failed), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            work.cancel()
+            with suppress(asyncio.CancelledError, DevtoolsError):
+                await work
+            self._failed.result()
+        page = work.result()
+        return _with(page, spent_s=time.monotonic() - began)
+
+    def parts(self) -> list[PartAge]:
+        """What was requested, and refused, until now."""
+        now = time.monotonic()
+        return [
+            PartAge(
+                one.url[:2000], one.kind, one.outcome or "cut off", now - one.began,
+                now - one.ended if one.ended else 0.0, one.sent,
+            )
+            for one in self._parts
+        ]  # fmt: skip
+
+    async def dispose(self) -> None:
+        """Closes the context and all that belongs to it."""
+        self._pass.close()  # first: what a page sends when it is closed is held by nothing else
+        for task in self._tasks:
+            task.cancel()
+        if self.context:
+            await self._pipe.call("Target.disposeBrowserContext", browserContextId=self.context)
+
+    def fail(self, kind: str, detail: str = "") -> None:
+        """Ends the rendering from outside."""
+        if not self._failed.done():
+            self._failed.set_exception(RenderFailed(kind, detail))
+
+    # ── events ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def attach(self, session: str, target: dict[str, Any]) -> None:
+        """A target of this context was made, and waits."""
+        kind = target["type"]
+        is_first = kind == "page" and not self.session  # it is attached before the command that makes it is answered
+        if not is_first and kind in ("page", "tab", "service_worker", "shared_worker", "webview", "auction_worklet"):
+            if kind == "page" and target.get("url", "").startswith("http"):
+                self._note_lead(target["url"])
+            self._pipe.send("Target.closeTarget", targetId=target["targetId"])
+            return
+        self.sessions.add(session)
+        send = self._pipe.send
+        if kind in ("page", "iframe"):
+            send("Page.enable", session)
+            send("Page.addScriptToEvaluateOnNewDocument", session, source=_QUIET, runImmediately=True)
+            send("Network.setBypassServiceWorker", session, bypass=True)
+            send("Runtime.enable", session)
+        else:
+            send("Runtime.evaluate", session, expression=_QUIET)
+        send("Network.enable", session, maxTotalBufferSize=1 << 20, maxResourceBufferSize=1 << 20)
+        send("Network.setBlockedURLs", session, urls=["ws://*", "wss://*"])
+        send("Network.setUserAgentOverride", session, userAgent=self._order.user_agent)
+        if not self._order.tls_verify:
+            send("Security.setIgnoreCertificateErrors", session, ignore=True)
+        if self._order.part_headers:
+            send("Network.setExtraHTTPHeaders", session, headers=self._order.part_headers)
+        send(
+            "Fetch.enable", session, patterns=[{"urlPattern": "*", "requestStage": "Request"}], handleAuthRequests=True
+        )
+        send("Target.setAutoAttach", session, autoAttach=True, waitForDebuggerOnStart=True, flatten=True)
+        if is_first:
+            self.session = session
+            if not self._attached.done():
+                self._attached.set_result(None)
+        send("Runtime.runIfWaitingForDebugger", session)
+
+    def event(self, session: str, method: str, params: dict[str, Any]) -> None:
+        """Something has happened in a target of this context."""
+        handler = _HANDLERS.get(method)
+        if handler is not None:
+            handler(self, session, params)
+
+    def _paused(self, session: str, params: dict[str, Any]) -> None:
+        task = asyncio.ensure_future(self._decide(session, params))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _needs_login(self, session: str, params: dict[str, Any]) -> None:
+        challenge = params.get("authChallenge", {})
+        response: dict[str, Any] = {"response": "CancelAuth"}
+        if challenge.get("source") == "Proxy":
+            response = {
+                "response": "ProvideCredentials", "username": str(self._order.number), "password": self._pass.secret,
+            }  # fmt: skip
+        self._pipe.send(
+            "Fetch.continueWithAuth", session, requestId=params["requestId"], authChallengeResponse=response
+        )
+
+    def _response(self, _session: str, params: dict[str, Any]) -> None:
+        if (part := self._open.get(params["requestId"])) is not None:
+            part.outcome = str(params["response"]["status"])
+
+    def _finished(self, _session: str, params: dict[str, Any]) -> None:
+        self._end(params["requestId"], "")
+
+    def _failed_part(self, _session: str, params: dict[str, Any]) -> None:
+        self._end(params["requestId"], params.get("blockedReason") or params.get("errorText", "failed"))
+
+    def _lifecycle(self, session: str, params: dict[str, Any]) -> None:
+        if session == self.session and params.get("frameId") == self._frame and self._is_answered:
+            if params.get("name") == "load":
+                # The quiet begins here: a page without parts would be read before its timers have run.
+                self._loaded, self._moved = True, time.monotonic()
+            self._changed.set()
+
+    def _dialog(self, session: str, _params: dict[str, Any]) -> None:
+        self._pipe.send("Page.handleJavaScriptDialog", session, accept=False)
+
+    def _crashed(self, session: str, _params: dict[str, Any]) -> None:
+        if session == self.session:
+            self.fail("crash", "the page's process has died")
+
+    def _detached(self, _session: str, params: dict[str, Any]) -> None:
+        self.sessions.discard(params.get("sessionId", ""))
+        if params.get("sessionId") == self.session and self._is_answered:
+            self.fail("crash", "the page has closed itself")
+
+    def _exception(self, _session: str, params: dict[str, Any]) -> None:
+        if len(self._console) < MOST_CONSOLE:
+            details = params.get("exceptionDetails", {})
+            text = details.get("exception", {}).get("description") or details.get("text", "")
+            self._console.append(str(text)[:500])
+
+    # ── parts ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _decide(self, session: str, params: dict[str, Any]) -> None:
+        request, number = params["request"], params["requestId"]
+        url, kind = request["url"] + request.get("urlFragment", ""), params.get("resourceType", "Other")
+        is_own = kind == "Document" and params.get("frameId") == self._frame and session == self.session
+        try:
+            if is_own and not self._is_answered:
+                self._is_answered = True
+                await self._answer(session, number)
+            elif why := await self._refusal(url, kind, _method_of(request), is_own):
+                self._note_refused(url, kind, why)
+                # An aborted navigation leaves the page as it is; a blocked one would put an error page in its place.
+                reason = "Aborted" if is_own else "BlockedByClient"
+                await self._pipe.call("Fetch.failRequest", session, requestId=number, errorReason=reason)
+            else:
+                await self._send(session, params, url, kind)
+        except DevtoolsError:
+            self._end(params.get("networkId", number), "gone")  # its target has gone
+
+    async def _answer(self, session: str, number: str) -> None:
+        order = self._order
+        headers = [{"name": name, "value": value} for name, value in order.headers if name.lower() not in _LEFT_OUT]
+        await self._pipe.call(
+            "Fetch.fulfillRequest", session, requestId=number, responseCode=order.status, responseHeaders=headers,
+            body=b64encode(order.body).decode(),
+        )  # fmt: skip
+
+    async def _refusal(self, url: str, kind: str, method: str, is_own: bool) -> str:
+        """Why a request may not be sent."""
+        if not url.startswith(("http://", "https://")):
+            return "scheme"
+        host = _host(url)
+        options = self._order.options
+        if kind not in _WANTED or kind in {_KINDS.get(name, name) for name in options.blocked}:
+            return "kind"
+        if not is_own and options.block_trackers and any(host == one or host.endswith(f".{one}") for one in _TRACKERS):
+            return "tracker"
+        if not self._may_use(method, url, kind):
+            return f"method {method[:10]}"
+        if self._sent >= self._most_parts:
+            return "too many parts"
+        self._sent += 1  # before the answer: many are asked at a time
+        if is_own:
+            self._navigations += 1
+            if self._navigations > MOST_NAVIGATIONS:
+                return "too many navigations"
+        why = await self._ask(url, kind, is_own)
+        self._sent -= bool(why)
+        if is_own and why:
+            self._note_lead(url)
+        return why
+
+    def _may_use(self, method: str, url: str, kind: str) -> bool:
+        """Reading is free; what else a script sends goes to the page's own site, as POST, since many ask for data so. A
+        form is submitted only where actions were ordered: one of them may have pressed its button."""
+        if method in _READS:
+            return True
+        if method != "POST":
+            return False
+        if kind == "Document":
+            return bool(self._order.options.actions)
+        return urls.domain_of(url) == urls.domain_of(self._order.url)
+
+    def _note_refused(self, url: str, kind: str, why: str) -> None:
+        """Some of the refused requests are listed: a page may make any number of them."""
+        self._moved = time.monotonic()
+        if len(self._parts) < 2 * self._most_parts:
+            part = self._begin(url, kind)
+            part.outcome, part.ended = why, part.began
+
+    async def _send(self, session: str, params: dict[str, Any], url: str, kind: str) -> None:
+        name = params.get("networkId", params["requestId"])
+        self._end(name, "redirect")  # a hop of the same request
+        part = self._begin(url, kind)
+        await self._gates[part.host].acquire()
+        part.sent, part.began = True, time.monotonic()
+        self._open[name] = part
+        self._pass.permit(url)
+        await self._pipe.call("Fetch.continueRequest", session, requestId=params["requestId"])
+
+    def _begin(self, url: str, kind: str) -> _PartState:
+        part = _PartState(url, kind, _host(url))
+        self._parts.append(part)
+        self._moved = time.monotonic()
+        return part
+
+    def _end(self, name: str, outcome: str) -> None:
+        part = self._open.pop(name, None)
+        if part is None:
+            return
+        part.outcome, part.ended = outcome or part.outcome or "ok", time.monotonic()
+        self._gates[part.host].release()
+        self._moved = part.ended
+        self._changed.set()
+
+    def _note_lead(self, url: str) -> None:
+        if len(self._leads_to) < self._most_parts and url not in self._leads_to:
+            self._leads_to.append(url)
+
+    # ── the page ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _render(self) -> RenderedPage:
+        async with asyncio.timeout(self._order.left_s):
+            await self._open_page()
+            await self._settle()
+            options = self._order.options
+            actions = PageActions(self._pipe, self.session, self._frame, self._settle, options)
+            try:
+                await actions.wait_for(options.wait_for)
+                await actions.scroll_to_end(options.scrolls)
+                await actions.run()
+            except ActionFailed as why:
+                raise RenderFailed("action", str(why)) from None
+            return await self._read(actions)
+
+    async def _open_page(self) -> None:
+        order, call = self._order, self._pipe.call
+        self.context = (
+            await call(
+                "Target.createBrowserContext", disposeOnDetach=True,
+                proxyServer=f"http://127.0.0.1:{self._proxy_port}", proxyBypassList="<-loopback>",
+            )
+        )["browserContextId"]  # fmt: skip
+        self._pipe.send("Browser.setDownloadBehavior", behavior="deny", browserContextId=self.context)
+        await call("Target.createTarget", url="about:blank", browserContextId=self.context)
+        await self._attached
+        tree = await call("Page.getFrameTree", self.session)
+        self._frame = tree["frameTree"]["frame"]["id"]
+        options = order.options
+        await call("Page.setLifecycleEventsEnabled", self.session, enabled=True)
+        await call(
+            "Emulation.setDeviceMetricsOverride", self.session, width=390 if options.mobile else options.width,
+            height=844 if options.mobile else options.height, deviceScaleFactor=1, mobile=options.mobile,
+        )  # fmt: skip
+        if order.cookies:
+            await call(
+                "Network.setCookies", self.session,
+                cookies=[{"name": name, "value": value, "url": order.url} for name, value in order.cookies],
+            )  # fmt: skip
+        went = await call("Page.navigate", self.session, url=order.url)
+        if (error := went.get("errorText")) and not self._is_answered:
+            raise RenderFailed("browser", str(error))
+
+    async def _settle(self) -> None:
+        """Until the page was loaded and has requested nothing for a while, or has had its time."""
+        options = self._order.options
+        until = time.monotonic() + options.longest_settle_s
+        while (now := time.monotonic()) < until:
+            quiet_s = now - self._moved
+            if self._loaded and not self._open and quiet_s >= options.settle_s:
+                return
+            self._changed.clear()
+            wait_s = options.settle_s - quiet_s if self._loaded and not self._open else until - now
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), max(0.01, min(wait_s, until - now)))
+
+    async def _read(self, actions: PageActions) -> RenderedPage:
+        order, options = self._order, self._order.options
+        size = await actions.evaluate("document.documentElement ? document.documentElement.outerHTML.length : 0")
+        if size > order.max_bytes:
+            raise RenderFailed("too_large", f"the rendered page has {size:,} characters")
+        html = str(await actions.evaluate(_HTML))
+        url, title = await actions.evaluate("[location.href, document.title]")
+        if not str(url).startswith(("http://", "https://")):
+            raise RenderFailed("navigation", "the page went to where nothing could be had")
+        return RenderedPage(
+            order.number,
+            url=str(url)[:2000],
+            html=html.encode("utf-8", "replace"),
+            title=str(title)[:1000],
+            screenshot=await self._picture(actions) if options.screenshot else b"",
+            pictures=actions.pictures,
+            pdf=await self._pdf() if options.pdf else b"",
+            parts=self.parts(),
+            leads_to=self._leads_to,
+            console_errors=self._console,
+            cookies=await self._cookies(),
+        )
+
+    async def _picture(self, actions: PageActions) -> bytes:
+        wanted = self._order.options.screenshot
+        if isinstance(wanted, dict):
+            return await actions.picture_of(wanted["element"])
+        return await actions.picture(is_full=wanted == "full")
+
+    async def _pdf(self) -> bytes:
+        printed = await self._pipe.call("Page.printToPDF", self.session, printBackground=True)
+        return b64decode(printed["data"])
+
+    async def _cookies(self) -> list[tuple[str, str]]:
+        kept = await self._pipe.call("Network.getCookies", self.session, urls=[self._order.url])
+        return [(one["name"], one["value"]) for one in kept.get("cookies", [])]
+
+
+_HANDLERS: dict[str, Callable[[RenderTab, str, dict[str, Any]], None]] = {
+    "Fetch.requestPaused": RenderTab._paused,
+    "Fetch.authRequired": RenderTab._needs_login,
+    "Network.responseReceived": RenderTab._response,
+    "Network.loadingFinished": RenderTab._finished,
+    "Network.loadingFailed": RenderTab._failed_part,
+    "Page.lifecycleEvent": RenderTab._lifecycle,
+    "Page.javascriptDialogOpening": RenderTab._dialog,
+    "Inspector.targetCrashed": RenderTab._crashed,
+    "Target.detachedFromTarget": RenderTab._detached,
+    "Runtime.exceptionThrown": RenderTab._exception,
+}
+
+
+def _with(page: RenderedPage, **changes: Any) -> RenderedPage:
+    import msgspec
+
+    return msgspec.structs.replace(page, **changes)
+
+
+def _method_of(request: dict[str, Any]) -> str:
+    """A request's method; that of the request behind it for a preflight."""
+    headers = {name.lower(): value for name, value in request.get("headers", {}).items()}
+    return str(headers.get("access-control-request-method") or request.get("method", "GET"))
+
+
+def _host(url: str) -> str:
+    try:
+        return str(urls.parse(url).hostname)
+    except BadUrl:
+        return ""

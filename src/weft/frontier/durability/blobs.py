@@ -1,0 +1,274 @@
+"""What a frontier holds beyond its memory: pieces of long queues and rows of sites at rest, as numbered blobs.
+
+    FOLDER/queues.db    blobs: number → checksum (8 bytes), content; facts: which store it is, which checkpoint it has
+
+A blob is written once and never changed; numbers are not used again. A checkpoint names blobs (`begin`). What it may
+name is deleted only once a later checkpoint is on the disk (`saved`), so that a process which comes back from a
+checkpoint finds all of it, and nothing of what was written since counts. Blobs lie in one SQLite file, whose free pages
+are used again: there is no file for each site or queue, nothing to compact, and opening costs the same at any size.
+
+The file is a cache: the journal has what is queued. Where it is damaged it is deleted, and the next start reads the
+journal instead.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+from xxhash import xxh3_64_digest
+
+from weft.errors import Damaged, DiskFull, is_damage, writing
+from weft.frontier.journal import sync_log
+
+REMEDY = "it is deleted: resume the crawl, and what it held is read from the journal"
+_BUFFER = 1024 * 1024  # bytes of new blobs in memory: one transaction writes them
+_SUM = 8
+_DELETED_AT_ONCE = 200
+_DELETING_S = 0.01  # for each call of `delete_some`
+_FEW_PAGES, _GIVEN_BACK = 100, 200  # free pages that stay in any case, and that go back to the disk at once
+_PRAGMAS = (
+    "auto_vacuum=INCREMENTAL",
+    "journal_mode=WAL",
+    "synchronous=NORMAL",
+    "wal_autocheckpoint=4000",  # pages
+    "cache_size=-8000",  # KB
+)
+_TABLES = """
+CREATE TABLE IF NOT EXISTS blobs (number INTEGER PRIMARY KEY, content BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+class BlobsAt(Struct, array_like=True):
+    """What a checkpoint has to know of the blobs it names."""
+
+    store: int  # which file it was
+    saved: int  # the number of the checkpoint, counted by the file
+    first_free: int  # blobs from this number on were written later
+    unwanted: bytes  # numbers, 8 bytes each, of blobs that nothing names any more
+    leftover: list[tuple[int, int]]  # first and last numbers of ranges of blobs that nothing names
+
+
+class BlobStore:
+    """The blobs of one pod; one writer."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.bytes_written = 0
+        self._open()
+
+    def _open(self) -> None:
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        self._new: dict[int, bytes] = {}  # not in the file yet
+        self.next_number = 1
+        self._new_bytes = 0
+        self._named_below = 0  # blobs below this number may be named by a checkpoint
+        self._later: list[int] = []  # named by a checkpoint, and not wanted any more
+        self._awaiting: list[int] = []  # those of them that the checkpoint which is being written does not name
+        self._unwanted: deque[int] = deque()  # to be deleted
+        self._leftover: list[tuple[int, int]] = []  # ranges to be deleted, first and last numbers
+        self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        self._db.text_factory = bytes  # a blob that a flipped bit has made a text is still compared with its checksum
+        try:
+            self._prepare()
+        except Damaged:
+            self._start_over()
+
+    def _prepare(self) -> None:
+        with self._undamaged(), writing(self.path):
+            self._create_tables()
+        with self._undamaged():
+            facts: dict[bytes, int] = dict(self._db.execute("SELECT name, value FROM facts").fetchall())
+        if b"store" not in facts:
+            facts[b"store"] = int.from_bytes(os.urandom(7))
+            with self._transaction():
+                self._db.execute("INSERT INTO facts VALUES ('store', ?)", (facts[b"store"],))
+        self._store, self._saved = facts[b"store"], facts.get(b"saved", 0)
+        with self._undamaged():
+            self.next_number = (self._db.execute("SELECT max(number) FROM blobs").fetchone()[0] or 0) + 1
+
+    def _create_tables(self) -> None:
+        for pragma in _PRAGMAS:
+            self._db.execute(f"PRAGMA {pragma}")
+        self._db.executescript(_TABLES)
+
+    def put(self, content: bytes) -> int:
+        """Adds a blob; returns its number, which is not 0."""
+        number = self.next_number
+        self.next_number += 1
+        self._new[number] = content
+        self._new_bytes += len(content)
+        if self._new_bytes >= _BUFFER:
+            with suppress(DiskFull):  # it stays in memory, and the crawl will pause anyway
+                self.flush()
+        return number
+
+    def get(self, number: int) -> bytes:
+        """A blob's content; Damaged where it is not what was written."""
+        new = self._new.get(number)
+        if new is not None:
+            return new
+        with self._undamaged():
+            row = self._db.execute("SELECT content FROM blobs WHERE number = ?", (number,)).fetchone()
+            if row is None or not isinstance(row[0], bytes) or row[0][:_SUM] != _sum(number, row[0][_SUM:]):
+                raise Damaged(self.path, f"is damaged (blob {number})", REMEDY)
+            content: bytes = row[0][_SUM:]
+        return content
+
+    def drop(self, number: int) -> None:
+        """A blob is not wanted any more."""
+        if number >= self._named_below:
+            new = self._new.pop(number, None)
+            if new is None:
+                self._unwanted.append(number)
+            else:
+                self._new_bytes -= len(new)
+        else:
+            self._later.append(number)
+
+    def drop_all(self, numbers: Iterable[int]) -> None:
+        """The same for several."""
+        for number in numbers:
+            self.drop(number)
+
+    def flush(self) -> None:
+        """Writes what is in memory to the file; DiskFull leaves it there."""
+        if not self._new:
+            return
+        rows = [(number, _sum(number, content) + content) for number, content in self._new.items()]
+        with self._transaction():
+            self._db.executemany("INSERT INTO blobs VALUES (?, ?)", rows)
+        self.bytes_written += self._new_bytes
+        self._new.clear()
+        self._new_bytes = 0
+
+    def delete_some(self) -> None:
+        """Deletes some of what is not wanted: for some milliseconds, and the rest at the next calls."""
+        until = time.monotonic() + _DELETING_S
+        while (self._unwanted or self._leftover) and time.monotonic() < until:
+            some = [self._unwanted.popleft() for _ in range(min(len(self._unwanted), _DELETED_AT_ONCE))]
+            try:
+                with self._transaction():
+                    self._db.executemany("DELETE FROM blobs WHERE number = ?", [(number,) for number in some])
+                    self._delete_leftover()
+            except DiskFull:
+                self._unwanted.extendleft(reversed(some))
+                return
+        if not self._unwanted:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """Some of the free pages go back to the disk, where they are more than those in use."""
+        free, pages = (self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_count"))
+        if free > _FEW_PAGES and 2 * free > pages:
+            with self._undamaged(), suppress(sqlite3.OperationalError):  # a full disk: they stay
+                # `execute` would take one step of it: one page.
+                self._db.executescript(f"PRAGMA incremental_vacuum({_GIVEN_BACK})")
+
+    def _delete_leftover(self) -> None:
+        if self._leftover:
+            numbers = "SELECT number FROM blobs WHERE number BETWEEN ? AND ? ORDER BY number LIMIT ?"
+            some = f"DELETE FROM blobs WHERE number IN ({numbers})"  # noqa: S608
+            if not self._db.execute(some, (*self._leftover[0], _DELETED_AT_ONCE)).rowcount:
+                del self._leftover[0]
+
+    # ── checkpoints ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self) -> BlobsAt:
+        """A checkpoint of this moment is going to be written, which may name every blob that is wanted now. It must not
+        be on the disk before `sync` has returned."""
+        self.flush()
+        self._saved += 1
+        with self._transaction():
+            self._db.execute("INSERT OR REPLACE INTO facts VALUES ('saved', ?)", (self._saved,))
+        self._named_below = self.next_number
+        self._awaiting, self._later = self._later, []
+        unwanted = array("Q", (*self._unwanted, *self._awaiting)).tobytes()
+        return BlobsAt(self._store, self._saved, self.next_number, unwanted, list(self._leftover))
+
+    def sync(self) -> None:
+        """Makes what was flushed safe against a power cut. Uses no connection: a fork may call it."""
+        sync_log(self.path)
+
+    def saved(self, *, was_written: bool) -> None:
+        """That checkpoint is on the disk, or will not be."""
+        if was_written:
+            self._unwanted.extend(self._awaiting)
+        else:
+            self._later += self._awaiting
+        self._awaiting = []
+
+    def has(self, named: BlobsAt) -> bool:
+        """Whether this file has what a checkpoint names."""
+        return self._store == named.store and self._saved >= named.saved
+
+    def go_back_to(self, named: BlobsAt) -> None:
+        """What was written since that checkpoint is not wanted; before anything is put."""
+        self._named_below = named.first_free
+        unwanted = array("Q")
+        unwanted.frombytes(named.unwanted)
+        self._unwanted.extend(unwanted)
+        self._leftover = list(named.leftover)
+        if self.next_number > named.first_free:
+            self._leftover.append((named.first_free, self.next_number - 1))
+        self.next_number = max(self.next_number, named.first_free)
+
+    def clear(self) -> None:
+        """Begins anew: nothing in it is wanted."""
+        if self.next_number > 1 or self._saved:
+            self._start_over()
+
+    def close(self) -> None:
+        """Flushes what is in memory and closes."""
+        with suppress(DiskFull):
+            self.flush()
+        self.delete_some()
+        self._db.close()
+
+    def _start_over(self) -> None:
+        self._db.close()
+        delete_blobs(self.path)
+        self._open()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._undamaged(), writing(self.path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _undamaged(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            delete_blobs(self.path)
+            raise Damaged(self.path, f"is damaged ({error})", REMEDY) from error
+        except Damaged:
+            delete_blobs(self.path)  # else the next start would trust it again
+            raise
+
+
+def delete_blobs(path: Path) -> None:
+    """Deletes the file, with those that SQLite has beside it."""
+    for suffix in ("-wal", "-shm", ""):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+def _sum(number: int, content: bytes) -> bytes:
+    return xxh3_64_digest(content, number)

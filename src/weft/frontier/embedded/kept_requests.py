@@ -1,0 +1,71 @@
+"""What requests of items have beyond their URLs (method, body, callback), kept from their admission to their end.
+
+The bytes lie in `payloads/`, and are on the disk before the journal's table `requests` has their places, and which of
+them may have been sent and must not be sent again. Its rows are committed with the lines of their items, and deleted
+with their ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from weft.frontier.journal import Journal, undamaged
+from weft.frontier.payloads import LostPayload, PayloadPlace, Payloads
+
+_TABLE = "requests"
+
+
+class KeptRequest(NamedTuple):
+    """What is kept of one item: its request; None where that cannot be read any more."""
+
+    data: bytes | None
+    may_have_been_sent: bool  # and must not be sent again
+
+
+NOTHING = KeptRequest(b"", False)
+
+
+class KeptRequests:
+    """Those of one frontier."""
+
+    def __init__(self, folder: Path, journal: Journal) -> None:
+        self._journal = journal
+        with undamaged(journal.path):
+            counts = journal.counts(_TABLE, "segment")
+        self._payloads = Payloads(folder, counts)
+        self._is_used = bool(counts)
+        journal.before_commit, journal.after_commit = self._payloads.sync, self._payloads.delete_unused
+
+    def keep(self, item: int, crawl: int, data: bytes) -> None:
+        """Keeps an item's request, from the next commit on for good."""
+        self._is_used = True
+        place = self._payloads.append(data)
+        self._journal.put(_TABLE, item, crawl, place.segment, place.offset, 0)
+
+    def of(self, item: int) -> KeptRequest:
+        """What is kept of an item."""
+        if not self._is_used or (row := self._journal.row(_TABLE, item)) is None:
+            return NOTHING
+        _, _, segment, offset, sent = row
+        try:
+            return KeptRequest(self._payloads.read(PayloadPlace(segment, offset)), bool(sent))
+        except LostPayload:
+            return KeptRequest(None, bool(sent))
+
+    def mark_sent(self, items: Iterable[int], *, sent: bool = True) -> None:
+        """From the next commit on these may have been sent; or not `sent`: they were not, after all."""
+        for item in items:
+            if (row := self._journal.row(_TABLE, item)) is not None:
+                self._journal.put(_TABLE, item, *row[1:4], int(sent))
+
+    def ended(self, item: int) -> None:
+        """The item has ended for good."""
+        if self._is_used and (row := self._journal.row(_TABLE, item)) is not None:
+            self._journal.delete(_TABLE, item)
+            self._payloads.release(PayloadPlace(row[2], row[3]))
+
+    def close(self) -> None:
+        """Closes the files, once the journal is closed."""
+        self._payloads.close()

@@ -1,0 +1,166 @@
+"""Bytes that belong to queued items, in append-only files: an item's entry has the place of its payload, not the bytes.
+
+    payloads/NNNNNN.seg    records: length (4 bytes), checksum (8 bytes), the bytes
+
+A place is written to the journal after `sync` has put its record on the disk, so that no place that is known leads to
+nothing. Each process appends to a file of its own, so that a torn end of an earlier one is never followed by anything.
+A file is deleted when nothing in it is needed any more.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from weft.errors import writing
+from weft.files import sync_folder
+
+SEGMENT_BYTES = 64 << 20
+_HEAD = struct.Struct("<IQ")
+_MOST_OPEN = 16
+
+
+class PayloadPlace(NamedTuple):
+    """Where a payload lies."""
+
+    segment: int
+    offset: int
+
+
+class LostPayload(Exception):
+    """What lies at a place is not what was written there."""
+
+
+class _Unwritten:
+    """What was appended to one segment and is in memory alone: `data` begins at `offset` of the file."""
+
+    __slots__ = ("data", "offset", "segment")
+
+    def __init__(self, segment: int, offset: int) -> None:
+        self.segment = segment
+        self.offset = offset
+        self.data = bytearray()
+
+
+class Payloads:
+    """The payloads of one frontier. What is appended is in memory until `sync`."""
+
+    def __init__(
+        self, folder: Path, needed: Iterable[tuple[int, int]] = (), segment_bytes: int = SEGMENT_BYTES
+    ) -> None:
+        """`needed`: how many places of each segment are known; files without any are deleted."""
+        self._folder = folder
+        self._segment_bytes = segment_bytes
+        self._needed: Counter[int] = Counter(dict(needed))
+        self._readers: dict[int, int] = {}
+        self._fd, self._segment = -1, 0  # the file that is written to
+        there = self._numbers()
+        self._tail = _Unwritten(1 + max((*there, *self._needed), default=0), 0)
+        self._full: list[_Unwritten] = []  # of segments before the last one
+        self._unused = [number for number in there if not self._needed[number]]
+        self.delete_unused()
+
+    def append(self, data: bytes) -> PayloadPlace:
+        """Adds a payload; it is on the disk after `sync`."""
+        tail = self._tail
+        if tail.offset + len(tail.data) >= self._segment_bytes:
+            self._full.append(tail)
+            tail = self._tail = _Unwritten(tail.segment + 1, 0)
+        place = PayloadPlace(tail.segment, tail.offset + len(tail.data))
+        tail.data += _HEAD.pack(len(data), xxh3_64_intdigest(data)) + data
+        self._needed[tail.segment] += 1
+        return place
+
+    def read(self, place: PayloadPlace) -> bytes:
+        """The payload at a place; LostPayload where it is not what was written."""
+        try:
+            length, checksum = _HEAD.unpack(self._bytes(place.segment, place.offset, _HEAD.size))
+            data = self._bytes(place.segment, place.offset + _HEAD.size, length)
+        except (OSError, ValueError, struct.error) as error:
+            raise LostPayload(f"{self._path(place.segment)} at {place.offset}: {error}") from None
+        if len(data) != length or xxh3_64_intdigest(data) != checksum:
+            raise LostPayload(f"{self._path(place.segment)} at {place.offset}: is not what was written")
+        return data
+
+    def release(self, place: PayloadPlace) -> None:
+        """A payload is not needed any more; its file goes with `delete_unused`, once it is the last one of it."""
+        self._needed[place.segment] -= 1
+        if self._needed[place.segment] <= 0 and place.segment != self._tail.segment:
+            self._unused.append(place.segment)
+
+    def sync(self) -> None:
+        """Puts what was added on the disk. DiskFull: nothing is lost, call it again."""
+        while self._full:
+            self._write(self._full[0])
+            last = self._full.pop(0)
+            if self._needed[last.segment] <= 0:
+                self._unused.append(last.segment)
+        if self._tail.data:
+            self._write(self._tail)
+
+    def delete_unused(self) -> None:
+        """Deletes files that nothing is needed of; the journal must have that."""
+        for number in self._unused:
+            if (fd := self._readers.pop(number, None)) is not None:
+                os.close(fd)
+            self._path(number).unlink(missing_ok=True)
+            self._needed.pop(number, None)
+        self._unused.clear()
+
+    def close(self) -> None:
+        """Syncs and closes the files."""
+        self.sync()
+        for fd in (*self._readers.values(), self._fd):
+            if fd >= 0:
+                os.close(fd)
+        self._readers.clear()
+        self._fd = -1
+
+    def _write(self, some: _Unwritten) -> None:
+        """At its offset, so that a write that failed in the middle is made again."""
+        with writing(self._path(some.segment)):
+            if self._segment != some.segment:
+                self._open(some.segment)
+            at, left = some.offset, memoryview(bytes(some.data))
+            while left:
+                written = os.pwrite(self._fd, left, at)
+                at, left = at + written, left[written:]
+            os.fdatasync(self._fd)
+        some.offset, some.data = at, bytearray()
+
+    def _open(self, segment: int) -> None:
+        is_new = not self._folder.exists()
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(self._path(segment), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._segment = fd, segment
+        sync_folder(self._folder)
+        if is_new:
+            sync_folder(self._folder.parent)
+
+    def _bytes(self, segment: int, offset: int, length: int) -> bytes:
+        for some in (*self._full, self._tail):
+            if some.segment == segment and offset >= some.offset:
+                return bytes(some.data[offset - some.offset : offset - some.offset + length])
+        return os.pread(self._reader(segment), length, offset)
+
+    def _reader(self, segment: int) -> int:
+        fd = self._readers.get(segment)
+        if fd is None:
+            while len(self._readers) >= _MOST_OPEN:
+                os.close(self._readers.pop(next(iter(self._readers))))
+            fd = self._readers[segment] = os.open(self._path(segment), os.O_RDONLY | os.O_CLOEXEC)
+        return fd
+
+    def _path(self, segment: int) -> Path:
+        return self._folder / f"{segment:06}.seg"
+
+    def _numbers(self) -> list[int]:
+        return sorted(int(path.stem) for path in self._folder.glob("*.seg") if path.stem.isdecimal())

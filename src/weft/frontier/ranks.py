@@ -1,0 +1,21 @@
+"""The order within a site: by priority, then by depth, as one number. Without a priority it is the depth."""
+
+from __future__ import annotations
+
+_BITS = 24  # for the depth; above them is the priority
+_MASK = (1 << _BITS) - 1
+
+
+def rank_of(depth: int, priority: int) -> int:
+    """The queue of a lane that an item waits in: those of higher priority come first, then those of lesser depth."""
+    return depth if not priority else (-priority << _BITS) + depth
+
+
+def depth_in(rank: int) -> int:
+    """The depth of what waits in a queue."""
+    return rank & _MASK
+
+
+def priority_in(rank: int) -> int:
+    """The priority of what waits in a queue."""
+    return -(rank >> _BITS)

@@ -1,0 +1,50 @@
+"""Columns of whole numbers as bytes that compress well: of the least width that holds them, plane by plane."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable
+from itertools import accumulate, pairwise
+
+_CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
+
+
+def packed_ints(values: Iterable[int]) -> bytes:
+    """The bytes of a column; the first names their width."""
+    column = array("q", values)
+    if not column:
+        return b""
+    low, high = min(column), max(column)
+    width = next(width for width in _CODES if -(1 << 8 * width - 1) <= low and high < 1 << 8 * width - 1)
+    data = _little(array(_CODES[width], column)).tobytes()
+    return bytes([width]) + b"".join([data[plane::width] for plane in range(width)])
+
+
+def unpacked_ints(data: bytes) -> array[int]:
+    """The column."""
+    if not data:
+        return array("b")
+    width, count = data[0], (len(data) - 1) // data[0]
+    planes = bytearray(count * width)
+    for plane in range(width):
+        planes[plane::width] = data[1 + plane * count : 1 + (plane + 1) * count]
+    column = array(_CODES[width])
+    column.frombytes(planes)
+    return _little(column)
+
+
+def packed_steps(values: array[int]) -> bytes:
+    """The bytes of a column that grows slowly: what each number adds to the one before."""
+    return packed_ints(second - first for first, second in pairwise([0, *values]))
+
+
+def unpacked_steps(data: bytes) -> list[int]:
+    """The column."""
+    return list(accumulate(unpacked_ints(data)))
+
+
+def _little(column: array[int]) -> array[int]:
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column

@@ -1,0 +1,143 @@
+"""The lines of a request log, and what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from zlib import crc32
+
+from msgspec import Struct, msgpack, structs
+from xxhash import xxh3_64_hexdigest
+
+from weft.frontier.contract import RobotsRecord
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+SUM_BYTES = 10  # with the tab before it and the end of the line
+
+
+def boot_id() -> str:
+    """An identifier that changes when the machine restarts."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+def summed(line: str) -> bytes:
+    """A line as it is written, with its checksum."""
+    data = line.encode()
+    return b"%b\t%08x\n" % (data, crc32(data))
+
+
+def unsummed(line: bytes) -> bytes | None:
+    """A line without its checksum; None if that is wrong, or missing."""
+    text = line[:-SUM_BYTES]
+    return text if line[-SUM_BYTES:] == b"\t%08x\n" % crc32(text) else None
+
+
+def robots_evidence(record: RobotsRecord) -> bytes:
+    """What a frontier's history keeps of a robots.txt: the same for the same file, whenever it was fetched."""
+    return msgpack.encode(structs.replace(record, expires=0.0))
+
+
+def robots_digest(record: bytes) -> str:
+    """What names a robots.txt in the log: the digest of its record as a frontier's history has it."""
+    return xxh3_64_hexdigest(record)
+
+
+class Start(Struct, frozen=True, gc=False):
+    """A request that was about to be sent."""
+
+    item: int
+    at: float
+    wall: float
+    key: str
+    delay_s: float
+    places: int
+    url: str
+    slot: str = ""  # the process whose log it is in, where a pod has several
+    crawl: int = 0
+
+    @property
+    def is_part(self) -> bool:
+        """Whether a rendered page has made it: it takes no place, and waits for no delay."""
+        return not self.places
+
+
+class Finish(Struct, frozen=True, gc=False):
+    """The end of a request."""
+
+    item: int
+    at: float
+    status: str
+
+
+class RobotsKnown(Struct, frozen=True, gc=False):
+    """A robots.txt from which requests are judged by it."""
+
+    at: float
+    digest: str
+    origin: str
+    slot: str = ""
+
+
+class CrawlSettings(Struct, frozen=True, gc=False):
+    """What a crawl's requests follow from here on."""
+
+    at: float
+    crawl: int
+    revision: int
+    trust: str
+    slot: str = ""
+
+
+class Opening(Struct, frozen=True, gc=False):
+    """A process opened the log: requests in flight before have no end; in a new boot the clock restarted."""
+
+    new_boot: bool
+    slot: str = ""
+    revision: int = 0  # of the crawl's settings; 0: not recorded
+
+
+class Boot(Struct, frozen=True, gc=False):
+    """A `B` line."""
+
+    boot: str
+    at: float
+    wall: float
+    revision: int = 0
+
+
+class Lost(Struct, frozen=True, gc=False):
+    """Lines were here that cannot be read: what is open, and when sites were asked last, is not known."""
+
+    at: float
+    slot: str = ""
+
+
+Event = Start | Finish | RobotsKnown | CrawlSettings | Opening | Lost
+Line = Start | Finish | RobotsKnown | CrawlSettings | Boot | Lost
+
+
+def parsed(line: bytes, slot: str = "") -> Line | None:
+    """What a line without its checksum says; None for fields that no Weft has written."""
+    try:
+        kind, *fields = line.decode().split("\t")
+        if kind == "S":
+            item, at, wall, key, delay, places, url, *crawl = fields
+            figures = float(at), float(wall), key, float(delay), int(places)
+            return Start(int(item), *figures, url, slot, *map(int, crawl))
+        if kind == "E":
+            item, at, status = fields
+            return Finish(int(item), float(at), status)
+        if kind == "R":
+            at, digest, origin = fields
+            return RobotsKnown(float(at), digest, origin, slot)
+        if kind == "C":
+            at, owner, revision, trust = fields
+            return CrawlSettings(float(at), int(owner), int(revision), trust, slot)
+        if kind == "B":
+            boot, at, wall, *rest = fields
+            return Boot(boot, float(at), float(wall), *map(int, rest))
+    except (TypeError, ValueError):
+        pass
+    return None

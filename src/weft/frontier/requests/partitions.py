@@ -1,0 +1,312 @@
+"""Reads the requests of some sites from a log, without the others': what `weft audit` divides its work by.
+
+A partition is a share of the politeness keys, by their hash; of each site it has all requests, in the order of the log
+and over all files. Open files are packed first, into a folder that the caller deletes: from then on a log is a list of
+parts (`packed`) for each slot, with a `Loss` where lines are known to be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import inf, log
+from pathlib import Path
+
+from msgspec import Struct
+
+from weft.frontier.requests.lines import Boot, Event, Line, Lost
+from weft.frontier.requests.packed import PackedSegment, Part, Unjudged
+from weft.frontier.requests.packing import BUCKETS, share_of
+from weft.frontier.requests.reading import boot_numbers, merged, slots_of, timed
+from weft.frontier.requests.segments import Deleted, Segment, deleted_from, open_after, pack, segments_of
+
+BEFORE_S = 3600.0  # that a range is read from earlier, besides the longest delay: the requests before it count
+_MAP_BYTES = 1 << 18
+
+
+class LogFile(Struct, frozen=True):
+    """A packed file of a log; `why` it cannot be read, where it cannot."""
+
+    name: str  # of the file of the log, which may not be packed there
+    path: str
+    why: str = ""
+
+
+class Loss(Struct, frozen=True, order=True):
+    """What cannot be judged: between which times of the wall clock, as far as known, and how many requests."""
+
+    file: str
+    since: float
+    until: float
+    requests: int | None
+    why: str
+
+
+class Partition(Struct, frozen=True):
+    """Some sites, and a range of time. `hosts`: names, `*.` before one for all under it, too; none: all."""
+
+    bucket: int
+    share: int = 0
+    shares: int = 1
+    hosts: tuple[str, ...] = ()
+    since: float = -inf
+    until: float = inf
+
+
+def log_files(folder: Path, scratch: Path) -> dict[str, list[LogFile]]:
+    """The files of a pod's log by slot, each of which can be read in blocks: open ones are packed into `scratch`."""
+    scratch.mkdir(parents=True)
+    return {
+        slot: _files(path, scratch / f"{at}") for at, (slot, path) in enumerate(slots_of(folder).items())
+    }  # fmt: skip
+
+
+def _files(folder: Path, scratch: Path) -> list[LogFile]:
+    found: list[LogFile] = []
+    try:
+        expected = deleted_from(folder).through + 1
+    except Unjudged as error:
+        found.append(LogFile(str(error.path), "", "the record of what was deleted is damaged"))
+        expected = -1
+    before: Segment | None = None
+    for segment in segments_of(folder):
+        if expected >= 0 and segment.serial > expected:
+            number = segment.serial - expected
+            found.append(LogFile(str(folder), "", f"{number} files before {segment.path.name} are gone"))
+        expected = segment.serial + 1
+        segment = _packed(segment, before, scratch)
+        found.append(LogFile(str(segment.plain or segment.packed), str(segment.packed)))
+        before = segment
+    return found
+
+
+def _packed(segment: Segment, before: Segment | None, scratch: Path) -> Segment:
+    """A segment that has a packed file; a damaged one gives way to the plain file where that is still there."""
+    if segment.packed is not None:
+        try:
+            PackedSegment(segment.packed)
+        except (Unjudged, FileNotFoundError):
+            if segment.plain is None:
+                return segment
+        else:
+            return Segment(segment.serial, None, segment.packed)
+    assert segment.plain is not None
+    scratch.mkdir(exist_ok=True)
+    out = scratch / f"{segment.plain.stem}.packed"
+    try:
+        pack(segment.plain, out, open_after(before))
+    except FileNotFoundError:  # packed meanwhile by the process that writes the log
+        return Segment(segment.serial, None, segment.plain.with_suffix(".packed"))
+    return Segment(segment.serial, segment.plain, out)
+
+
+class LogReader:
+    """The log of one pod, as `log_files` has found it. `losses` fills while it is read."""
+
+    def __init__(self, files: dict[str, list[LogFile]]) -> None:
+        self.losses: set[Loss] = set()
+        self._slots: dict[str, list[Part | LogFile]] = {}
+        self._names: dict[int, str] = {}
+        for slot, of_slot in files.items():
+            entries = self._slots[slot] = []
+            for file in of_slot:
+                entries += self._opened(file)
+            self._note_losses(entries)
+        logs = [[boot for part in self._parts(slot) for boot in part.index.boots] for slot in self._slots]
+        self._boots = boot_numbers(logs)
+
+    def _opened(self, file: LogFile) -> Sequence[Part | LogFile]:
+        if file.why:
+            return [file]
+        try:
+            parts = PackedSegment(Path(file.path)).parts
+        except Unjudged:
+            return [LogFile(file.name, "", "its index is damaged")]
+        except FileNotFoundError:
+            return [LogFile(file.name, "", "it was deleted while it was read")]
+        self._names |= {id(part): file.name for part in parts}
+        return parts
+
+    def _note_losses(self, entries: Sequence[Part | LogFile]) -> None:
+        for at, entry in enumerate(entries):
+            if isinstance(entry, LogFile):
+                before = [part.index.last_wall for part in entries[:at] if isinstance(part, Part)]
+                after = [part.index.first_wall for part in entries[at:] if isinstance(part, Part)]
+                since = max((wall for wall in before if wall is not None), default=-inf)
+                until = min((wall for wall in after if wall is not None), default=inf)
+                self.losses.add(Loss(entry.name, since, until, None, entry.why))
+
+    def _parts(self, slot: str) -> list[Part]:
+        return [entry for entry in self._slots[slot] if isinstance(entry, Part)]
+
+    def parts(self) -> list[Part]:
+        """All that can be read."""
+        return [part for slot in self._slots for part in self._parts(slot)]
+
+    def losses_in(self, since: float, until: float) -> set[Loss]:
+        """What cannot be judged of a range of time."""
+        return {loss for loss in self.losses if loss.until >= since and loss.since <= until}
+
+    def file_of(self, part: Part) -> str:
+        """The file of the log that a part is of."""
+        return self._names[id(part)]
+
+    def sites_of(self, bucket: int) -> int:
+        """About how many sites a block has over all parts: by linear counting, in constant memory."""
+        seen = bytearray(_MAP_BYTES)
+        for part in self.parts():
+            try:
+                for key, _ in part.pairs(bucket):
+                    seen[share_of(key.encode(), _MAP_BYTES)] = 1
+            except Unjudged:
+                continue
+        taken = sum(seen)
+        if taken == _MAP_BYTES:
+            return 8 * _MAP_BYTES
+        return round(-_MAP_BYTES * log(1 - taken / _MAP_BYTES))
+
+    def blocks_with(self, hosts: Sequence[str], since: float, until: float) -> set[int]:
+        """The blocks in which some hosts may occur: their sites may go by other names, or by addresses."""
+        names = tuple(host.removeprefix("*.").lower().encode() for host in hosts)
+        found = set[int]()
+        for bucket in range(BUCKETS):
+            for part in self.in_range(Partition(bucket, since=since, until=until)):
+                try:
+                    is_there = part.mentions(bucket, names)
+                except (Unjudged, FileNotFoundError):
+                    is_there = True  # reported when its requests are read
+                if is_there:
+                    found.add(bucket)
+                    break
+        return found
+
+    def events(self, partition: Partition) -> Iterator[Event]:
+        """The requests of a partition, and what they are judged by."""
+        chosen = {slot: self._in_range(entries, partition) for slot, entries in self._slots.items()}
+        keys, origins = self._wanted(chosen, partition)
+        yield from merged(
+            timed(self._slot_events(slot, span, partition, keys, origins), self._boots, slot)
+            for slot, span in chosen.items()
+        )
+
+    def in_range(self, partition: Partition) -> list[Part]:
+        """The parts that are read of a partition."""
+        spans = ((entries, self._in_range(entries, partition)) for entries in self._slots.values())
+        return [entry for entries, span in spans for entry in entries[span] if isinstance(entry, Part)]
+
+    def _in_range(self, entries: list[Part | LogFile], partition: Partition) -> slice:
+        """From the first part that a request of the range can depend on, to the last with one."""
+        parts = [(at, entry.index) for at, entry in enumerate(entries) if isinstance(entry, Part)]
+        before_s = BEFORE_S + max((part.longest_delay_s for _, part in parts), default=0.0)
+        since = partition.since - before_s
+        from_ = [at for at, part in parts if part.last_wall is None or part.last_wall >= since]
+        to = [at for at, part in parts if part.first_wall is None or part.first_wall < partition.until]
+        if not from_ or not to:
+            return slice(0, 0)
+        first = from_[0] if partition.since > -inf else 0
+        return slice(first, to[-1] + 1 if partition.until < inf else len(entries))
+
+    def _wanted(self, chosen: dict[str, slice], partition: Partition) -> tuple[set[str] | None, set[str]]:
+        """The keys of some hosts, or None for all of the partition; and the origins that are asked."""
+        is_wanted = host_filter(partition.hosts) if partition.hosts else None
+        keys, origins = set[str](), set[str]()
+        for slot, span in chosen.items():
+            for part in self._slots[slot][span]:
+                if not isinstance(part, Part):
+                    continue
+                try:
+                    pairs = part.pairs(partition.bucket)
+                except Unjudged:
+                    continue  # reported when its requests are read
+                if is_wanted is not None:
+                    keys |= {key for key, origin in pairs if is_wanted(origin)}
+                else:
+                    origins |= {origin for key, origin in pairs if _is_in(key, partition)}
+        if is_wanted is None:
+            return None, origins
+        for slot, span in chosen.items():
+            for part in self._slots[slot][span]:
+                if isinstance(part, Part) and keys:
+                    try:
+                        origins |= {origin for key, origin in part.pairs(partition.bucket) if key in keys}
+                    except Unjudged:
+                        continue
+        return keys, origins
+
+    def _slot_events(
+        self, slot: str, span: slice, partition: Partition, keys: set[str] | None, origins: set[str]
+    ) -> Iterator[Line]:
+        def takes(key: str, _: str) -> bool:
+            return key in keys if keys is not None else _is_in(key, partition)
+
+        is_all = keys is None and partition.shares == 1
+        yield from self._before(slot, span, origins)
+        for entry in self._slots[slot][span]:
+            if isinstance(entry, LogFile):
+                yield Lost(0.0, slot)
+                continue
+            try:
+                yield from entry.events(partition.bucket, slot, None if is_all else takes)
+                yield from entry.settings(slot)
+                yield from entry.robots(slot, origins.__contains__)
+            except (Unjudged, FileNotFoundError) as error:
+                self._lose(entry, partition, error)
+                yield Lost(0.0, slot)
+
+    def _lose(self, part: Part, partition: Partition, error: Exception) -> None:
+        index, name = part.index, self._names[id(part)]
+        since = -inf if index.first_wall is None else index.first_wall
+        until = inf if index.last_wall is None else index.last_wall
+        is_gone = isinstance(error, FileNotFoundError)
+        why = "it was deleted while it was read" if is_gone else "the requests of some sites are damaged"
+        why = f"{why} (block {partition.bucket + 1} of {BUCKETS})"
+        self.losses.add(Loss(name, since, until, index.blocks[partition.bucket].requests, why))
+
+    def _before(self, slot: str, span: slice, origins: set[str]) -> Iterator[Line]:
+        """What is in force where a range begins: the opening, settings and robots.txt files of the parts before it."""
+        behind = [entry for entry in self._slots[slot][: span.start] if isinstance(entry, Part)]
+        if not behind or not origins:
+            return
+        with_boot = max((at for at, part in enumerate(behind) if part.index.boots), default=0)
+        lines: list[Boot] = behind[with_boot].index.boots[-1:]
+        yield from lines
+        try:
+            for part in behind[with_boot:]:
+                yield from part.settings(slot)
+            missing = set(origins)
+            for part in reversed(behind):
+                if not missing:
+                    return
+                # By the end of the part: the last one of an origin is in force.
+                found = {line.origin: line for line in part.robots(slot, missing.__contains__)}
+                missing -= {origin.rpartition(" ")[2] for origin in found}
+                yield from found.values()
+        except (Unjudged, FileNotFoundError):
+            yield Lost(0.0, slot)
+
+
+def _is_in(key: str, partition: Partition) -> bool:
+    return partition.shares == 1 or share_of(key.encode(), partition.shares) == partition.share
+
+
+def host_filter(hosts: Sequence[str]) -> Callable[[str], bool]:
+    """Whether an origin is of one of these hosts; `*.example.com` is it and what is under it."""
+    names = {host.lower() for host in hosts if not host.startswith("*.")}
+    under = tuple(host[1:].lower() for host in hosts if host.startswith("*."))
+
+    def is_wanted(origin: str) -> bool:
+        host = origin.split("/", 3)[2]
+        host = host if host.endswith("]") else host.rpartition(":")[0] if ":" in host else host
+        return host in names or (bool(under) and ("." + host).endswith(under))
+
+    return is_wanted
+
+
+def deleted_of(folder: Path) -> Deleted:
+    """What retention has deleted of a pod's logs, together."""
+    found = []
+    for path in slots_of(folder).values():
+        try:
+            found.append(deleted_from(path))
+        except Unjudged:
+            continue  # reported as a loss
+    return Deleted(0, max((one.until for one in found), default=0.0), sum(one.requests for one in found))

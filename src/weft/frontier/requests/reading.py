@@ -1,0 +1,299 @@
+"""Reads a request log: all of it, or what a start needs of its end."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from weft.alive import Alive, silent
+from weft.frontier.requests.lines import (
+    Boot,
+    CrawlSettings,
+    Event,
+    Line,
+    Lost,
+    Opening,
+    RobotsKnown,
+    Start,
+    boot_id,
+    parsed,
+    unsummed,
+)
+from weft.frontier.requests.packed import PackedSegment, Part, Unjudged
+from weft.frontier.requests.packing import bucket_of
+from weft.frontier.requests.segments import Segment, deleted_from, segments_of, serial_of
+
+_PIECE = 1000  # lines between two signs of life
+_ROUNDING_S = 1e-3  # more than what writing a time down to the microsecond may change
+
+
+class Gaps(Struct):
+    """Lines of a log that could not be read."""
+
+    lines: int = 0
+    files: list[str] = []  # that contain them
+
+
+class Recent(Struct):
+    """What the log has of requests before this process."""
+
+    ended: dict[str, float | None] = {}  # by key: the end of its last request in this boot; None: it had not ended
+    unreadable: int = 0
+    # A time from which sites without a known last request wait a full delay: an unreadable line may have been theirs.
+    # None: every line could be read.
+    unsure_at: float | None = None
+
+
+def last_requests(folder: Path, not_before: float, now: float, alive: Alive = silent) -> Recent:
+    """The sites' last requests. Those that ended before `not_before` (monotonic) may be left out."""
+    started: dict[int, tuple[str, float]] = {}
+    running: dict[str, int] = {}
+    recent = Recent({})
+    last = recent.ended
+    hidden = False  # a line since the last opening could not be read
+    is_of_this_boot = True  # where a rotated file does not tell: else it would be too old to matter
+    for number, event in enumerate(_recent_lines(folder, not_before)):
+        if number % _PIECE == 0:
+            alive()
+        if event is None:
+            recent.unreadable += 1
+            hidden = True
+        elif isinstance(event, Boot):
+            # Requests in flight in an earlier process have no end line; times of an earlier boot do not compare.
+            started.clear()
+            running.clear()
+            is_of_this_boot = event.boot == boot_id()
+            if not is_of_this_boot:
+                last.clear()
+                recent.unsure_at = None
+            elif hidden:
+                recent.unsure_at = min(event.at, now)  # the process that opened it then waited from there as well
+            hidden = False
+        elif isinstance(event, RobotsKnown | CrawlSettings | Lost) or not is_of_this_boot:
+            continue  # its times are of another clock: they would be taken for waits, or for damage
+        elif isinstance(event, Start):
+            started[event.item] = event.key, event.at
+            running[event.key] = running.get(event.key, 0) + 1
+            last[event.key] = None
+        elif (ended := started.pop(event.item, None)) is not None:
+            key, began = ended
+            running[key] -= 1
+            if not began - _ROUNDING_S <= event.at <= now + _ROUNDING_S:
+                # An impossible time. Trusting it could let a request go too early, or make the site wait for ever.
+                recent.unreadable += 1
+                hidden = True
+            elif not running[key]:
+                last[key] = event.at
+    if hidden:
+        recent.unsure_at = now
+    return recent
+
+
+def missing_bytes(folder: Path, place: tuple[str, int] | None) -> int:
+    """How many bytes a log has lost since its size was recorded (`RequestLog.place`)."""
+    if place is None:
+        return 0
+    path, size = folder / place[0], place[1]
+    for _ in range(2):  # a file may be packed between the two looks
+        if path.exists():
+            return max(0, size - path.stat().st_size)
+        try:
+            return max(0, size - PackedSegment(path.with_suffix(".packed")).raw_bytes)
+        except FileNotFoundError:
+            continue
+        except Unjudged:
+            return size
+    try:
+        return 0 if serial_of(path) <= deleted_from(folder).through else size
+    except Unjudged:
+        return size
+
+
+def read_events(folder: Path, gaps: Gaps | None = None) -> Iterator[Event]:
+    """The whole log, in the order in which things happened; the logs of several slots lie in folders of their own.
+
+    Between two openings packed requests of different sites are in the order of their times. `gaps` counts the lines
+    that could not be read.
+    """
+    slots = slots_of(folder)
+    order = boot_numbers(_boots(path) for path in slots.values())
+    gaps = Gaps() if gaps is None else gaps
+    streams = (timed(_counted(path, slot, gaps), order, slot) for slot, path in slots.items())
+    yield from merged(streams)
+
+
+def read_site(folder: Path, key: str | None) -> Iterator[Event]:
+    """The requests to a site as far as they can be read, without the others; None: to all sites."""
+    if key is None:
+        yield from read_events(folder)
+        return
+    slots = slots_of(folder)
+    order = boot_numbers(_boots(path) for path in slots.values())
+    yield from merged(timed(_site_lines(path, slot, key), order, slot) for slot, path in slots.items())
+
+
+def slots_of(folder: Path) -> dict[str, Path]:
+    """The folders of the logs of a pod's slots; one without slots has its own."""
+    return {"": folder} | {path.name: path for path in sorted(folder.iterdir()) if path.is_dir()}
+
+
+def merged(streams: Iterable[Iterator[tuple[tuple[int, float], Event]]]) -> Iterator[Event]:
+    """The events of several slots by their boots and times; an opening says whether its boot is new."""
+    boot = -1
+    for (at, _), event in heapq.merge(*streams, key=_moment):
+        if not isinstance(event, Opening):
+            yield event
+            continue
+        yield Opening(at != boot, event.slot, event.revision)
+        boot = at
+
+
+def boot_numbers(logs: Iterable[Iterable[Boot]]) -> dict[str, int]:
+    """The boots that occur in some logs, numbered in their order.
+
+    Each log has its boots in order. The wall clock, which may have been wrong, decides only between boots that no log
+    has both of.
+    """
+    orders, first = list[list[str]](), dict[str, float]()
+    for boots in logs:
+        order = dict[str, None]()
+        for event in boots:
+            order[event.boot] = None
+            first[event.boot] = min(event.wall, first.get(event.boot, math.inf))
+        orders.append(list(order))
+    numbers = dict[str, int]()
+    while orders := [rest for order in orders if (rest := [boot for boot in order if boot not in numbers])]:
+        heads = {order[0] for order in orders}
+        behind = {boot for order in orders for boot in order[1:]}
+        numbers[min(heads - behind or heads, key=first.__getitem__)] = len(numbers)
+    return numbers
+
+
+def timed(lines: Iterable[Line], boots: dict[str, int], slot: str) -> Iterator[tuple[tuple[int, float], Event]]:
+    """One log's events, each with its boot and a time that never decreases: that of the latest event so far."""
+    boot, latest = 0, 0.0
+    for event in lines:
+        if isinstance(event, Boot):
+            latest = event.at if boots[event.boot] != boot else max(latest, event.at)
+            boot = boots[event.boot]
+            yield (boot, latest), Opening(False, slot, event.revision)
+            continue
+        if event.at > latest:
+            latest = event.at
+        yield (boot, latest), event
+
+
+def _moment(event: tuple[tuple[int, float], Event]) -> tuple[int, float]:
+    return event[0]
+
+
+def _boots(folder: Path) -> Iterator[Boot]:
+    for segment in segments_of(folder):
+        if segment.packed is None:
+            yield from (event for event in _lines(segment, prefix=b"B\t") if isinstance(event, Boot))
+            continue
+        try:
+            for part in PackedSegment(segment.packed).parts:
+                yield from part.index.boots
+        except Unjudged:
+            continue
+
+
+def _counted(folder: Path, slot: str, gaps: Gaps) -> Iterator[Line]:
+    """One log's lines; those that cannot be read are counted."""
+    for segment in segments_of(folder):
+        for event in _lines(segment, slot):
+            if event is not None:
+                yield event
+                continue
+            gaps.lines += 1
+            if str(segment.path) not in gaps.files:
+                gaps.files.append(str(segment.path))
+
+
+def _lines(segment: Segment, slot: str = "", prefix: bytes = b"") -> Iterator[Line | None]:
+    """What the lines of one file say, or those with a prefix; None for one that is not what was written, or only half
+    of it, and for what is damaged of a packed file."""
+    if segment.packed is None or not segment.packed.exists():
+        yield from _plain_lines(segment, slot, prefix)
+        return
+    try:
+        for part in PackedSegment(segment.packed).parts:
+            yield from part.in_order(slot)
+    except Unjudged:
+        yield None
+
+
+def _site_lines(folder: Path, slot: str, key: str) -> Iterator[Line]:
+    """One log's requests to a site, and its openings."""
+    for segment in segments_of(folder):
+        if segment.packed is None or not segment.packed.exists():
+            yield from _plain_site_lines(segment, slot, key)
+            continue
+        with suppress(Unjudged):
+            for part in PackedSegment(segment.packed).parts:
+                yield from part.events(bucket_of(key.encode()), slot, lambda one, _: one == key)
+
+
+def _plain_site_lines(segment: Segment, slot: str, key: str) -> Iterator[Line]:
+    assert segment.plain is not None
+    needle, items = f"\t{key}\t".encode(), set[bytes]()
+    with segment.plain.open("rb") as file:
+        for line in file:
+            kind, _, rest = line.partition(b"\t")
+            item = rest.partition(b"\t")[0]
+            if kind == b"S" and needle in line:
+                items.add(item)
+            elif kind == b"S" or (kind == b"E" and item not in items):
+                continue
+            text = unsummed(line)
+            if text is not None and (event := parsed(text, slot)) is not None:
+                yield event
+
+
+def _plain_lines(segment: Segment, slot: str, prefix: bytes) -> Iterator[Line | None]:
+    assert segment.plain is not None
+    with segment.plain.open("rb") as file:
+        for line in file:
+            if prefix and not line.startswith(prefix):
+                continue
+            text = unsummed(line)
+            yield None if text is None else parsed(text, slot)
+
+
+def _recent_lines(folder: Path, not_before: float) -> Iterator[Line | None]:
+    """The lines of the newest files, from a little before the given time on; each site's in their order."""
+    segments = segments_of(folder)
+    newest_first = range(len(segments) - 1, -1, -1)
+    first = next((at for at in newest_first if _first_time(segments[at]) <= not_before), 0)
+    for segment in segments[first:]:
+        if segment.packed is None or not segment.packed.exists():
+            yield from _plain_lines(segment, "", b"")
+            continue
+        try:
+            parts = PackedSegment(segment.packed).parts
+            begins = (at for at in range(len(parts) - 1, -1, -1) if _is_before(parts[at], not_before))
+            for part in parts[next(begins, 0) :]:
+                yield from part.requests("")
+        except Unjudged:
+            yield None
+
+
+def _is_before(part: Part, at: float) -> bool:
+    return part.index.first_at is not None and part.index.first_at <= at
+
+
+def _first_time(segment: Segment) -> float:
+    """The time of a file's first readable line; infinite if there is none, so that older files are read as well."""
+    if segment.packed is not None:
+        try:
+            at = PackedSegment(segment.packed).parts[0].index.first_at
+        except Unjudged:
+            at = None
+        return math.inf if at is None else at
+    return next((event.at for event in _lines(segment) if event is not None), math.inf)

@@ -1,0 +1,180 @@
+"""Packs the closed files of a request log and deletes the old ones, in a thread of the process that writes the log.
+
+It works in steps of some milliseconds with pauses between them, so that the loop that fetches is never held up, and
+compresses without the interpreter's lock. A kill at any moment leaves a log that is whole; the next process continues.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from weft.errors import WeftError
+from weft.frontier.requests.packed import PackedSegment, Unjudged
+from weft.frontier.requests.segments import (
+    Deleted,
+    Segment,
+    deleted_from,
+    record_deleted,
+    replace_by_packed,
+    segments_of,
+    serial_of,
+)
+from weft.telemetry import Log
+
+DAY_S = 86_400.0
+PAUSE_SHARE = 4.0  # a pause is so many times as long as the step before it
+# A start reads back for as long as the longest delay of any site, and a request: no younger file is deleted.
+LEAST_KEPT_S = 3600.0
+log = Log("weft.frontier.requests")
+
+
+class Retention(Struct, frozen=True):
+    """What is deleted of closed files; nothing without limits."""
+
+    days: float | None = None
+    bytes: int | None = None
+
+
+KEEP_ALL = Retention()
+
+
+class _Stopped(Exception):
+    """The log is being closed."""
+
+
+class Upkeep:
+    """Of one log; the file that is appended to is not touched."""
+
+    def __init__(self, folder: Path, retention: Retention) -> None:
+        self._folder = folder
+        self._retention = retention
+        self._serial = 0
+        self._has_work = threading.Event()
+        self._is_stopping = False
+        self._thread: threading.Thread | None = None
+        self._failed: set[int] = set()
+        self.deleted_until = self._deleted_until()
+
+    def begin(self, serial: int) -> None:
+        """Every file before this one is closed; the next step is taken soon."""
+        self._serial = serial
+        if not serial:
+            return
+        self._has_work.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="request log", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread, in the middle of its work if need be."""
+        self._is_stopping = True
+        self._has_work.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._has_work.wait()
+            self._has_work.clear()
+            if self._is_stopping:
+                return
+            try:
+                self._clean_up()
+                self._pack_all()
+                self._delete_old()
+            except _Stopped:
+                return
+            except (WeftError, OSError, Unjudged) as error:
+                log.warning("the request log was not packed: it stays as it is until the next file", why=str(error))
+
+    def _closed(self) -> list[Segment]:
+        return [segment for segment in segments_of(self._folder) if segment.serial < self._serial]
+
+    def _clean_up(self) -> None:
+        """Deletes what a kill has left."""
+        through = deleted_from(self._folder).through
+        for path in self._folder.glob("requests-*"):
+            if path.suffix == ".tmp" or -1 < serial_of(path) <= through:
+                path.unlink(missing_ok=True)
+
+    def _pack_all(self) -> None:
+        before: Segment | None = None
+        for segment in self._closed():
+            if segment.plain is not None and segment.serial not in self._failed:
+                began = time.monotonic()
+                if replace_by_packed(segment, before, self._pauses()):
+                    log.info("a file of the request log was packed", file=segment.plain.name,
+                             seconds=round(time.monotonic() - began, 1))  # fmt: skip
+                    segment = Segment(segment.serial, None, segment.plain.with_suffix(".packed"))
+                else:
+                    self._failed.add(segment.serial)
+                    log.warning("a damaged file of the request log is not packed", file=segment.plain)
+            before = segment
+
+    def _deleted_until(self) -> float:
+        """Of the log of a slot the earliest of all slots: they are judged by the same robots.txt files."""
+        of_slot = self._folder.parent.name == "requests"
+        folders = [path for path in self._folder.parent.iterdir() if path.is_dir()] if of_slot else [self._folder]
+        with suppress(Unjudged):
+            return min(deleted_from(folder).until for folder in folders)
+        return 0.0
+
+    def _pauses(self) -> _Pauses:
+        return _Pauses(lambda: self._is_stopping)
+
+    def _delete_old(self) -> None:
+        """The oldest closed files, as long as they are too old or the log is too large; the newest closed one stays."""
+        if self._retention.days is None and self._retention.bytes is None:
+            return
+        old = self._closed()[:-1]
+        size = sum(path.stat().st_size for path in self._folder.glob("requests-*") if serial_of(path) >= 0)
+        for segment in old:
+            length = segment.path.stat().st_size
+            until, longest_delay_s, requests = _facts(segment)
+            age_s = time.time() - until
+            is_old = self._retention.days is not None and age_s > self._retention.days * DAY_S
+            is_large = self._retention.bytes is not None and size > self._retention.bytes
+            if not (is_old or is_large) or age_s < LEAST_KEPT_S + longest_delay_s:
+                return
+            before = deleted_from(self._folder)
+            until = max(before.until, until)
+            record_deleted(self._folder, Deleted(segment.serial, until, before.requests + requests))
+            for path in (segment.plain, segment.packed):
+                if path is not None:
+                    path.unlink(missing_ok=True)
+            size -= length
+            self.deleted_until = self._deleted_until()
+            log.info("a file of the request log was deleted: it is beyond its retention", file=segment.path.name)
+
+
+class _Pauses:
+    """Called between steps."""
+
+    def __init__(self, is_stopping: Callable[[], bool]) -> None:
+        self._is_stopping = is_stopping
+        self._began = time.thread_time()
+
+    def __call__(self) -> None:
+        if self._is_stopping():
+            raise _Stopped
+        time.sleep(PAUSE_SHARE * (time.thread_time() - self._began))
+        self._began = time.thread_time()
+
+
+def _facts(segment: Segment) -> tuple[float, float, int]:
+    """A closed file's latest request by the wall clock, its longest delay, and how many requests it has."""
+    if segment.packed is not None:
+        try:
+            parts = [part.index for part in PackedSegment(segment.packed).parts]
+        except Unjudged:
+            parts = []
+        walls = [part.last_wall for part in parts if part.last_wall is not None]
+        if walls:
+            return max(walls), max(part.longest_delay_s for part in parts), sum(part.requests for part in parts)
+    return segment.path.stat().st_mtime, DAY_S, 0

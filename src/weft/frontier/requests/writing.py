@@ -1,0 +1,156 @@
+"""Appends to a request log."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from weft.errors import DiskFull, writing
+from weft.files import sync_folder
+from weft.frontier.contract import RobotsRecord
+from weft.frontier.requests.lines import boot_id, robots_digest, robots_evidence, summed
+from weft.frontier.requests.packed import Unjudged
+from weft.frontier.requests.segments import deleted_from, name_of, serial_of
+from weft.frontier.requests.upkeep import DAY_S, KEEP_ALL, Retention, Upkeep
+from weft.records import RenderedPart
+from weft.telemetry import Log
+
+ROTATE_BYTES = 16 * 1024 * 1024
+_PART = 1 << 60  # above the numbers of all items: those of the requests that rendered pages make
+_TORN = b"\0\n"  # ends a line that was left half written: no whole line holds a NUL
+_LONGEST_LINE = 64 * 1024
+_AGE_SHARE = 10  # a file is closed after this part of the days that files are kept
+log = Log("weft.frontier.requests")
+
+
+class RequestLog:
+    """The log of one pod; one writer."""
+
+    def __init__(self, folder: Path, clock: float, revision: int = 0, retention: Retention = KEEP_ALL) -> None:
+        """`revision`: of the crawl's settings; 0 where nobody counts them."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = folder
+        self._buffer: list[bytes] = []
+        self._closed: list[int] = []  # descriptors of files that are full, and not on the disk yet
+        self._close_after_s = retention.days * DAY_S / _AGE_SHARE if retention.days is not None else None
+        self._serial = max((serial_of(path) for path in folder.glob("requests-*")), default=0)
+        with suppress(Unjudged):
+            self._serial = max(self._serial, deleted_from(folder).through + 1)
+        if (folder / name_of(self._serial, ".packed")).exists():
+            self._serial += 1  # a file that is closed is not appended to
+        self._upkeep = Upkeep(folder, retention)
+        self._open()
+        self._end_torn_line()
+        settings = f"\t{revision}" if revision else ""
+        self._buffer.append(summed(f"B\t{boot_id()}\t{clock:.6f}\t{time.time():.3f}{settings}"))
+        self.flush()
+        self._upkeep.begin(self._serial)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The newest file's name and size: if it is found shorter later, lines are lost."""
+        return self._path.name, self._size
+
+    @property
+    def deleted_until(self) -> float:
+        """The time of the last request that retention has deleted: what only older ones are judged by may go, too."""
+        return self._upkeep.deleted_until
+
+    def start(self, item: int, now: float, key: str, delay_s: float, places: int, url: str, crawl: int = 0) -> None:
+        """A request that will be made once `flush` has returned."""
+        line = f"S\t{item}\t{now:.6f}\t{time.time():.6f}\t{key}\t{delay_s:g}\t{places}\t{url}\t{crawl}"
+        self._buffer.append(summed(line))
+
+    def part(self, crawl: int, key: str, part: RenderedPart, now: float) -> None:
+        """A request that a rendered page has made; it needs no place, and is logged when the page is over."""
+        item, wall = _PART | random.getrandbits(58), time.time() - max(0.0, now - part.began)
+        line = f"S\t{item}\t{part.began:.6f}\t{wall:.6f}\t{key}\t0\t0\t{part.url}\t{crawl}"
+        self._buffer.append(summed(line))
+        self.end(item, part.ended, part.outcome.partition("\t")[0] or "-")
+
+    def end(self, item: int, at: float, status: str) -> None:
+        """A request that is over."""
+        self._buffer.append(summed(f"E\t{item}\t{at:.6f}\t{status}"))
+
+    def robots(self, now: float, origin: str, record: RobotsRecord) -> None:
+        """A robots.txt that the requests after this follow; its text is in the frontier's history."""
+        self._buffer.append(summed(f"R\t{now:.6f}\t{robots_digest(robots_evidence(record))}\t{origin}"))
+
+    def crawl(self, now: float, crawl: int, revision: int, trust: str) -> None:
+        """What the requests of a crawl after this follow; a process that opens the log anew begins without any."""
+        self._buffer.append(summed(f"C\t{now:.6f}\t{crawl}\t{revision}\t{trust}"))
+
+    def flush(self) -> None:
+        """Hands everything to the operating system: a kill cannot undo it."""
+        if not self._buffer:
+            return
+        data = b"".join(self._buffer)
+        with writing(self._path):
+            try:
+                written = os.write(self._fd, data)
+                if written < len(data):
+                    raise OSError(errno.ENOSPC, "short write")
+            except OSError:
+                os.ftruncate(self._fd, self._size)  # no half line; the buffer keeps what could not be written
+                raise
+        self._size += len(data)
+        self._buffer.clear()
+        if self._size >= ROTATE_BYTES or self._is_old():
+            self._rotate()
+
+    def try_flush(self) -> None:
+        """As `flush`, but ignores a full disk: the lines stay buffered, and the next `flush` raises."""
+        with suppress(DiskFull):
+            self.flush()
+
+    def sync(self) -> None:
+        """Hands everything to the disk: files that have become full since the last call, too."""
+        os.fdatasync(self._fd)
+        while self._closed:
+            os.fdatasync(self._closed[-1])
+            os.close(self._closed.pop())
+            sync_folder(self._folder)
+
+    def close(self) -> None:
+        """Flushes and closes; what could not be packed yet is packed by the next process."""
+        self.flush()
+        self._upkeep.close()
+        os.close(self._fd)
+        while self._closed:
+            os.close(self._closed.pop())
+
+    def _is_old(self) -> bool:
+        return self._close_after_s is not None and time.monotonic() - self._opened > self._close_after_s
+
+    def _rotate(self) -> None:
+        """Goes on in the next file; where there is no room for one, in this."""
+        full = self._fd
+        self._serial += 1
+        try:
+            self._open()
+        except OSError as error:
+            self._serial -= 1
+            log.warning("no new file for the request log: the old one grows", why=str(error))
+            return
+        self._closed.append(full)
+        self._upkeep.begin(self._serial)
+
+    def _open(self) -> None:
+        path = self._folder / name_of(self._serial)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._path, self._size = path, os.fstat(self._fd).st_size
+        self._opened = time.monotonic()
+
+    def _end_torn_line(self) -> None:
+        tail = os.pread(self._fd, _LONGEST_LINE, max(0, self._size - _LONGEST_LINE))
+        if not tail or tail.endswith(b"\n"):
+            return
+        torn = len(tail) - 1 - tail.rfind(b"\n")
+        log.warning("a torn line at the end of the request log is passed over", file=self._path, bytes=torn)
+        with writing(self._path):
+            os.write(self._fd, _TORN)
+        self._size = os.fstat(self._fd).st_size

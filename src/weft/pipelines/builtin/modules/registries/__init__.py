@@ -1,0 +1,1 @@
+"""What package registries know of a module."""

@@ -1,0 +1,96 @@
+"""Where the copies of repositories are, below the output directory, and what is known of each.
+
+    clones/NAME/tree          the working tree, with its `.git`
+    clones/NAME/clone.json    what the tree is: there only while the tree is whole and checked
+    clones/NAME/refused.json  which commit was refused, under which limits, and why
+    clones/NAME/new-PID       a copy in the making; old-PID: one that is being replaced
+
+The stage `clone` writes here; the stages that need it read `tree` through `tree_of`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from weft.pipelines.builtin.modules.errors import RefusedRepository
+from weft.pipelines.stage import StageContext
+
+NOTE = "clone.json"
+_MAX_PACKS = 20  # each update adds one; then the copy is made again, at its size
+
+
+def folder_of(item_id: str | int, context: StageContext) -> str:
+    """Where an item's copy is, below the output directory."""
+    return f"clones/{context.files.name_for(item_id)}"
+
+
+def clone_folder_of(item_id: str | int, context: StageContext) -> CloneFolder:
+    """The place of an item's copy."""
+    return CloneFolder(context.files.path(folder_of(item_id, context)))
+
+
+def tree_of(item_id: str | int, context: StageContext) -> Path:
+    """The tree that `clone` has left for the stages that need it."""
+    place = clone_folder_of(item_id, context)
+    if place.commit() != context.results["clone"]["commit"]:
+        raise RefusedRepository(f"{place.tree} is no longer what was cloned: delete {place.folder} and run again")
+    return place.tree
+
+
+class CloneFolder:
+    """The folder of one repository's copy."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tree = folder / "tree"
+        self._note = folder / NOTE
+        self._refusal = folder / "refused.json"
+
+    def note(self) -> dict[str, Any]:
+        """What `clone.json` says; empty if the tree is not whole."""
+        try:
+            note = json.loads(self._note.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return note if isinstance(note, dict) and (self.tree / ".git").is_dir() else {}
+
+    def commit(self) -> str:
+        """The commit that the tree is at."""
+        return str(self.note().get("commit", ""))
+
+    def forget(self) -> None:
+        """Before the tree is changed: what is there is not whole any more. Clears what was left by a kill, too."""
+        self._note.unlink(missing_ok=True)
+        self._refusal.unlink(missing_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for leftover in (*self.folder.glob("new-*"), *self.folder.glob("old-*")):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+    def refuse(self, verdict: list[Any], why: str) -> None:
+        """Keeps what was found in a commit under these limits: the next run need not fetch it to find the same."""
+        self._refusal.write_text(json.dumps({"verdict": verdict, "why": why}))
+
+    def refused(self, verdict: list[Any]) -> str | None:
+        """Why this commit was refused before."""
+        try:
+            known = json.loads(self._refusal.read_bytes())
+            return str(known["why"]) if known["verdict"] == verdict else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def can_be_updated(self) -> bool:
+        """Whether there is a repository to continue from."""
+        packs = self.tree / ".git" / "objects" / "pack"
+        return packs.is_dir() and len(list(packs.glob("*.pack"))) < _MAX_PACKS
+
+    def replace(self, new: Path) -> None:
+        """Puts a new tree in place of the old one."""
+        old = self.folder / f"old-{os.getpid()}"
+        if self.tree.exists():
+            self.tree.rename(old)
+        new.rename(self.tree)
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,82 @@
+"""Which run last used each part of the cache's data: a number for every 64 KB, in a mapped file.
+
+    head (16 bytes)   "WEFTUSE1" | generation of the data file
+    then              u32 for each part: the last run that put or found an entry which begins there
+
+One process uses it. Entries are put in the order of a source and found in that order again, so that parts are used and
+left unused together; an entry that no run uses lives as long as its neighbours.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from pathlib import Path
+
+from weft.errors import writing
+
+PART_BITS = 16
+_MAGIC = b"WEFTUSE1"
+_HEAD = struct.Struct("<8sQ")
+_RUN = struct.Struct("<I")
+_STEP_BYTES = 1 << 16
+"""By which the file grows: the numbers of 1 GB of data."""
+_READ_BYTES = 1 << 20
+
+
+class CacheUses:
+    """The numbers, mapped."""
+
+    def __init__(self, path: Path, generation: int, *, is_sound: bool) -> None:
+        """Begins again where there is no file of this generation, or where it `is_sound` no more."""
+        self._path = path
+        self._last = (-1, -1)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        head = _HEAD.pack(_MAGIC, generation)
+        with writing(path):
+            if not is_sound or os.pread(self._fd, _HEAD.size, 0) != head:
+                os.ftruncate(self._fd, 0)
+                os.pwrite(self._fd, head, 0)
+            self._map(max(os.fstat(self._fd).st_size, _STEP_BYTES))
+
+    def _map(self, size: int) -> None:
+        os.posix_fallocate(self._fd, 0, size)  # a hole that is filled on a full disk would be a SIGBUS
+        self._memory = mmap.mmap(self._fd, size)
+
+    def mark(self, begin: int, end: int, run: int) -> None:
+        """The entries that begin in this range of the data are used by a run."""
+        first, last = begin >> PART_BITS, (end - 1) >> PART_BITS
+        if (last, run) == self._last and first == last:
+            return
+        if (size := _HEAD.size + (last + 1) * _RUN.size) > len(self._memory):
+            self._memory.close()
+            with writing(self._path):
+                self._map(-(-size // _STEP_BYTES) * _STEP_BYTES)
+        for part in range(first, last + 1):
+            _RUN.pack_into(self._memory, _HEAD.size + part * _RUN.size, run)
+        self._last = (last, run)
+
+    def last(self, offset: int) -> int:
+        """The run that last used what begins near an offset; 0 for none."""
+        at = _HEAD.size + (offset >> PART_BITS) * _RUN.size
+        return int(_RUN.unpack_from(self._memory, at)[0]) if at + _RUN.size <= len(self._memory) else 0
+
+    def bytes_since(self, run: int) -> int:
+        """How many bytes of the data a run or one after it has used."""
+        parts = 0
+        for at in range(_HEAD.size, len(self._memory), _READ_BYTES):
+            piece = self._memory[at : at + _READ_BYTES]
+            numbers = memoryview(piece[: len(piece) & -4]).cast("I")
+            parts += sum(number >= run for number in numbers)
+        return parts << PART_BITS
+
+    def rename(self, path: Path) -> None:
+        """Replaces another one."""
+        self._path.replace(path)
+        self._path = path
+
+    def close(self) -> None:
+        """Gives up the mapping."""
+        self._memory.close()
+        os.close(self._fd)

@@ -1,0 +1,1 @@
+"""What a run writes: outcomes, results, rows, counts, reports."""

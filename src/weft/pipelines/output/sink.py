@@ -1,0 +1,217 @@
+"""The output of a pipeline: shards of rows in the order of the source, and a manifest that names them.
+
+    OUT/shard-00000.jsonl|parquet   rows of a fixed range of the source
+    OUT/manifest.json               the shards with rows, bytes and hash, and the files that stages wrote; no times
+    OUT/.new/                       what the run in progress has finished, and the shard it is writing (*.part)
+    OUT/.lock                       held by the run
+
+Invariants: a shard gets its name when it is whole and on the disk; readers of OUT see the shards of one finished run,
+but for the moment of `publish`, which can be repeated; the same rows make the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import msgspec
+
+from weft.errors import WeftError, writing
+from weft.pipelines.files import PARTS, RunFiles, WrittenFile
+from weft.pipelines.lock import FolderLock
+
+NEW = ".new"
+MANIFEST = "manifest.json"
+_FORMAT = 1
+
+
+class OutputShard(msgspec.Struct, frozen=True):
+    """A finished shard."""
+
+    name: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+class OutputManifest(msgspec.Struct, frozen=True):
+    """manifest.json: what an output holds."""
+
+    pipeline: str
+    items: int
+    rows: int
+    shards: list[OutputShard]
+    files: list[WrittenFile] = []
+    format: int = _FORMAT
+
+
+class BadRow(WeftError):
+    """One row cannot be written; nothing of it was, and others can be."""
+
+
+class RowFile(Protocol):
+    """One shard that is being written."""
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """A row."""
+
+    def close(self) -> None:
+        """Everything is in the file."""
+
+    def abandon(self) -> None:
+        """The shard is not wanted any more."""
+
+
+class JsonLinesShard:
+    """Rows as JSON lines."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._encode = msgspec.json.Encoder().encode
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """One line; BadRow for what JSON has no form for."""
+        try:
+            line = self._encode(row)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BadRow(f"the row cannot be written as JSON: {error}") from None
+        self._file.write(line + b"\n")
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+    def abandon(self) -> None:
+        """Nothing is held."""
+
+
+class OutputSink:
+    """The output directory of a run."""
+
+    def __init__(
+        self,
+        folder: Path,
+        pipeline: str,
+        formats: list[str],
+        columns: dict[str, str] | None,
+        step: Callable[[str], None],
+    ) -> None:
+        self.folder = folder
+        self._new = folder / NEW
+        self._pipeline = pipeline
+        self._formats = formats
+        self._columns = columns
+        self._step = step
+        self._lock = FolderLock(folder, f"the output {folder}", ".lock")
+        self._open: list[tuple[str, BinaryIO, RowFile]] = []
+        self._rows = 0
+        self.files = RunFiles(folder)
+
+    def begin(self, *, resumed: bool) -> None:
+        """Makes room for a run: what an earlier one left unfinished goes, unless it is this one."""
+        shutil.rmtree(self.folder / PARTS, ignore_errors=True)
+        if not resumed:
+            shutil.rmtree(self._new, ignore_errors=True)
+        self._new.mkdir(parents=True, exist_ok=True)
+        for part in self._new.glob("*.part"):
+            part.unlink()
+
+    def add(self, number: int, row: Mapping[str, Any]) -> None:
+        """A row of the shard with this number."""
+        if not self._open:
+            self._open_shard(number)
+        for _, _, rows in self._open:
+            rows.add(row)
+        self._rows += 1
+
+    def commit(self, number: int) -> list[OutputShard]:
+        """Ends a shard, whether it has rows or not: it is on the disk under its name."""
+        with writing(self._new):
+            if not self._open:
+                self._open_shard(number)
+            shards = [self._finish(name, file, rows) for name, file, rows in self._open]
+        self._open.clear()
+        self._rows = 0
+        self._step("shard-renamed")
+        return shards
+
+    def _open_shard(self, number: int) -> None:
+        for format_ in sorted(self._formats):  # jsonl first: it is the one that refuses a row by itself
+            name = f"shard-{number:05}.{format_}"
+            file = (self._new / f"{name}.part").open("w+b")
+            self._open.append((name, file, self._row_file(format_, file)))
+
+    def _row_file(self, format_: str, file: BinaryIO) -> RowFile:
+        if format_ == "jsonl":
+            return JsonLinesShard(file)
+        from weft.pipelines.output.parquet import ParquetRows
+
+        return ParquetRows(file, self._columns, self._new / "schema")
+
+    def _finish(self, name: str, file: BinaryIO, rows: RowFile) -> OutputShard:
+        rows.close()
+        file.flush()
+        self._step("shard-written")
+        os.fsync(file.fileno())
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+        file.close()
+        (self._new / f"{name}.part").replace(self._new / name)
+        return OutputShard(name, self._rows, size, sha256)
+
+    def publish(self, items: int, shards: list[OutputShard], files: Iterable[WrittenFile]) -> OutputManifest:
+        """Puts the shards in place of an earlier run's, then the manifest, then removes what it does not name."""
+        rows = sum(shard.rows for shard in shards) // max(1, len(self._formats))
+        listed = sorted({file.name: file for file in files}.values(), key=lambda file: file.name)
+        manifest = OutputManifest(self._pipeline, items, rows, shards, listed)
+        before = read_manifest(self.folder)
+        with writing(self.folder):
+            for shard in shards:
+                if (self._new / shard.name).exists():  # else an earlier try has moved it
+                    (self._new / shard.name).replace(self.folder / shard.name)
+                    self._step("shard-published")
+            _write_manifest(self.folder, manifest)
+            self._step("manifest-written")
+            if before is not None:
+                self._remove_stale(before, manifest)
+            shutil.rmtree(self._new, ignore_errors=True)
+            shutil.rmtree(self.folder / PARTS, ignore_errors=True)
+        return manifest
+
+    def _remove_stale(self, before: OutputManifest, now: OutputManifest) -> None:
+        """Deletes what the manifest before named and this one does not."""
+        for name in {shard.name for shard in before.shards} - {shard.name for shard in now.shards}:
+            (self.folder / Path(name).name).unlink(missing_ok=True)
+        for name in {file.name for file in before.files} - {file.name for file in now.files}:
+            self.files.path(name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Gives up the directory; a shard that was not committed is left for the next run to delete."""
+        for _, file, rows in self._open:
+            rows.abandon()
+            with suppress(OSError):  # a full disk, which the writer has reported
+                file.close()
+        self._lock.release()
+
+
+def read_manifest(folder: Path) -> OutputManifest | None:
+    """The manifest of an output; None where there is none that can be read."""
+    try:
+        return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=OutputManifest)
+    except (OSError, ValueError):
+        return None
+
+
+def _write_manifest(folder: Path, manifest: OutputManifest) -> None:
+    new = folder / NEW / MANIFEST
+    new.parent.mkdir(exist_ok=True)
+    with new.open("wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(folder / MANIFEST)

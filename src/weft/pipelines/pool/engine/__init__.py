@@ -1,0 +1,1 @@
+"""The local engine of the pool: the parent's side."""

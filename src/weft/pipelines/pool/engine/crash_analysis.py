@@ -1,0 +1,230 @@
+"""Handles a worker's death for the items it had: results for some, another try for others.
+
+The rules are in supervise/pool/suspects.py; here they are applied to the slot, the item's log and the quarantine.
+Invariant: every task that the dead worker had outstanding is afterwards in the queue, has its one result, or waits
+briefly for its verdict.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import NamedTuple
+
+from weft.pipelines.pool import events
+from weft.pipelines.pool.context import PROCESS
+from weft.pipelines.pool.durability.runs import RunDirectory
+from weft.pipelines.pool.engine.backlog import WorkQueue
+from weft.pipelines.pool.engine.delivery import ResultDelivery
+from weft.pipelines.pool.engine.pool_worker import PoolSlot, PoolWorker
+from weft.pipelines.pool.engine.task import PoolTask
+from weft.pipelines.pool.events import PoolProgress
+from weft.pipelines.pool.record import Death, Result, Status, over_limit
+from weft.pipelines.pool.settings import PoolSettings
+from weft.pipelines.pool.target import CallableTarget
+from weft.pipelines.pool.worker import item_log
+from weft.pipelines.pool.worker.slot import START_NS
+from weft.supervise.pool.process_pool import WorkerDeath
+from weft.supervise.pool.suspects import DOUBT_S, OUTSIDE, CrashRules
+from weft.supervise.pool.worker_slot import KillReason
+from weft.supervise.process import Exit
+
+_MB = 1024 * 1024
+
+
+class _Scene(NamedTuple):
+    """The state at a worker's death, read before its worker is closed."""
+
+    held: PoolTask
+    ticket: int
+    worker: PoolWorker
+    phase: str
+    duration_ms: float
+    batch_items: int
+
+
+class _Accused(NamedTuple):
+    """An item whose deaths may still turn out to have come from outside."""
+
+    task: PoolTask
+    result: Result
+    until_s: float
+
+
+class CrashAnalysis:
+    """Decides what happens to the tasks of dead workers."""
+
+    def __init__(
+        self,
+        settings: PoolSettings,
+        target: CallableTarget,
+        queue: WorkQueue,
+        delivery: ResultDelivery,
+        progress: PoolProgress,
+        directory: RunDirectory | None,
+        logs: bool,
+    ) -> None:
+        self.rules = CrashRules(settings.crash_tries)
+        self._settings = settings
+        self._target = target
+        self._queue = queue
+        self._delivery = delivery
+        self._progress = progress
+        self._directory = directory
+        self._log_directory = str(directory.items) if directory is not None and logs else None
+        self._accused: list[_Accused] = []
+
+    @property
+    def undecided(self) -> bool:
+        """Whether an item waits for its verdict."""
+        return bool(self._accused)
+
+    def decide(self) -> None:
+        """Called regularly: items that proved innocent are tried again, the others are delivered after their time."""
+        waiting, self._accused = self._accused, []
+        for accused in waiting:
+            if not self.rules.guilty(accused.task):
+                self._retry(
+                    accused.task, accused.result.worker_pid, accused.result.failure_phase, "killed from outside"
+                )
+            elif time.monotonic() < accused.until_s:
+                self._accused.append(accused)
+            else:
+                self._deliver(accused.task, accused.result)
+
+    def examine(self, ended: WorkerDeath[PoolSlot]) -> None:
+        """The worker is dead and its results were read; its worker is still there."""
+        pool_slot = ended.slot
+        scene = _scene(pool_slot)
+        tasks = pool_slot.clear()
+        rest = [task for task in tasks if scene is None or task is not scene.held]
+        if scene is None:
+            self._complete_log(pool_slot)
+        if scene is not None:
+            self._settle_held(scene, ended)
+        elif tasks and pool_slot.kill is None and pool_slot.finished == 0 and not ended.with_server:
+            return self._blame_batch(ended, tasks)
+        elif pool_slot.kill is None and ended.how.signal in OUTSIDE:
+            self.rules.saw_innocent()
+        self._queue.put_back(rest)
+        if rest:
+            self._progress.tell(events.BATCH_REQUEUED, pid=pool_slot.child.pid, text=f"{len(rest)} items")
+        return None
+
+    def _settle_held(self, scene: _Scene, ended: WorkerDeath[PoolSlot]) -> None:
+        kill, task = ended.slot.kill, scene.held
+        if kill is not None and kill.reason is KillReason.STOP:
+            self._queue.put_back([task])
+            self._close_log(scene, "interrupted", "the run was stopped")
+        elif kill is not None and (
+            kill.held != scene.ticket or (kill.reason is KillReason.BATCH and scene.batch_items > 1)
+        ):
+            task.tries += 1  # the kill was for the item before it, or for the batch, not for this one
+            self._again(scene, f"its worker was ended: {kill.reason.value}")
+        elif kill is not None and kill.reason in (KillReason.TIMEOUT, KillReason.BATCH):
+            task.tries += 1
+            self._over(scene, ended, Status.TIMEOUT, self._limit_text(kill.reason))
+        elif ended.in_company:
+            self.rules.in_company(task)
+            self._again(scene, self._death_text(ended))
+        else:
+            self._strike(scene, ended)
+
+    def _strike(self, scene: _Scene, ended: WorkerDeath[PoolSlot]) -> None:
+        outside, why = ended.from_outside, self._death_text(ended)
+        seen = ended.how.code is not None or ended.how.signal is not None
+        if seen and (scene.held.death is None or not outside):
+            scene.held.death = _death(ended.how)
+        if self.rules.strike(scene.held, outside=outside, with_server=ended.with_server):
+            self._over(scene, ended, Status.CRASHED, why)
+        else:
+            self._again(scene, why)
+
+    def _blame_batch(self, ended: WorkerDeath[PoolSlot], tasks: list[PoolTask]) -> None:
+        """The worker died with nothing begun and nothing finished: an item of the batch may be the cause."""
+        if len(tasks) > 1:
+            self._queue.bisect(tasks)
+            self._progress.tell(events.BATCH_REQUEUED, pid=ended.slot.child.pid, text=f"{len(tasks)} items, halved")
+            return
+        assert ended.slot.worker is not None
+        self._strike(_Scene(tasks[0], -1, ended.slot.worker, PROCESS, 0.0, 1), ended)
+
+    def _again(self, scene: _Scene, why: str) -> None:
+        self._retry(scene.held, scene.worker.pid, scene.phase, why)
+        self._close_log(scene, "retried", why)
+
+    def _retry(self, task: PoolTask, pid: int | None, phase: str | None, why: str) -> None:
+        (self._queue.exclusive if task.secluded else self._queue.suspects).append(task)
+        self._progress.tell(events.RETRIED, task.item_id, pid=pid, phase=phase, text=why)
+
+    def _over(self, scene: _Scene, ended: WorkerDeath[PoolSlot], status: Status, why: str) -> None:
+        task, log = scene.held, self._close_log(scene, status, why)
+        death = task.death if status is Status.CRASHED and task.death is not None else _death(ended.how)
+        result = Result(
+            task.item_id, status, None, scene.phase, why, task.tries, scene.duration_ms, scene.worker.pid, None, log,
+            death,
+        )  # fmt: skip
+        if status is Status.CRASHED and self.rules.doubtful(task):
+            self._accused.append(_Accused(task, result, time.monotonic() + DOUBT_S))
+        else:
+            self._deliver(task, result)
+
+    def _deliver(self, task: PoolTask, result: Result) -> None:
+        if result.status is Status.CRASHED and self._directory is not None:
+            with contextlib.suppress(OSError):  # the result is delivered anyway, and a replay can use the items file
+                self._directory.quarantine_item(self._target, result, task.payload)
+        self._delivery.made(task.position, result)
+
+    def _close_log(self, scene: _Scene, status: str, why: str) -> str | None:
+        """Completes the item's log for the dead worker; a full disk costs the log and nothing else."""
+        if self._log_directory is None:
+            return None
+        last = item_log.entry("ERROR", scene.phase, why)
+        last += item_log.entry("INFO", "end", status, {"processingTimeMs": round(scene.duration_ms)})
+        log = item_log.DeadWorkersLog(self._log_directory, scene.worker.pid, scene.worker.slot)
+        try:
+            output = scene.worker.output(item_log.CAP_BYTES)
+            return log.close_item(scene.held.item_id, status, output, scene.phase, last)
+        except OSError:
+            return item_log.log_path(self._log_directory, scene.held.item_id, scene.worker.pid)
+
+    def _complete_log(self, pool_slot: PoolSlot) -> None:
+        """Adds what a worker without an item had not written; a full disk costs the lines."""
+        if self._log_directory is not None and pool_slot.worker is not None:
+            with contextlib.suppress(OSError):
+                item_log.DeadWorkersLog(self._log_directory, pool_slot.worker.pid, pool_slot.worker.slot).complete()
+
+    def _death_text(self, ended: WorkerDeath[PoolSlot]) -> str:
+        kill, peak = ended.slot.kill, f"peak {ended.how.peak_rss_bytes / _MB:.0f} MB"
+        if ended.with_server:
+            return "the fork server died while this item ran"
+        if kill is None:
+            return f"the worker {_was(ended.how)} while it held this item ({peak})"
+        if kill.reason is KillReason.MEMORY:
+            return f"the worker went over the memory limit of {self._settings.memory_limit_mb:g} MB ({peak})"
+        if kill.reason is KillReason.HUNG:
+            return f"the worker gave no sign of life for {self._settings.heartbeat_timeout:g} s"
+        return f"the worker was ended: {kill.reason.value}"
+
+    def _limit_text(self, why: KillReason) -> str:
+        if why is KillReason.TIMEOUT:
+            return over_limit(self._settings.item_timeout or 0)
+        return f"its batch took longer than the limit of {self._settings.batch_timeout:g} s"
+
+
+def _scene(pool_slot: PoolSlot) -> _Scene | None:
+    ticket, worker = pool_slot.current_ticket, pool_slot.worker
+    held = pool_slot.outstanding.get(ticket)
+    if held is None or worker is None:
+        return None
+    start_ns = worker.slot.words[START_NS]
+    duration_ms = (time.monotonic_ns() - start_ns) / 1e6 if start_ns else 0.0
+    return _Scene(held, ticket, worker, worker.slot.stage or PROCESS, duration_ms, pool_slot.in_batch(ticket))
+
+
+def _death(how: Exit) -> Death:
+    return Death(how.code, how.signal_name, round(how.peak_rss_bytes / _MB, 1))
+
+
+def _was(how: Exit) -> str:
+    return f"was {how}" if how.signal is not None else str(how)

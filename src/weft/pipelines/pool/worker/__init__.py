@@ -1,0 +1,1 @@
+"""A worker process of the pool, and what it shares with its parent."""

@@ -1,0 +1,1 @@
+"""What a pipeline is made of, as its file says it, and the plan of a run."""

@@ -1,0 +1,135 @@
+"""The author's own modules that a stage's module imports, read from the source: nothing is imported to find them.
+
+A stage's code version is the content of these files. Own is what lies in the folder that the stage's package is
+imported from, beside the pipeline's file, or in the current directory; of an installed package, that package alone. The
+standard library, other installed packages and Weft itself are not: their changes are a matter of versions.
+
+Invariant: the same files with the same content give the same list, whatever was imported before.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from weft.errors import BadInput
+
+MOST_FILES = 5_000
+_INSTALLED = ("site-packages", "dist-packages")
+_READS_ENVIRONMENT = ("environ", "environb", "getenv")
+
+
+class OutsideRead(NamedTuple):
+    """A line that reads what no cache key holds."""
+
+    path: Path
+    line: int
+    what: str
+    """`environment`, or `file`."""
+
+
+class _Module(NamedTuple):
+    name: tuple[str, ...]
+    """Its name in parts."""
+    path: Path
+
+    @property
+    def package(self) -> tuple[str, ...]:
+        return self.name if self.path.name == "__init__.py" else self.name[:-1]
+
+
+def own_files(path: Path, module: str, folders: Sequence[Path]) -> list[Path]:
+    """The file of a module, and of every own module that it imports, directly or through others."""
+    first = _Module(tuple(module.split(".")) if module else (path.stem,), path)
+    if first.name[0] == "weft":
+        return [path]
+    root = _root_of(first)
+    is_installed = root.name in _INSTALLED or root == Path(ast.__file__).parent
+    roots = [root] if is_installed else [root, *(one for one in folders if one != root)]
+    only = {first.name[0]} if is_installed else None
+    files, waiting = {path: None}, [first]
+    while waiting:
+        for imported in _imports(waiting.pop()):
+            for other in _located(imported, roots, only):
+                if other.path not in files:
+                    files[other.path] = None
+                    waiting.append(other)
+        if len(files) > MOST_FILES:
+            raise BadInput(f"{path} imports more than {MOST_FILES:,} files of its own: give its stage a `version`")
+    return list(files)
+
+
+def outside_reads(path: Path) -> list[OutsideRead]:
+    """Where a file reads the environment, or a data file that it names."""
+    tree = _parsed(path)
+    if tree is None:
+        return []
+    reads = ((node.lineno, what) for node in ast.walk(tree) if (what := _read_by(node)) and isinstance(node, ast.expr))
+    return [OutsideRead(path, line, what) for line, what in sorted(reads)]
+
+
+def _read_by(node: ast.AST) -> str:
+    """What an expression reads; nothing that is known: ''."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+        return "environment" if node.attr in _READS_ENVIRONMENT else ""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        return "file" if node.id == "__file__" else "environment" if node.id in _READS_ENVIRONMENT else ""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open" and node.args:
+        mode = node.args[1] if len(node.args) > 1 else None
+        is_written = isinstance(mode, ast.Constant) and isinstance(mode.value, str) and not mode.value.startswith("r")
+        return "file" if isinstance(node.args[0], ast.Constant) and not is_written else ""
+    return ""
+
+
+def _root_of(module: _Module) -> Path:
+    """The folder that a module is imported from."""
+    depth = len(module.package)
+    parents = module.path.parents
+    return parents[depth] if depth < len(parents) else module.path.parent
+
+
+def _parsed(path: Path) -> ast.Module | None:
+    """None for what is no Python that can be read: it counts by its content, and leads nowhere."""
+    if path.suffix != ".py":
+        return None
+    try:
+        return ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _imports(module: _Module) -> Iterator[tuple[str, ...]]:
+    """The names that a module imports, those inside its functions too."""
+    tree = _parsed(module.path)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Import):
+            yield from (tuple(alias.name.split(".")) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = module.package
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = (*above, *(node.module.split(".") if node.module else ()))
+            yield base
+            yield from ((*base, alias.name) for alias in node.names)
+
+
+def _located(name: tuple[str, ...], roots: Sequence[Path], only: Collection[str] | None) -> Iterator[_Module]:
+    """The files that importing a name runs: those of its packages, and its own."""
+    if not name or name[0] == "weft" or (only is not None and name[0] not in only):
+        return
+    for root in roots:
+        modules = [_Module(name[:end], path) for end in range(1, len(name) + 1) if (path := _file(root, name[:end]))]
+        if modules:
+            yield from modules
+            return
+
+
+def _file(root: Path, name: tuple[str, ...]) -> Path | None:
+    place = root.joinpath(*name)
+    for path in (place / "__init__.py", place.with_name(f"{name[-1]}.py")):
+        if path.is_file():
+            return path
+    return (
+        next((path for path in sorted(place.parent.glob(f"{name[-1]}.*.so"))), None) if place.parent.is_dir() else None
+    )

@@ -1,0 +1,355 @@
+"""The side of a spider that runs in a parser child: calls its methods and gathers what they yield.
+
+Made by the engine from the entry point `weft.spiders.child:make`. What the code prints, and what it logs, is gathered
+too: the parent writes it to the crawl's log. Nothing that the code does raises here; what it does to the process is for
+the parent to see (time, memory, exit).
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import msgspec
+
+import weft
+from weft.engine.user_code.calls import (
+    CLOSED,
+    DEFAULT_CALLBACK,
+    FAILURE,
+    MAX_OUTPUT_BYTES,
+    START,
+    Call,
+    CallResult,
+    Code,
+    Description,
+    MadeRequest,
+    RequestSpec,
+)
+from weft.engine.user_code.page import Page
+from weft.engine.user_code.request import Request
+from weft.errors import BadInput
+from weft.extract.page import Page as ParsedPage
+from weft.fetch.headers import Head
+from weft.spiders.loading import check_selectors, digest_of, find
+from weft.spiders.spider import RequestFailure, Spider
+
+MOST_PRINTED, MOST_TRACEBACK = 64 * 1024, 20_000  # characters of one call
+_NOT_THEIRS = (str(Path(weft.__file__).parent), str(Path(os.__file__).parent), "<")  # files that are not the user's
+
+
+def make(code: Code) -> SpiderRunner:
+    """The runner of a spider, or of a function that is given every page."""
+    found = find(code)
+    check_selectors(found)
+    if isinstance(found, type):
+        return SpiderRunner(found(), code)
+    return SpiderRunner(_function_spider(found), code)
+
+
+def _function_spider(function: FunctionType) -> Spider:
+    """A spider that hands every page to a function, and follows links as a crawl does."""
+
+    class OnPage(Spider):
+        follow = True
+
+        def parse(self, page: Page) -> Any:
+            return function(page)
+
+    return OnPage()
+
+
+class SpiderRunner:
+    """One spider object, called for one page at a time."""
+
+    def __init__(self, spider: Spider, code: Code) -> None:
+        self._spider = spider
+        self._code = code
+        if not hasattr(spider, "state"):  # its own __init__ has not called the base's
+            spider.state = {}
+        self._state = msgspec.json.encode(spider.state)
+        self._started: Iterator[Any] | None = None
+        self._position = 0  # requests that `start` has yielded so far
+        self._pid = os.getpid()
+
+    def describe(self) -> Description:
+        """What the engine has to know of the spider."""
+        spider, kind = self._spider, type(self._spider)
+        return Description(
+            title=self._code.name or kind.__name__,
+            start_urls=_texts(spider.start_urls, "start_urls"),
+            has_start=_overrides(kind, "start"),
+            allowed_domains=_texts(spider.allowed_domains, "allowed_domains"),
+            settings=_settings(spider.settings),
+            follows=bool(spider.follow),
+            chooses_links=_overrides(kind, "should_follow"),
+            hears_failures=_overrides(kind, "on_error"),
+            hears_end=_overrides(kind, "closed"),
+            callbacks=[name for name in dir(kind) if not name.startswith("__") and callable(getattr(kind, name))],
+            digest=digest_of(self._code),
+        )
+
+    def restore(self, state: bytes) -> None:
+        """The state that was saved last."""
+        self._spider.state = msgspec.json.decode(state)
+        self._state = state
+
+    def run(self, call: Call, page: ParsedPage | None, body: bytes) -> CallResult:
+        """Calls the method; an exception is the result's `error`."""
+        result, printed = CallResult(), Printed()
+        with redirect_stdout(printed), redirect_stderr(printed), _logged_to(printed):
+            try:
+                self._call(call, page, body, result)
+                result.state = self._changed_state()
+            except BaseException as error:  # also what code raises to end its process: it is this page that ends
+                result = _failed(error)
+        if os.getpid() != self._pid:
+            os._exit(0)  # the code has forked, and this is the copy: it must not answer
+        result.printed = printed.getvalue()
+        return result
+
+    def _call(self, call: Call, parsed: ParsedPage | None, body: bytes, result: CallResult) -> None:
+        if call.kind == START:
+            self._start(call, result)
+        elif call.kind == CLOSED:
+            self._spider.closed(call.reason)
+        else:
+            page = _page_of(call, parsed, body)
+            gathered = Gathered(self._spider, call, result)
+            if call.kind == FAILURE:
+                gathered.take(self._spider.on_error(_failure_of(call, page)))
+                return
+            gathered.take(self._callback(call.spec.callback)(page))
+            if self._spider.follow and _overrides(type(self._spider), "should_follow"):
+                gathered.take_links(page)
+
+    def _callback(self, name: str) -> Any:
+        method = getattr(self._spider, name or DEFAULT_CALLBACK, None)
+        if not callable(method):
+            raise BadInput(f"{type(self._spider).__name__} has no method {name!r}, the callback of this page")
+        return method
+
+    def _start(self, call: Call, result: CallResult) -> None:
+        """The next requests; a process that has not given those before skips them."""
+        if self._started is None or self._position != call.skip:
+            self._started, self._position = iter(self._spider.start() or ()), 0
+            for _ in islice(self._started, call.skip):
+                self._position += 1
+        gathered = Gathered(self._spider, call, result)
+        for one in islice(self._started, call.most):
+            if not isinstance(one, Request):
+                raise BadInput(f"start() yielded {_kind(one)}: it yields requests")
+            gathered.add(one)
+            self._position += 1
+        result.is_over = len(result.requests) < call.most
+
+    def _changed_state(self) -> bytes | None:
+        state = msgspec.json.encode(self._spider.state)
+        if state == self._state:
+            return None
+        self._state = state
+        return state
+
+
+class Gathered:
+    """What a callback yields, as it goes to the parent."""
+
+    def __init__(self, spider: Spider, call: Call, result: CallResult) -> None:
+        self._spider = spider
+        self._page_url = call.url
+        self._result = result
+        self._bytes = 0
+
+    def take(self, yielded: Any) -> None:
+        """All that a callback gives: a generator, a list, one item or request, or nothing."""
+        if yielded is None:
+            return
+        if is_async(yielded):
+            raise BadInput("the callback is async: write it without `async`, it has a process of its own")
+        for one in [yielded] if is_item(yielded) or isinstance(yielded, Request) else _iterated(yielded):
+            self.add(one)
+
+    def add(self, one: Any) -> None:
+        """One item or request."""
+        if isinstance(one, Request):
+            self._result.requests.append(self._made(one))
+        elif one is not None:
+            if not is_item(one):
+                raise BadInput(
+                    f"{_kind(one)} was yielded: yield items (mappings, dataclasses, msgspec structs, pydantic models) "
+                    "or requests"
+                )
+            if (kept := self._spider.process_item(one)) is not None:
+                self._result.items.append(self._sized(encode_item(kept)))
+
+    def take_links(self, page: Page) -> None:
+        """With `should_follow`: the links that the spider chooses."""
+        for link in page.links:
+            chosen = self._spider.should_follow(page, link) if "nofollow" not in link.rel else False
+            if chosen is not False and chosen is not None:
+                priority = 0 if chosen is True else int(chosen)
+                self._result.requests.append(MadeRequest(link.href, RequestSpec(parent=page.url), priority, True, True))
+
+    def _made(self, request: Request) -> MadeRequest:
+        if request.callback and not callable(getattr(self._spider, request.callback, None)):
+            raise BadInput(f"callback: {type(self._spider).__name__} has no method {request.callback!r}")
+        callback = "" if request.callback == DEFAULT_CALLBACK else request.callback
+        meta = self._sized(msgspec.msgpack.encode(request.meta)) if request.meta else b""
+        if request.body is not None:
+            self._sized(request.body)
+        spec = RequestSpec(
+            callback, request.method, request.body, request.headers, meta, self._page_url, request.idempotent
+        )
+        return MadeRequest(request.url, spec, request.priority, request.unique)
+
+    def _sized(self, data: bytes) -> bytes:
+        self._bytes += len(data)
+        if self._bytes > MAX_OUTPUT_BYTES:
+            raise BadInput(f"the items and requests of a page have at most {MAX_OUTPUT_BYTES >> 20} MB")
+        return data
+
+
+class Printed(io.StringIO):
+    """What was printed, up to a bound."""
+
+    def write(self, text: str) -> int:
+        if (room := MOST_PRINTED - self.tell()) > 0:
+            super().write(text[:room])
+        return len(text)
+
+    def fileno(self) -> int:
+        """Of a program that the code starts, the output goes where the process's goes."""
+        return sys.__stdout__.fileno() if sys.__stdout__ is not None else 1
+
+
+def is_item(one: object) -> bool:
+    """Whether something can be an item."""
+    if isinstance(one, dict | msgspec.Struct):
+        return True
+    kind = type(one)
+    return hasattr(kind, "__dataclass_fields__") or hasattr(kind, "__attrs_attrs__") or hasattr(kind, "model_dump")
+
+
+def encode_item(item: Any) -> bytes:
+    """An item as JSON; BadInput names the field that cannot be kept."""
+    plain = item.model_dump(mode="json") if hasattr(type(item), "model_dump") else item
+    try:
+        return msgspec.json.encode(plain)
+    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeEncodeError) as error:
+        raise BadInput(f"an item cannot be kept: {_wrong_field(plain) or error}") from None
+
+
+def _wrong_field(item: Any) -> str:
+    fields = item if isinstance(item, dict) else {}
+    for name, value in fields.items():
+        if not isinstance(name, str):
+            return f"its key {name!r:.80} is no text"
+        try:
+            msgspec.json.encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError, UnicodeEncodeError) as error:
+            return f"{name!r}: {error}"
+    return ""
+
+
+def is_async(yielded: object) -> bool:
+    """Whether a callback has given something that only an event loop can run."""
+    return hasattr(yielded, "__await__") or hasattr(yielded, "__aiter__")
+
+
+def _iterated(yielded: object) -> Iterable[Any]:
+    if isinstance(yielded, str | bytes) or not isinstance(yielded, Iterable):
+        raise BadInput(f"the callback returned {_kind(yielded)}: it yields items and requests")
+    return yielded
+
+
+def _page_of(call: Call, parsed: ParsedPage | None, body: bytes) -> Page:
+    page = Page(
+        call.url, body,
+        status=call.status, headers=tuple(Head(call.head).items()), requested_url=call.requested_url, depth=call.depth,
+        parent=call.spec.parent or None, meta=_meta_of(call.spec),
+        fetched_at=datetime.fromtimestamp(call.fetched_at, UTC),
+    )  # fmt: skip
+    page._parsed = parsed
+    return page
+
+
+def _failure_of(call: Call, page: Page) -> RequestFailure:
+    answer = page if call.status else None
+    callback = call.spec.callback or DEFAULT_CALLBACK
+    return RequestFailure(call.url, call.error, call.detail, answer, callback, page.meta)
+
+
+def _meta_of(spec: RequestSpec) -> dict[str, Any]:
+    return msgspec.msgpack.decode(spec.meta) if spec.meta else {}
+
+
+def _failed(error: BaseException) -> CallResult:
+    """The result of a call that raised: the user's part of the traceback, and one line."""
+    first = error.__traceback__
+    while first is not None and first.tb_frame.f_code.co_filename == __file__:
+        first = first.tb_next
+    text = "".join(traceback.format_exception(type(error), error, first))
+    return CallResult(error=cause_of(error), traceback=text[-MOST_TRACEBACK:])
+
+
+def cause_of(error: BaseException) -> str:
+    """An exception as a cause to count by: its type, and the last line of the user's own code. What it says may differ
+    from page to page, and is in the traceback."""
+    place, trace = "", error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith(_NOT_THEIRS) and "site-packages" not in file:
+            place = f" at {Path(file).name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    if not place:  # nothing of the user's ran: what was yielded is wrong, or the callback is missing
+        lines = str(error).strip().splitlines()
+        return lines[0][:200] if lines else type(error).__name__
+    return f"{type(error).__name__}{place}"
+
+
+def _overrides(kind: type, name: str) -> bool:
+    return getattr(kind, name) is not getattr(Spider, name)
+
+
+def _texts(value: object, name: str) -> list[str]:
+    texts: list[Any] = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+    if not all(isinstance(one, str) for one in texts):
+        raise BadInput(f"{name}: {value!r:.80} is not accepted; use a list of texts")
+    return texts
+
+
+def _settings(value: object) -> dict[str, object]:
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise BadInput(f"settings: {value!r:.80} is not accepted; use a mapping of a crawl's settings")
+    return value
+
+
+def _kind(value: object) -> str:
+    return f"a {type(value).__name__}" if not isinstance(value, str) else f"the text {value[:40]!r}"
+
+
+class _logged_to:
+    """Sends what the code logs to a text, while it runs."""
+
+    def __init__(self, printed: Printed) -> None:
+        self._handler = logging.StreamHandler(printed)
+        self._handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+
+    def __enter__(self) -> None:
+        root = logging.getLogger()
+        root.addHandler(self._handler)
+        if root.level > logging.INFO or root.level == logging.NOTSET:
+            root.setLevel(logging.INFO)
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger().removeHandler(self._handler)

@@ -1,0 +1,67 @@
+"""The way from a URL, a host or an item to its rows: SQL over the sorted runs of keys, for the writer and for readers.
+
+A key is an item (0 or more) or a URL's hash (below 0), whose upper half is its host's; so one order serves look-ups by
+item and by URL, and all rows of a host lie side by side. Each run is sorted by (key, seq); a look-up asks every
+readable one, of which there are a few times the logarithm of the rows. Rows after `folded` have no keys yet: there are
+never many, and a look-up reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+FOLDED = "(SELECT value FROM meta WHERE key = 'folded')"
+# Of a JSON list of keys: what the runs have.
+_IN_RUNS = """SELECT k.seq FROM json_each(?1) j CROSS JOIN runs r CROSS JOIN keys k ON k.run = r.run AND k.key = j.value
+    WHERE r.level >= 0"""
+_HASHES = "SELECT value FROM json_each(?1)"
+# The `seq` of the rows of URLs with these hashes, and of these items.
+OF_HASHES = f"{_IN_RUNS} UNION ALL SELECT seq FROM pages WHERE seq > {FOLDED} AND url_hash IN ({_HASHES})"  # noqa: S608
+OF_ITEMS = f"{_IN_RUNS} UNION ALL SELECT seq FROM pages WHERE seq > {FOLDED} AND item IN ({_HASHES})"  # noqa: S608
+# As of `OF_HASHES`, but of rows that have their keys, and of others by their `seq`.
+OF_KEYED = f"{_IN_RUNS} UNION SELECT value FROM json_each(?2)"  # noqa: S608
+ITEMS_IN_RUNS = """SELECT k.key FROM runs r CROSS JOIN keys k ON k.run = r.run AND k.key >= ? AND k.key < ?
+    WHERE r.level >= 0"""
+READABLE = "SELECT run FROM runs WHERE level >= 0 ORDER BY run"
+BEFORE_ALL_HASHES = (-(1 << 63), -1)
+END = 1 << 62  # beyond every item
+
+All = Callable[..., list[tuple[Any, ...]]]
+
+
+def as_list(numbers: Iterable[int]) -> str:
+    """Numbers for a statement, in the order that reads least."""
+    return json.dumps(sorted(numbers))
+
+
+def slice_of(runs: Sequence[int], late: str = "") -> str:
+    """The next entries (key, seq) of these runs in their order: after ?1, ?2, with keys below ?3, at most ?4. `late`:
+    the column of `pages` that is the key of rows without keys, if they are wanted, too."""
+    parts = [
+        f"SELECT key, seq FROM keys WHERE run = {run} AND (key, seq) > (?1, ?2) AND key < ?3"  # noqa: S608
+        for run in runs
+    ]
+    if late:
+        parts.append(
+            f"SELECT {late}, seq FROM pages WHERE seq > {FOLDED} AND ({late}, seq) > (?1, ?2) AND {late} < ?3"  # noqa: S608
+        )
+    return " UNION ALL ".join(parts) + " ORDER BY 1, 2 LIMIT ?4" if parts else "SELECT 0, 0 WHERE 0 = ?4"
+
+
+def walk(query: All, late: str, after: tuple[int, int], below: int, at_once: int) -> Iterator[list[tuple[int, int]]]:
+    """All entries between two positions in their order, some at a time, each time as of one moment; `late` is `item`
+    or `url_hash`. `query` runs a statement of SQL."""
+    while True:
+        query("BEGIN")  # a run may be merged into another between two statements
+        try:
+            runs = [run for (run,) in query(READABLE)]
+            found = [(key, seq) for key, seq in query(slice_of(runs, late), *after, below, at_once)]
+        finally:
+            query("COMMIT")
+        if found:
+            yield found
+        if len(found) < at_once:
+            return
+        after = found[-1]

@@ -1,0 +1,191 @@
+"""Crawls that render: which pages, at what cost to their sites, and what is left after kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import missing as tool_missing
+from built_site import NEEDS_BROWSER, built_site
+from crawling import WEFT, environment, weft, weft_here
+from drawn_site import SITE, THIRD_PARTY, DrawnSite, drawn_site
+from pace import patience
+from rendering import belongs_to
+
+
+@pytest.fixture(autouse=True)
+def _needs_chromium() -> None:
+    if shutil.which("chromium") is None:
+        tool_missing("chromium")
+
+
+@pytest.fixture
+def site() -> Iterator[DrawnSite]:
+    with drawn_site(links=3) as one:
+        yield one
+
+
+def flags(site: DrawnSite, folder: Path, **more: object) -> list[str]:
+    named = [text for name, value in more.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+    return [
+        "crawl", f"{site.url}/", "--data-dir", str(folder), "--allow-private", "--quiet", "--prometheus-port", "0",
+        "--delay", "0.2", *named,
+    ]  # fmt: skip
+
+
+def test_auto_renders_what_scripts_must_draw_and_nothing_else(site: DrawnSite, tmp_path: Path) -> None:
+    folder = tmp_path / "crawl"
+    secrets = ["--header", "Authorization=Bearer user-token", "--header", "X-Key=user-key", "--cookies", "jar"]
+    ended = weft(*flags(site, folder, render="auto"), *secrets, timeout_s=90)
+    assert ended.returncode == 0, ended.stderr
+    pages = {row["url"].rpartition(f":{site.port}")[2]: row for row in exported(folder)}
+    drawn = {path for path in pages if not weft_here("get", folder, f"{site.url}{path}", "--rendered").returncode}
+    assert drawn == {"/drawn0", "/drawn1", "/drawn2"}
+    assert all("hello" in pages[path]["text"] and pages[path]["title"] == f"drawn {path}" for path in drawn)
+    assert {f"{path}/next" for path in drawn} <= pages.keys(), "links that scripts have drawn are followed"
+    asked = Counter(site.paths())
+    assert all(asked[path] == 1 for path in pages), "a rendered page costs its site no second request for itself"
+    assert "/private/picture.png" not in asked and "/forbidden/picture.png" not in site.paths(THIRD_PARTY)
+    assert site.paths(THIRD_PARTY)[0] == "/robots.txt", "a third party's robots.txt comes first"
+    away = [one.headers for one in site.arrived if one.host == THIRD_PARTY]
+    assert away and not any(
+        secret in headers for headers in away for secret in ("user-token", "user-key", "user-cookie")
+    )
+    starts = [one.at for one in site.arrived if one.host == SITE and one.path.partition("?")[0] in pages]
+    assert all(later - earlier >= 0.19 for earlier, later in pairwise(starts))
+    assert weft("audit", folder).returncode == 0
+    shown = weft("get", folder, f"{site.url}/drawn1", "--rendered")
+    assert shown.returncode == 0 and "hello /drawn1" in shown.stdout
+    assert "hello" not in weft("get", folder, f"{site.url}/drawn1").stdout, "without it, what the server sent"
+
+
+def test_auto_renders_exactly_the_pages_of_frameworks_and_scripts(tmp_path: Path) -> None:
+    folder = tmp_path / "crawl"
+    with built_site() as url:
+        ended = weft("crawl", f"{url}/", "--data-dir", folder, "--allow-private", "--quiet", "--prometheus-port", "0",
+                     "--delay", "0.05", "--render", "auto", timeout_s=90)  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    texts = {row["url"].removeprefix(url): row["text"] for row in exported(folder)}
+    missing = [path for path, (text, _) in NEEDS_BROWSER.items() if text not in texts.get(path, "")]
+    drawn = {path for path in texts if not weft_here("get", folder, url + path, "--rendered").returncode}
+    assert missing == [] and drawn == {path for path, (_, is_drawn) in NEEDS_BROWSER.items() if is_drawn}
+
+
+KINDS = ("type=renderer", "weft.fetch.browser.host", "remote-debugging-pipe", "engine")
+CAMPAIGN = [int(number) for number in os.environ.get("WEFT_TEST_RENDER_KILLS", "100,30").split(",")]
+
+
+@pytest.mark.parametrize(
+    ("links", "kills", "kinds"),
+    [
+        (3, 3, KINDS[:3]),
+        pytest.param(
+            *CAMPAIGN, KINDS, marks=pytest.mark.skipif(not os.environ.get("WEFT_TEST_CHAOS"), reason="make chaos")
+        ),
+    ],
+)
+def test_kills_of_anything_leave_each_page_once_and_no_browser(
+    links: int, kills: int, kinds: tuple[str, ...], tmp_path: Path
+) -> None:
+    folder, done, seen = tmp_path / "crawl", 0, set[int]()
+    with drawn_site(links=links) as site:
+        process = started([*WEFT, *flags(site, folder, render="always")])
+        every, requests = max(1, links * 3 // kills), 0
+        end = time.monotonic() + patience(60 + 4 * links)
+        while process.poll() is None and time.monotonic() < end:
+            mine = {pid: text for pid, text in browsers().items() if belongs_to(pid, process.pid)}
+            seen |= mine.keys()
+            kind = kinds[done % len(kinds)]
+            pids = [process.pid] if kind == "engine" else [pid for pid, command in mine.items() if kind in command]
+            pages = sum("/drawn" in path or "/plain" in path for path in site.paths())
+            if pids and done < kills and pages >= requests:
+                os.kill(pids[0], signal.SIGKILL)
+                done, requests = done + 1, pages + every
+                if kind == "engine":
+                    process.wait()
+                    assert_no_orphan(seen, 0)
+                    process = started([*WEFT, "crawl", "--resume", "--data-dir", str(folder), "--quiet"])
+                else:
+                    assert_no_orphan(seen, process.pid)
+            time.sleep(0.1)
+        assert process.wait(patience(60)) == 0, process.communicate()[1]
+        assert done == kills
+        stored = Counter(row["url"] for row in exported(folder))
+        assert set(stored.values()) == {1} and len(stored) == 3 * links + 1
+        assert_no_orphan(seen, 0)
+        starts = [one.at for one in site.arrived if one.path.startswith(("/drawn", "/plain"))]
+        assert all(later - earlier >= 0.19 for earlier, later in pairwise(starts))
+
+
+def started(argv: list[str]) -> subprocess.Popen[bytes]:
+    """A crawl that runs."""
+    return subprocess.Popen(argv, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def assert_no_orphan(seen: set[int], crawl: int) -> None:
+    """What browsers were seen has ended, or belongs to the crawl."""
+    until = time.monotonic() + patience(10)
+    while orphans := [pid for pid in seen & browsers().keys() if not (crawl and belongs_to(pid, crawl))]:
+        assert time.monotonic() < until, [browsers().get(pid) for pid in orphans]
+        time.sleep(0.05)
+
+
+def test_a_stop_while_pages_render_loses_nothing_and_leaves_no_browser(site: DrawnSite, tmp_path: Path) -> None:
+    folder = tmp_path / "crawl"
+    argv = [*WEFT, *flags(site, folder, render="always")]
+    process = subprocess.Popen(argv, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + patience(60)
+    while "/app.js" not in site.paths() and time.monotonic() < end:
+        time.sleep(0.02)
+    mine = [pid for pid in browsers() if belongs_to(pid, process.pid)]
+    process.send_signal(signal.SIGINT)
+    assert process.wait(patience(60)) in (0, 130), process.communicate()[1]
+    assert mine and not any(pid in browsers() for pid in mine)
+    ended = weft("crawl", "--resume", "--data-dir", folder, "--quiet", timeout_s=90)
+    assert ended.returncode == 0, ended.stderr
+    stored = Counter(row["url"] for row in exported(folder))
+    assert set(stored.values()) == {1} and len(stored) == 10
+    assert weft("audit", folder).returncode == 0
+
+
+def test_a_crawl_that_needs_a_browser_says_so_where_there_is_none(site: DrawnSite, tmp_path: Path) -> None:
+    ended = weft(*flags(site, tmp_path / "crawl", render="always"), CHROMIUM_PATH="/nowhere/chromium")
+    assert ended.returncode == 2 and "CHROMIUM_PATH" in ended.stderr and "Traceback" not in ended.stderr
+    for wrong in (["--render-scrolls", "3"], ["--render", "always", "--politeness-scope", "ip"]):
+        ended = weft(*flags(site, tmp_path / "other"), *wrong)
+        assert ended.returncode == 2 and "render" in ended.stderr
+
+
+def exported(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a crawl, with the text of each."""
+    ended = weft("export", folder, "--format", "jsonl", "--content", "text", "--out", "-")
+    assert ended.returncode == 0, ended.stderr
+    return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def browsers() -> dict[int, str]:
+    """Processes of browsers, and their command lines."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if "--type=" in command or "remote-debugging-pipe" in command or "weft.fetch.browser" in command:
+                found[int(entry.name)] = command
+    return found
+
+
+assert sys.platform == "linux"

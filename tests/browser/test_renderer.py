@@ -1,0 +1,133 @@
+"""Pages in a browser, by the browser process alone: what they give, and what becomes of those that misuse it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from browsing import missing
+from drawn_site import HOSTILE, THIRD_PARTY, DrawnSite, drawn_site
+from rendering import BrowserProcess, chromiums, profiles
+
+from weft.fetch.browser.messages import PartQuestion, RenderedPage, RenderOptions
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[DrawnSite]:
+    with drawn_site() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def browsers() -> Iterator[BrowserProcess]:
+    if shutil.which("chromium") is None:
+        missing("chromium")
+    with profiles() as folder:
+        one = BrowserProcess(folder)
+        yield one
+        one.close()
+        assert chromiums(str(folder)) == []
+
+
+def test_a_page_is_drawn_by_its_scripts_and_its_parts_are_judged(browsers: BrowserProcess, site: DrawnSite) -> None:
+    asked: list[str] = []
+
+    def refuse(question: PartQuestion) -> str:
+        asked.append(question.url)
+        return "robots" if "/forbidden" in question.url or "/private" in question.url else ""
+
+    options = RenderOptions(screenshot="viewport", pdf=True)
+    page = browsers.render(f"{site.url}/drawn1", site.page("/drawn1"), refuse=refuse, options=options)
+    assert (page.error, page.detail) == ("", "")
+    assert b"hello /drawn1" in page.html and page.title == "drawn /drawn1"
+    assert page.screenshot.startswith(b"\x89PNG") and page.pdf.startswith(b"%PDF")
+    outcomes = {part.url.rpartition(str(site.port))[2]: (part.outcome, part.was_sent) for part in page.parts}
+    assert outcomes["/app.js"] == ("200", True)
+    assert outcomes["/forbidden/picture.png"] == ("robots", False) == outcomes["/private/picture.png"]
+    assert "/forbidden/picture.png" not in site.paths(THIRD_PARTY) and "/picture.png" in site.paths(THIRD_PARTY)
+    assert "/drawn1" not in site.paths(), "the page itself was fetched before: it costs its site no second request"
+    assert "/favicon.ico" not in site.paths()
+
+
+@pytest.mark.parametrize("path", [path for path in HOSTILE if path not in ("/loop", "/crash", "/form")])
+def test_what_a_page_tries_ends_with_the_page(browsers: BrowserProcess, site: DrawnSite, path: str) -> None:
+    questions: list[PartQuestion] = []
+
+    def refuse(question: PartQuestion) -> str:
+        questions.append(question)
+        is_away = question.is_page and THIRD_PARTY in question.url
+        is_barred = "169.254" in question.url or f":{site.canary_port}" in question.url
+        return "another site" if is_away else "address" if is_barred else ""
+
+    options = RenderOptions(longest_settle_s=2.0, screenshot="full" if path == "/tall" else "")
+    page = browsers.render(f"{site.url}{path}", site.page(path), refuse=refuse, options=options)
+    assert page.error == "" and b"the end" in page.html
+    assert site.canary_calls == 0
+    assert not any(one.startswith(("/window", "/service.js")) for one in site.paths())
+    assert "/landed" not in site.paths(THIRD_PARTY)
+    if path == "/elsewhere":
+        assert page.leads_to == [f"http://{THIRD_PARTY}:{site.port}/landed"]
+    if path == "/pushed":
+        assert page.url.endswith("/pushed/deeper")
+    if path == "/same":
+        assert page.url.endswith("/same?again") and "/same?again" in site.paths()
+
+
+def test_a_part_that_was_not_judged_cannot_reach_an_address_that_is_refused(
+    browsers: BrowserProcess, site: DrawnSite
+) -> None:
+    page = browsers.render(f"{site.url}/metadata", site.page("/metadata"))
+    assert page.error == ""
+    parts = [part for part in page.parts if "169.254" in part.url]
+    assert parts and all(not part.outcome.startswith("2") for part in parts)
+
+
+def test_a_page_that_hangs_or_dies_costs_itself_alone(browsers: BrowserProcess, site: DrawnSite) -> None:
+    came: dict[str, RenderedPage] = {}
+    for path in ("/loop", "/crash"):
+        browsers.begin(f"{site.url}{path}", site.page(path), partial(came.__setitem__, path), left_s=8.0)
+    for number in range(3):
+        path = f"/drawn{number}"
+        browsers.begin(f"{site.url}{path}", site.page(path), partial(came.__setitem__, path))
+    browsers.until(lambda: len(came) == 5)
+    assert came["/loop"].error == "timeout" and came["/crash"].error in ("crash", "timeout")
+    assert [came[f"/drawn{number}"].error for number in range(3)] == ["", "", ""]
+
+
+def test_actions_are_carried_out_and_one_that_cannot_be_says_why(browsers: BrowserProcess, site: DrawnSite) -> None:
+    actions = (
+        {"type": "write", "selector": "#q", "text": "crawler"},
+        {"type": "select", "selector": "#s", "value": "b"},
+        {"type": "click", "selector": "#go"},
+        {"type": "screenshot"},
+        {"type": "wait", "milliseconds": 10},
+    )
+    page = browsers.render(f"{site.url}/form", site.page("/form"), options=RenderOptions(actions=actions))
+    assert page.error == "" and b"typed crawler b" in page.html and len(page.pictures) == 1
+    lost = ({"type": "executeJavascript", "script": "1"},)
+    page = browsers.render(f"{site.url}/form", site.page("/form"), options=RenderOptions(actions=lost))
+    assert page.error == "action" and "allow_scripts" in page.detail
+
+
+def test_no_browser_outlives_the_process_that_has_started_it(browsers: BrowserProcess, site: DrawnSite) -> None:
+    with profiles() as folder:
+        own = BrowserProcess(folder)
+        assert own.render(f"{site.url}/drawn1", site.page("/drawn1")).error == ""
+        assert chromiums(str(folder))
+        came: list[RenderedPage] = []
+        own.begin(f"{site.url}/drawn2", site.page("/drawn2"), came.append)
+        own.process.send_signal(signal.SIGKILL)
+        own.process.wait()
+        own.until(lambda: chromiums(str(folder)) == [])
+        own.process = own.start()  # what the killed process had is rendered by the next
+        own.until(lambda: bool(came))
+        assert came[0].error == ""
+        for pid in chromiums(str(folder))[:1]:
+            os.kill(pid, signal.SIGKILL)
+        assert own.render(f"{site.url}/drawn3", site.page("/drawn3")).error == ""
+        own.close()
+        assert chromiums(str(folder)) == []

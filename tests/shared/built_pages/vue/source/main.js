@@ -1,0 +1,4 @@
+import { createApp } from "vue";
+import Library from "./Library.vue";
+
+createApp(Library).mount("#library");
