@@ -84,7 +84,7 @@ class Credentials:
 
     def trust(self, origin: str) -> None:
         """Adds the origin of a seed."""
-        self._trusted.update(_with_upgrade(origin))
+        self._trusted.update(with_upgrade(origin))
         for target, header in self._named:
             if target.admits(origin):
                 self._add_header(origin, header)
@@ -105,12 +105,12 @@ class Credentials:
         return self._login_of.get(origin)
 
     def _add_header(self, origin: str, header: Header) -> None:
-        for one in _with_upgrade(origin):
+        for one in with_upgrade(origin):
             others = [other for other in self._named_of.get(one, ()) if other[0].lower() != header[0].lower()]
             self._named_of[one] = [*others, header]
 
     def _add_login(self, origin: str, login: str) -> None:
-        for one in _with_upgrade(origin):
+        for one in with_upgrade(origin):
             self._login_of[one] = login
 
 
@@ -189,7 +189,7 @@ def seed_origins(
     return list(origins)
 
 
-def _with_upgrade(origin: str) -> tuple[str, ...]:
+def with_upgrade(origin: str) -> tuple[str, ...]:
     """An origin, and the same host and port over https, where it is one of http. Port 80 becomes 443 (RFC 6797)."""
     if origin.startswith("https:"):
         return (origin,)

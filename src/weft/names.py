@@ -72,7 +72,6 @@ FOREIGN: dict[str, tuple[str | None, str]] = {
     "retries": ("max_retries", ""),
     "rate_limit": ("politeness_delay_seconds", "seconds between two requests to one site"),
     "cookie": ("headers", "as the header Cookie"),
-    "login": ("auth", ""),
     "password": ("auth", ""),
     "username": ("auth", ""),
     "verify_ssl": ("tls_verify", ""),

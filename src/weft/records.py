@@ -26,6 +26,7 @@ class Purpose(StrEnum):
     PAGE = "page"
     ROBOTS = "robots"
     SITEMAP = "sitemap"
+    LOGIN = "login"  # a step of a login: its form, what is sent of it, where that leads
 
 
 class Reason(StrEnum):

@@ -11,7 +11,7 @@ import pytest
 
 SRC = Path(__file__).parents[2] / "src" / "weft"
 GROUND = {
-    "alive", "bodies", "compiled", "config", "credentials", "errors", "files", "frames", "names", "patterns",
+    "alive", "bodies", "compiled", "config", "credentials", "errors", "files", "frames", "logins", "names", "patterns",
     "plain_links", "records", "removal", "scraping", "sealed", "telemetry", "urls", "__init__",
 }  # fmt: skip
 PARTS = {"frontier", "fetch", "extract", "store", "supervise"}

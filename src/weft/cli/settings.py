@@ -24,6 +24,8 @@ GROUPS = {
     "limits": "When to stop",
     "extract": "What to read from pages",
     "spider": "Your own code",
+    "login": "Logins by a form",
+    "logins": "Logins by their names",
     "store": "What to keep",
     "run": "A crawl that is there already",
     "politeness": "How to treat a site",
@@ -39,6 +41,8 @@ _METAVARS = {
     "seed_file": "FILE",
     "exclude_file": "FILE",
     "extract": "FILE",
+    "login": "FILE",
+    "logins": "FILE",
     "spider": "FILE[:CLASS]",
     "on_page": "FILE:NAME",
     "proxies": "FILE",
@@ -188,14 +192,14 @@ def config_flags(
 
 def given(values: dict[str, Any], product: str = "crawl") -> dict[str, Any]:
     """The keys that were on the command line, out of all parameters of a command."""
-    from weft.config import PATTERNS, keys, product_named
+    from weft.config import IN_FILES, PATTERNS, keys, product_named
 
     flags: dict[str, Any] = {}
     for name, item in keys(product_named(product)).items():
         value = values.get(name)
         if value is None or value == ():
             continue
-        if item.schema.get("type") == "object" and name != "extract":
+        if item.schema.get("type") == "object" and name not in IN_FILES:
             value = _pairs(item.flag, value)
         elif isinstance(value, tuple):
             value = several(value, patterns=name in PATTERNS)
@@ -211,13 +215,15 @@ def several(texts: Iterable[str], *, patterns: bool = False) -> list[str]:
 
 
 def _option(item: Key) -> Callable[..., Any]:
+    from weft.config import IN_FILES
+
     kind, by_key = item.schema.get("type"), "--" + item.name.replace("_", "-")
     flags = list(dict.fromkeys((item.flag, by_key)))
     if kind == "boolean":
         # What a file or a variable turned on can be turned off again, and the other way round.
         flags = [f"{flag}/--no-{flag[2:]}" for flag in flags]
         return click.option(*flags, item.name, cls=SettingOption, key=item, default=None)
-    several = (kind in ("array", "object") and item.name != "extract") or item.name == "only_pods"
+    several = (kind in ("array", "object") and item.name not in IN_FILES) or item.name == "only_pods"
     metavar = _METAVARS.get(item.name) or {"array": "A,B", "object": "NAME=VALUE"}.get(str(kind))
     metavar = metavar or _metavar(item.schema)
     return click.option(*flags, item.name, cls=SettingOption, key=item, metavar=metavar, multiple=several)

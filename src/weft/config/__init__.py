@@ -11,6 +11,8 @@ from weft.config.crawl import (
     ExtractSection,
     FetchSection,
     LimitsSection,
+    LoginSection,
+    LoginsSection,
     LogSection,
     PolitenessSection,
     RunSection,
@@ -24,13 +26,25 @@ from weft.config.pods import PodSpec, PodsSection, RedisSection, numbers
 from weft.config.proxies import ProxySection
 from weft.config.service import JobsSection, ServerSection, ServiceConfig, ServicesSection
 from weft.config.sources import DEBUG_PODS, checks_pod_assignment
-from weft.config.tree import COMPUTED, CRAWL, NOT_KEPT, PATTERNS, SERVICE, Config, Product, product_named, was_given
+from weft.config.tree import (
+    COMPUTED,
+    CRAWL,
+    IN_FILES,
+    NOT_KEPT,
+    PATTERNS,
+    SERVICE,
+    Config,
+    Product,
+    product_named,
+    was_given,
+)
 from weft.config.values import place, rules_file, split
 
 __all__ = [
     "COMPUTED",
     "CRAWL",
     "DEBUG_PODS",
+    "IN_FILES",
     "NOT_KEPT",
     "PATTERNS",
     "SERVICE",
@@ -42,6 +56,8 @@ __all__ = [
     "LimitsSection",
     "Loaded",
     "LogSection",
+    "LoginSection",
+    "LoginsSection",
     "PodSpec",
     "PodsSection",
     "PolitenessSection",

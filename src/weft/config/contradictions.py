@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from weft.config.masking import without_login
 from weft.config.pods import PodSpec, numbers
 from weft.config.tree import BLOOM_KEYS, was_given
-from weft.errors import Missing
+from weft.errors import BadInput, Missing
 from weft.patterns import BadPattern, compile_url_pattern, is_url_pattern
 
 MOST_ACTIONS = 50
@@ -37,6 +37,10 @@ def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Ite
     yield from _header_contradictions(values)
     yield from _host_contradictions(values)
     yield from _render_contradictions(values)
+    if values["logins"]:
+        yield from _logins_contradictions(values["logins"])
+    if values["login"]:
+        yield from _login_contradictions(values)
     if values["render"] != "never" and values["politeness_scope"] == "ip":
         yield "render", "a browser's requests are not counted by address: use politeness_scope domain or host"
 
@@ -47,9 +51,34 @@ def service_contradictions(values: Mapping[str, Any], origins: Mapping[str, str]
     yield from _open_credentials(values)
     yield from _host_contradictions(values)
     yield from _render_contradictions(values)
+    if values["logins"]:
+        yield from _logins_contradictions(values["logins"])
     for name in ("data_dir", "host"):
         if not values[name].strip():
             yield name, "is empty: write what is meant, or leave it out"
+
+
+def _login_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    from weft.logins import read_login  # most crawls have none
+
+    try:
+        read_login(values["login"])  # whether there is one of that name is for whoever begins the crawl
+    except BadInput as error:
+        yield "login", str(error)
+    if values["cookies"] == "off":
+        yield "login", "a session is a cookie: leave `cookies` at jar"
+    if values["pods"]:
+        yield "login", "does not work with pods on Redis, whose server would hold the session: use `num_pods`"
+
+
+def _logins_contradictions(logins: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    from weft.logins import login_of
+
+    for name in logins:
+        try:
+            login_of({"name": name}, logins)
+        except BadInput as error:
+            yield "logins", f"{name}: {error}"
 
 
 def _host_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -219,6 +219,23 @@ class SpiderSection(Section, frozen=True, kw_only=True):
         return bool(self.spider or self.on_page)
 
 
+class LoginSection(Section, frozen=True, kw_only=True):
+    """Logins by a form."""
+
+    login: Annotated[
+        dict[str, Any],
+        Help("login by a form: a mapping of url, fields, form, success, logged_out, or a file of YAML that has one"),
+    ] = field(default_factory=dict)
+
+
+class LoginsSection(Section, frozen=True, kw_only=True):
+    """Logins that are chosen by their names."""
+
+    logins: Annotated[
+        dict[str, dict[str, Any]], Tuning("logins by name, as `login` has one; `login: {name: NAME}` uses one of them")
+    ] = field(default_factory=dict)
+
+
 class LogSection(Section, frozen=True, kw_only=True):
     """What is told while it runs."""
 

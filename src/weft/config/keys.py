@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from weft.config.section import LARGEST, LONGEST_S
-from weft.config.tree import CRAWL, SHORT_FLAGS, Product
+from weft.config.tree import CRAWL, IN_FILES, SHORT_FLAGS, Product
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def json_schema(product: Product = CRAWL) -> dict[str, Any]:
         if item.name == "only_pods":
             one = {"type": "integer"}, {"type": "array", "items": {"type": ["string", "integer"]}}
             schema = {"anyOf": [*schema["anyOf"], *one]}
-        if schema.get("type") == "array" or item.name == "extract":  # rules may be in a file
+        if schema.get("type") == "array" or item.name in IN_FILES:  # may be in a file
             schema = {"anyOf": [schema, {"type": "string"}]}
         properties[item.name] = {**schema, "description": item.help}
     return {
@@ -111,8 +111,8 @@ def accepted(schema: dict[str, Any]) -> str:
         return "a list of " + _plural(schema.get("items", {}))
     if "exclusiveMaximum" in schema:
         return f"a number above {schema['exclusiveMinimum']:g} and below {schema['exclusiveMaximum']:g}"
-    if schema.get("type") == "object" and not schema.get("additionalProperties", {}).get("type"):
-        return "rules by field, or a file with them"
+    if schema.get("type") == "object" and schema.get("additionalProperties", {}).get("type") in (None, "object"):
+        return "a mapping, or a file that has one"
     words = {
         "integer": "a whole number",
         "number": "a number",

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from weft.config.crawl import FetchSection
+from weft.config.crawl import FetchSection, LoginsSection
 from weft.config.proxies import ProxySection
 from weft.config.section import Help, Positive, Seconds, Section, Texts, Timeout, Tuning
 
@@ -94,5 +94,6 @@ class ServiceConfig(Struct, frozen=True, kw_only=True):
     jobs: JobsSection
     fetch: FetchSection
     proxy: ProxySection
+    logins: LoginsSection
     services: ServicesSection
     log: ServiceLogSection

@@ -11,6 +11,8 @@ from weft.config.crawl import (
     ExtractSection,
     FetchSection,
     LimitsSection,
+    LoginSection,
+    LoginsSection,
     LogSection,
     PolitenessSection,
     RunSection,
@@ -31,6 +33,8 @@ class Config(Struct, frozen=True, kw_only=True):
     fetch: FetchSection
     proxy: ProxySection
     limits: LimitsSection
+    login: LoginSection
+    logins: LoginsSection
     extract: ExtractSection
     spider: SpiderSection
     store: StoreSection
@@ -90,6 +94,7 @@ NOT_KEPT = frozenset({"max_duration", "seed_file", "resume", "fresh", "retry_fai
 # Recorded only where somebody gave them. Their defaults follow from the data dirs, which may have been moved, and from
 # the list of pods, whose length is fixed for a crawl.
 KEPT_IF_GIVEN = frozenset({"log_dir", "num_pods"})
+IN_FILES = frozenset({"extract", "login", "logins"})  # mappings that a file may hold
 PATTERNS = frozenset({"include", "exclude"})
 SECRET_KEYS = frozenset({"auth", "headers", "redis_password", "pods", "proxy_sources"})
 

@@ -19,7 +19,7 @@ import msgspec
 from weft.config.keys import Key, accepted
 from weft.config.pods import PodSpec
 from weft.config.section import LARGEST, LONGEST_S
-from weft.config.tree import PATTERNS, SECRET_KEYS, Compute
+from weft.config.tree import IN_FILES, PATTERNS, SECRET_KEYS, Compute
 
 MAX_RULES_BYTES, MAX_RULES_PARTS = 1 << 20, 10_000
 
@@ -133,8 +133,9 @@ def _listed(given: Value, item: Key) -> Any:
         value = split(value, patterns=item.name in PATTERNS)
     if item.name == "pods" and isinstance(value, list):
         return [_pod(part) for part in value]
-    if item.name == "extract":
-        return rules_file(value) if isinstance(value, str) else bounded(value, item.name)
+    if item.name in IN_FILES:
+        value = rules_file(value, item.name) if isinstance(value, str) else bounded(value, item.name)
+        return value if item.name == "extract" else _absolute(value, is_one=item.name == "login")
     if kind == "object" and isinstance(value, str) and given.lax:
         from weft.config import yaml_file
 
@@ -144,8 +145,23 @@ def _listed(given: Value, item: Key) -> Any:
     return value
 
 
-def rules_file(path: str) -> dict[str, Any]:
-    """The rules in a file of JSON or YAML."""
+def _absolute(value: Any, *, is_one: bool) -> Any:
+    from weft.logins import absolute  # most crawls have none
+
+    if is_one:
+        return absolute(value)
+    return {name: absolute(login) for name, login in value.items()} if isinstance(value, dict) else value
+
+
+_HOLDS = {
+    "extract": ("rules", "a rule for each field's name"),
+    "login": ("login", "a mapping with `url` and `fields`"),
+    "logins": ("logins", "a login for each name"),
+}
+
+
+def rules_file(path: str, key: str = "extract") -> dict[str, Any]:
+    """The value of a key in a file of JSON or YAML, which is a mapping."""
     from weft.config import yaml_file
 
     path.encode()  # raises for what is not text
@@ -163,7 +179,8 @@ def rules_file(path: str) -> dict[str, Any]:
         why = error.strerror if isinstance(error, OSError) else error
         raise Unusable(f"{path} cannot be read as JSON or YAML: {why}") from None
     if not isinstance(found, dict):
-        raise Unusable(f"{path} holds no rules: a rule for each field's name is expected")
+        what, needed = _HOLDS[key]
+        raise Unusable(f"{path} holds no {what}: {needed} is expected")
     bounded(found, path)
     return found
 

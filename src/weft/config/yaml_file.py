@@ -15,14 +15,26 @@ import yaml
 from weft.errors import BadConfig
 
 LONGEST_FILE = 16 << 20  # bytes
+_REFERENCE = re.compile(r"(?<=[:,\s])(\$\{(?:env|file):[^}'\n]*\})(?=\s*[,}\n])")
 
 
 def parsed(text: str) -> Any:
     """One value that is written as YAML; ValueError where it is none."""
     try:
-        return yaml.safe_load(text)
+        return yaml.safe_load(readable(text))
     except yaml.YAMLError as error:
         raise ValueError(_first_line(error)) from None
+
+
+def readable(text: str) -> str:
+    """YAML in which `{user: ${env:NAME}}` may stand without quotes, as it is mostly written."""
+    if not _REFERENCE.search(text):
+        return text
+    try:
+        yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError:
+        return _REFERENCE.sub(r"'\1'", text)
+    return text
 
 
 def entries(
@@ -58,7 +70,7 @@ def _read(path: Path) -> str:
 def _mapping(path: Path, problems: list[str]) -> list[tuple[yaml.Node, yaml.Node]]:
     """The keys and values at the top of a YAML file; what is wrong with its form goes to the problems."""
     try:
-        root = yaml.compose(_read(path), Loader=yaml.SafeLoader)
+        root = yaml.compose(readable(_read(path)), Loader=yaml.SafeLoader)
     except OSError as error:
         raise BadConfig([f"{path}: cannot be read: {error.strerror}"]) from None
     except UnicodeDecodeError:

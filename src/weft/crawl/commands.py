@@ -39,11 +39,11 @@ class CrawlCommands:
     def __init__(self, folder: CrawlFolder) -> None:
         self._folder = folder
 
-    def pause(self) -> None:
-        """Nothing is requested any more, and nothing is lost."""
+    def pause(self, reason: str = "") -> None:
+        """Nothing is requested any more, and nothing is lost. `reason`: why, where the crawl has paused itself."""
         self.check_open()
-        self._folder.keep_state(is_paused=True)
-        log.always("paused")
+        self._folder.keep_state(is_paused=True, pause_reason=reason)
+        log.always("paused", why=reason or "by a command")
 
     def resume(self) -> None:
         """Continues a crawl that is paused."""

@@ -192,10 +192,12 @@ class CrawlFolder(EngineFolder):
             self._write_settings(record)
         return record
 
-    def keep_state(self, *, is_paused: bool = False, is_cancelled: bool = False) -> None:
-        """Records whether the crawl is paused, or cancelled, by a command."""
+    def keep_state(self, *, is_paused: bool = False, is_cancelled: bool = False, pause_reason: str = "") -> None:
+        """Records whether the crawl is paused, or cancelled."""
         before = self.settings_record()
-        record = msgspec.structs.replace(before, is_paused=is_paused, is_cancelled=is_cancelled)
+        record = msgspec.structs.replace(
+            before, is_paused=is_paused, is_cancelled=is_cancelled, pause_reason=pause_reason
+        )
         if record != before:
             self._write_settings(record)
 

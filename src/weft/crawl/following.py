@@ -14,7 +14,7 @@ import msgspec
 from weft.config import NOT_KEPT, Config, keys
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.order import Control
-from weft.engine.crawls import PAUSED, RunningCrawl
+from weft.engine.crawls import BY_COMMAND, PAUSED, RunningCrawl
 from weft.engine.limits import limits_of
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.stop import Stop
@@ -77,7 +77,8 @@ class Following:
             changes = control.changes
             self._read()
             status.changes = changes
-            self._progress.write(*(PAUSED if self._crawl.is_paused else ("running", "")))
+            crawl = self._crawl
+            self._progress.write(*((PAUSED, crawl.pause_reason or BY_COMMAND) if crawl.is_paused else ("running", "")))
 
     def _read(self) -> None:
         crawl, record = self._crawl, self._folder.settings_record()
@@ -97,4 +98,4 @@ class Following:
             self._seeds = len(seeds)
         if record.is_paused is not crawl.is_paused:
             log.always("paused" if record.is_paused else "resumed")
-        crawl.pause(record.is_paused)
+        crawl.pause(record.is_paused, record.pause_reason)

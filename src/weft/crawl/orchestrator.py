@@ -37,6 +37,7 @@ from weft.crawl.pods.termination import Termination
 from weft.crawl.process import Process
 from weft.crawl.reports.standing import Standing, begin_alone, end_alone
 from weft.engine.channel import Peer, Server, socket_path
+from weft.engine.crawls import PAUSED
 from weft.engine.loop.progress import CrawlStatus, ProgressLines, read_status
 from weft.engine.loop.stop import CALLBACK_ERROR, UNWRITTEN, Stop
 from weft.errors import BadInput, WeftError
@@ -74,6 +75,7 @@ class Orchestrator:
         self._commands = CrawlCommands(folder)
         self._server: Server | None = None
         self._changes = 0  # of the folder, by commands
+        self._gave_up_at = 0.0  # when a process paused itself last
         self._duration = _Duration(config.limits.max_duration_s, is_paused=folder.settings_record().is_paused)
         self._alone = folder.is_one_process
         if pods is not None:
@@ -263,8 +265,18 @@ class Orchestrator:
                 return self._all_ended()
             self._stop("parser")
         if self._reason is None:
+            self._pause_with_them()
             self._decide()
         return None
+
+    def _pause_with_them(self) -> None:
+        """One process has paused itself, because a login has failed: so does the crawl, until a command resumes it."""
+        for process in self._processes:
+            status = process.status()
+            if status.pid == process.pid and status.gave_up_at > self._gave_up_at and status.state == PAUSED:
+                self._gave_up_at = status.gave_up_at
+                self._commands.pause(status.note)
+                self._follow()
 
     def _ended(self, process: Process, how: Exit) -> int | None:
         """What one process's end means for the crawl: its exit code, or None if it is started again."""

@@ -32,6 +32,7 @@ from weft.credentials import seed_origins
 from weft.engine.admission.rules import read_domains
 from weft.engine.extraction import extraction_of
 from weft.engine.limits import check_email
+from weft.engine.login.checking import checked_login
 from weft.engine.loop.stop import Stop
 from weft.engine.machine import check_clock
 from weft.engine.settings_record import SettingsRecord
@@ -156,6 +157,7 @@ def _prepare(
         )
     check_email([*seeds, *first], config.fetch)
     extraction_of(config.extract)
+    checked_login(config)
     _check_proxies(config, complain)
     if config.scope.exclude_file:
         read_domains(config.scope.exclude_file)

@@ -180,6 +180,8 @@ class PartJudge:
             if is_page or bad.reason != "length":
                 return bad.reason
             url = f"{url[: (url + '/').index('/', 8)]}/"
+        if crawl.session is not None and crawl.session.is_beside(url):
+            return "session"  # a browser would send it the session's cookies, which know no ports
         if is_page and self._frontier.sites.key_of(url) != tag.key:
             return "another site"
         origin = urls.origin_of(url)
@@ -205,10 +207,9 @@ class PartJudge:
     def cookies(self, tag: object, url: str) -> list[tuple[str, str]]:
         """What the crawl's jar has for the page."""
         crawl = self._crawl(tag)
-        if crawl is None or not crawl.jar:
+        if crawl is None or not (crawl.jar or crawl.session):
             return []
-        path = url[url.index("/", 8) :].partition("?")[0]
-        header = crawl.jar.header(urls.host_of(url), path, url.startswith("https:"), time.time()) or ""
+        header = crawl.cookies_for(url, time.time())
         pairs = (pair.strip().partition("=") for pair in header.split(";") if "=" in pair)
         return [(name, value) for name, _, value in pairs]
 

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from weft import __version__
+from weft.config import Config
 from weft.credentials import seed_origins
 from weft.engine import settings as crawl_settings
 from weft.engine.admission.rules import Rules
@@ -40,6 +41,7 @@ from weft.engine.deadlines import Deadlines
 from weft.engine.extraction import extraction_of
 from weft.engine.folder import EngineFolder
 from weft.engine.limits import check_email, limits_of
+from weft.engine.login.checking import checked_login
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.revisits import GivenVisits, Revisits
@@ -216,7 +218,7 @@ class Core:
             tenant.progress.take_up(held)
             tenant.committed()
         if record.state is State.PAUSED or record.is_held:
-            tenant.pause()
+            tenant.pause(reason=record.pause_reason)
         elif record.state is State.RUNNING:
             tenant.clock_starts()
         self._deadlines.watch(tenant)
@@ -231,11 +233,22 @@ class Core:
             book = self._books[agent, trust] = RobotsBook(self._frontier.sites, agent, trust)
         way = self._ways.open(config.fetch)
         tenant = Tenant(name, number, record, config, self._frontier, book, way, this_year=datetime.now(UTC).year)
+        self._log_in(tenant, config)
         if record.revisits:
             tenant.revisits = Revisits(GivenVisits(self._store))
         self._crawls[number] = tenant
         self._names[name] = number
         return tenant
+
+    def _log_in(self, tenant: Tenant, config: Config) -> None:
+        """Gives a crawl its login; one that is not configured any more pauses it, as one that fails does."""
+        try:
+            login = checked_login(config, self._config.logins)
+        except BadInput as error:
+            tenant.give_up(str(error))
+            return
+        if login is not None:
+            tenant.log_in(login, self._frontier.logins)
 
     # ── between two turns ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -282,10 +295,18 @@ class Core:
         for number in touched:
             tenant = self._crawls.get(number)
             if tenant is not None and tenant.record.state is State.RUNNING:
+                if tenant.pause_reason and not tenant.record.pause_reason:
+                    self._note_given_up(tenant)
                 over = tenant.why_over()
                 if over is not None:
                     self._end(tenant, EndReason(over))
         touched.clear()
+
+    def _note_given_up(self, tenant: Tenant) -> None:
+        """A crawl has paused itself: so it stays, until it is resumed."""
+        tenant.clock_stops()
+        tenant.record.pause_reason, tenant.record.gave_up_at = tenant.pause_reason, tenant.gave_up_at
+        self._change_state(tenant, State.PAUSED)
 
     def _end(self, tenant: Tenant, reason: EndReason) -> None:
         """Ends a crawl: what is in flight is aborted, what is queued is dropped, as one step."""
@@ -441,6 +462,7 @@ class Core:
             return self._standing(number), seeded
         config = crawl_settings.config_of(self._shared, own)
         extraction_of(config.extract)
+        checked_login(config, self._config.logins)
         at = crawl_settings.check_deadline(deadline, time.time())
         canonical, refused = canonical_seeds(seeds)
         known = past_visits(visits)
@@ -567,10 +589,12 @@ class Core:
         tenant = self._live(name)
         was_paused = tenant.record.state is State.PAUSED
         if was_paused or tenant.record.is_held:
+            if tenant.session is None and (login := checked_login(tenant.config, self._config.logins)) is not None:
+                tenant.log_in(login, self._frontier.logins)
             tenant.pause(False)
             record = tenant.record
             has_begun = bool(record.roots) or record.keep_open or record.seeds_closed
-            record.is_held = False
+            record.is_held, record.pause_reason = False, ""
             if was_paused:
                 self._change_state(tenant, State.RUNNING if has_begun else State.OPEN)
             else:

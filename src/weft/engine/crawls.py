@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 
 from weft import urls
@@ -11,6 +12,7 @@ from weft.engine.admission.familiar import Familiar
 from weft.engine.admission.names import NameSet
 from weft.engine.admission.rules import Rules
 from weft.engine.extraction import Extraction
+from weft.engine.login.session import Session
 from weft.engine.loop.cookies import CookieShare
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.revisits import Revisits
@@ -23,11 +25,15 @@ from weft.fetch.auth import authorization
 from weft.fetch.contract import Way
 from weft.fetch.cookies import CookieJar, with_cookies
 from weft.fetch.robots import product_token
-from weft.frontier.contract import Admission, CrawlLimits, Frontier, PageLinks
+from weft.frontier.contract import Admission, CrawlLimits, Frontier, LoginsPart, PageLinks
+from weft.logins import FormLogin
 from weft.records import Found, Lease, Purpose, Reason
+from weft.telemetry import Log
 
 _REASONS = frozenset(Reason)
-PAUSED = ("paused", "by a command")  # the state of a process whose crawl is paused, and the note with it
+log = Log("weft.engine.crawls")
+PAUSED = "paused"  # the state of a process whose crawl is paused
+BY_COMMAND = "by a command"  # the note with it, where nothing else is known
 
 
 class _Challenge:
@@ -91,6 +97,9 @@ class RunningCrawl:
         self.revisits: Revisits | None = None  # set while known pages are visited again
         self.has_been_edited = False  # what is queued may be excluded by now
         self.is_paused = False
+        self.pause_reason = ""  # why it is paused, where that was nobody's command
+        self.gave_up_at = 0.0  # when it paused itself last, by the wall clock
+        self.session: Session | None = None  # at the site that it logs in to
         # Where the way to a URL decides, one that was refused may be let in later.
         lasting = scope.max_depth is None and not scope.offsite_hops
         self.familiar = Familiar(progress.refused) if lasting else None
@@ -112,10 +121,23 @@ class RunningCrawl:
             self.familiar.forget()
         return self._frontier.queue.take_back(self.number, lambda item: not self.rules.excludes(item.url))
 
-    def pause(self, paused: bool = True) -> None:
+    def pause(self, paused: bool = True, reason: str = "") -> None:
         """Nothing of it is requested while it is paused, and nothing is lost."""
         self._frontier.crawls.pause(self.number, paused)
-        self.is_paused = paused
+        self.is_paused, self.pause_reason = paused, reason if paused else ""
+        if not paused and self.session is not None:
+            self.session.reset()
+
+    def log_in(self, login: FormLogin, frontier: LoginsPart) -> None:
+        """From now on the pages of the login's site wait for a session there; a login that fails pauses the crawl."""
+        first_s = self.politeness.retry_backoff_s
+        self.session = Session(login, self.number, frontier, self.give_up, backoff_first_s=first_s)
+
+    def give_up(self, why: str) -> None:
+        """Pauses itself: it cannot continue as it was meant to."""
+        log.error("paused", why=why)
+        self.gave_up_at = time.time()
+        self.pause(reason=why)
 
     def _is_full(self, pages: int) -> bool:  # noqa: ARG002
         """Whether it has as many pages as it may have; a pod, as many as it was given."""
@@ -161,7 +183,8 @@ class RunningCrawl:
             self._share.catch_up(lease)
         spec = self.spider.spec_of(lease) if self.spider is not None and lease.request else None
         own_headers = spec.headers if spec is not None else {}
-        if not (self._challenged or self.jar or self.revisits or self._has_headers or own_headers):
+        session = self.session if lease.purpose is not Purpose.ROBOTS else None
+        if not (self._challenged or self.jar or self.revisits or self._has_headers or own_headers or session):
             return ()
         url, headers = lease.url, list[tuple[str, str]]()
         if self.revisits is not None and lease.purpose is Purpose.PAGE and (spec is None or spec.is_plain):
@@ -173,15 +196,28 @@ class RunningCrawl:
         if self.jar and (cookie := self.jar.header(urls.host_of(url), path, url.startswith("https:"), now)):
             given = own["cookie"][1] if "cookie" in own else ""
             own["cookie"] = ("Cookie", with_cookies(given, cookie))
+        for name, value in session.headers(lease, now) if session is not None else ():
+            given = own["cookie"][1] if name == "Cookie" and "cookie" in own else ""
+            own[name.lower()] = (name, with_cookies(given, value) if given else value)
         if (challenge := self._challenged.get(origin)) and (
             authorisation := self._authorisation(origin, url, challenge, spec.method if spec is not None else "GET")
         ):
             own["authorization"] = ("Authorization", authorisation)
         return [*headers, *own.values()]
 
-    def keep_cookies(self, url: str, values: Sequence[str], now: float) -> None:
-        """Stores what a response set."""
-        if values and self.jar is not None:
+    def cookies_for(self, url: str, now: float) -> str:
+        """The Cookie header for a page, as a browser is given it."""
+        path = url[url.index("/", 8) :].partition("?")[0]
+        own = self.jar.header(urls.host_of(url), path, url.startswith("https:"), now) if self.jar else None
+        of_session = self.session.cookie(url, now) if self.session is not None else ""
+        return with_cookies(own, of_session) if own and of_session else own or of_session
+
+    def keep_cookies(self, url: str, values: Sequence[str], now: float, asked_at: float, lease: Lease) -> None:
+        """Stores what a response set. Those of a site that the crawl logs in to are the session's: nobody else's."""
+        if values and self.session is not None and self.session.covers(url):
+            is_step = lease.purpose is Purpose.LOGIN and self.session.is_current(lease)
+            self.session.keep(url, values, now, asked_at, is_step=is_step)
+        elif values and self.jar is not None:
             path = url[url.index("/", 8) :].partition("?")[0]
             if self._share is not None:
                 self._share.store(url, path, values, now)

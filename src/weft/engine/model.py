@@ -79,6 +79,8 @@ class Standing(Struct, frozen=True, kw_only=True):
     waiting_for: str = ""  # why a running crawl asks nothing now: a short cause, empty while it works
     waiting_until: float | None = None  # wall clock: when that is over, as far as known
     is_held: bool = False  # nothing of it is requested until `resume`, although its state is that of a crawl that runs
+    pause_reason: str = ""  # why it is paused, where it has paused itself: a login that has failed
+    gave_up_at: float = 0.0  # when that was
     note: str = ""  # why the engine as a whole stands still: a full disk, ...
 
 

@@ -6,9 +6,9 @@ defaults that follow from it (scope, delay, concurrency), is in its own record.
 
 Invariant: a file is on the disk before a record names it, and stays while one does.
 
-Not recorded are `headers` and `auth` of the engine: a password that was changed must work in crawls that run, and no
-secret is written that is kept elsewhere. Nor is `allow_private`: when it is withdrawn, that applies to all crawls that
-were not given it themselves.
+Not recorded are `headers`, `auth` and `logins` of the engine: a password that was changed must work in crawls that
+run, and no secret is written that is kept elsewhere. Nor is `allow_private`: when it is withdrawn, that applies to all
+crawls that were not given it themselves.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from weft.files import sync_folder
 from weft.telemetry import Log
 
 FOLDER = "settings"
-_ENGINES = frozenset({"headers", "auth", "allow_private"})
+_ENGINES = frozenset({"headers", "auth", "allow_private", "logins"})
 log = Log("weft.engine.recorded")
 
 

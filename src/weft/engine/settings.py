@@ -17,12 +17,13 @@ import msgspec
 
 from weft.config import Config, FetchSection, keys, load, own_names, rules_file
 from weft.errors import BadConfig, BadInput
+from weft.logins import absolute
 from weft.names import answer
 
 EDITABLE = frozenset(
     {"include", "exclude", "politeness_delay_seconds", "max_pages", "max_pages_per_domain", "max_depth", "max_duration"}
 )
-_SECTIONS = frozenset({"scope", "politeness", "fetch", "limits", "extract"})
+_SECTIONS = frozenset({"scope", "politeness", "fetch", "limits", "extract", "login", "logins"})
 _ENGINES = frozenset(
     {
         "politeness_scope",
@@ -34,6 +35,7 @@ _ENGINES = frozenset(
         "max_browsers",
         "pages_per_browser",
         "browser_sandbox",
+        "logins",
     }
 )
 _ENGINES_SECTIONS = frozenset({"proxy"})
@@ -60,6 +62,8 @@ def of_engine(given: Mapping[str, Any]) -> dict[str, Any]:
 
     def problem(key: str, section: str) -> str:
         is_one = key in _SHARED or section in _ENGINES_SECTIONS or (section in _SECTIONS and key != "seed_file")
+        if key == "login":
+            return "is a setting of one crawl; `logins` are those that crawls may name"
         return "" if is_one else "an engine has no such setting"
 
     return _by_key(given, problem)
@@ -91,6 +95,8 @@ def _here(key: str, value: Any) -> Any:
     """A value that means the same elsewhere: rules instead of the file that they are in."""
     if key == "extract" and isinstance(value, str | os.PathLike):
         return rules_file(os.fspath(value))
+    if key == "login":
+        return absolute(rules_file(os.fspath(value), "login") if isinstance(value, str | os.PathLike) else value)
     return value
 
 

@@ -38,8 +38,9 @@ class SettingsRecord(msgspec.Struct, frozen=True):
     values: dict[str, Any]
     defaults: list[str] = []  # keys of `values` that nobody named
     changes: list[SettingsChange] = []
-    is_paused: bool = False  # by a command; `weft crawl --resume` continues it
+    is_paused: bool = False  # by a command, or by itself; `weft crawl --resume` continues it
     is_cancelled: bool = False
+    pause_reason: str = ""  # why it is paused, where it has paused itself
 
     @property
     def revision(self) -> int:

@@ -43,6 +43,8 @@ class Record(Struct, kw_only=True):
     state: State = State.OPEN
     is_held: bool = False  # see `Standing.is_held`
     reason: EndReason | None = None
+    pause_reason: str = ""  # see `Standing.pause_reason`
+    gave_up_at: float = 0.0
     roots: list[str] = []  # where its seeds are, as far as scope and sitemaps depend on it
     origins: list[str] = []  # of its first seeds, where its credentials go
     has_opened: bool = False  # its first seeds have come, all that were announced: later ones get no credentials
@@ -272,6 +274,8 @@ class Tenant(RunningCrawl):
             reasons={str(reason): count for reason, count in progress.refused.items() if count},
             ends=self._ends(),
             is_held=record.is_held,
+            pause_reason=record.pause_reason,
+            gave_up_at=record.gave_up_at,
             note=note,
             waiting_for=waiting_for,
             waiting_until=waiting_until,
@@ -283,6 +287,8 @@ class Tenant(RunningCrawl):
             return "", None  # the caller who holds it knows why
         if note and self.record.state is State.RUNNING:
             return note, None
+        if self.record.pause_reason:
+            return self.record.pause_reason, None
         waiting = self._embedded.status.waits_for(self.number)
         if waiting is None:
             return WAITING_FOR_SEEDS if self._is_idle() and self.awaits_seeds() else "", None

@@ -91,6 +91,10 @@ class CookieJar:
         jar._forget_unused()
         return jar
 
+    def values(self) -> dict[str, str]:
+        """The value of each cookie by its name; of several of one name the last that was used."""
+        return {cookie.name: cookie.value for cookies in self._cookies.values() for cookie in cookies.values()}
+
     def contents(self, base: str) -> frozenset[tuple[str, str, str, str]]:
         """The cookies of a domain and its subdomains: host or domain, name, path and value of each."""
         return frozenset(

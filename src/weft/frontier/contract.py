@@ -20,6 +20,7 @@ callers hold the parts that they use. There is no object with all methods.
     permits     how many pages crawls may have           sites       robots.txt, cookies, politeness keys
     notes       strings kept with the frontier           durability  what is safe, and against what
     recovery    what an earlier process left             parse_queue pages for parser processes (Redis alone)
+    logins      pages wait for them (embedded alone)
 
 Times are the frontier's own clock (`now()`), which never runs backwards.
 """
@@ -213,6 +214,7 @@ CAUSES = {
     "machine": "another crawl on this machine is asking {}",
     "breaker": "circuit breaker of {}",
     "robots": "robots.txt of {}",
+    "login": "the next try to log in at {}",
     "retry": "retry of a failed request to {}",
     "delay": "politeness delay of {}",
     "retry-after": "Retry-After of {}",
@@ -512,6 +514,21 @@ class ParseQueuePart(Protocol):
 
     def awaited(self, items: Sequence[int]) -> list[bool]:
         """Whether each item is fetched and not parsed yet; True where that is unknown."""
+
+
+class LoginsPart(Protocol):
+    """Requests that log a crawl in, and the pages that wait for them. A login is of the process that makes it: nothing
+    of it is written down but its requests, in the request log."""
+
+    def hold(self, crawl: int, holds: Callable[[str], bool]) -> None:
+        """From now on a page of the crawl for whose URL `holds` is true is not given out; it is asked at each claim,
+        and may call `ask`."""
+
+    def release(self, crawl: int) -> None:
+        """Pages that were held may not be so any more: they are tried again."""
+
+    def ask(self, crawl: int, url: str, about: str, wait_s: float = 0.0) -> None:
+        """Queues a request of a login, before the pages of its site and behind its robots.txt."""
 
 
 class LossRecoveryPart(RecoveryPart, Protocol):

@@ -1,7 +1,8 @@
 """Keeps credentials out of what is stored and exported: values of request headers that may be secret are masked.
 
 Masked is every header that is not known to be harmless, whoever has set it: a crawl's settings, its cookies, a login. A
-response's headers are stored as received.
+response's headers are stored as received, but for the cookies of a site that a crawl has logged in to: these are the
+session, and their values are masked.
 """
 
 from __future__ import annotations
@@ -15,6 +16,19 @@ _HEADER = re.compile(
     rb"\n(?!(?:" + b"|".join(re.escape(name.encode()) for name in sorted(HARMLESS)) + rb")[ \t]*:)([^:\r\n]+:)[^\r\n]*",
     re.IGNORECASE,
 )
+
+
+_SET_COOKIE = re.compile(rb"(\nset-cookie[ \t]*:[ \t]*)([^;\r\n]*(?:\r?\n[ \t][^;\r\n]*)*)", re.IGNORECASE)
+
+
+def without_cookie_values(head: bytes) -> bytes:
+    """A response's head with the values of the cookies that it sets masked; names and attributes stay."""
+    return _SET_COOKIE.sub(_masked_pair, head)
+
+
+def _masked_pair(match: re.Match[bytes]) -> bytes:
+    name, equals, _ = match[2].partition(b"=")
+    return match[1] + (name + equals if equals else b"") + MASK
 
 
 def masked(request: bytes) -> bytes:

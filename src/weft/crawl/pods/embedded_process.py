@@ -12,6 +12,7 @@ from weft.crawl.pods.exchange import Exchange
 from weft.crawl.pods.permits import PermitChore, Permits
 from weft.engine.assembly import Chore, Fetching, when_free
 from weft.engine.crawls import RunningCrawl
+from weft.engine.login.checking import checked_login
 from weft.engine.loop.handoff import Outlet
 from weft.engine.loop.long_work import LongWork
 from weft.engine.machine import open_clock
@@ -68,6 +69,8 @@ class EmbeddedBackend:
         """Of a pod: messages from and to the others, and permits for pages."""
         self.frontier.queue.forbids = lambda _number, record, origin, urls: crawl.book.forbids(record, origin, urls)
         order, frontier, folder = self._order, self.frontier, self._folder
+        if (login := checked_login(order.config)) is not None:
+            crawl.log_in(login, frontier.logins)
         if order.pods == 1:
             return []
         metrics, outbox = parts.metrics, frontier.pods.outbox

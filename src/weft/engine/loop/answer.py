@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from weft.engine.crawls import RunningCrawl
 from weft.engine.loop.verdict import Kind, kind_of
 from weft.fetch.headers import Head
 from weft.frontier.contract import Ended
 from weft.records import FetchResult, Lease
+from weft.store.masking import without_cookie_values
 
 
 class Answer:
@@ -23,6 +26,11 @@ class Answer:
         self.head = Head(result.head)
         self.ended: Ended | None = None  # for the site's clock, where the transfer was made
         self.handed = False  # to a parser, and its end with it
+
+    def mask_cookies(self) -> None:
+        """The cookies that it sets are a session's: what is kept of it has their names alone."""
+        self.result = msgspec.structs.replace(self.result, head=without_cookie_values(self.result.head))
+        self.head = Head(self.result.head)
 
     @property
     def redirects(self) -> bool:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from weft import urls
-from weft.engine.crawls import PAUSED, RunningCrawl
+from weft.engine.crawls import BY_COMMAND, PAUSED, RunningCrawl
+from weft.engine.login.session import LOGIN_BYTES
 from weft.engine.loop.commit import Committer
 from weft.engine.loop.flight import Flight
 from weft.engine.loop.metrics import EngineMetrics
@@ -311,6 +312,9 @@ class Loop:
             return
         if lease.purpose is not Purpose.ROBOTS and not self._allowed(lease, crawl):
             return
+        if lease.purpose is Purpose.LOGIN and not (crawl.session is not None and crawl.session.is_current(lease)):
+            self._round.end(lease, End.OTHER)  # of a login that was given up meanwhile
+            return
         self._leases[lease.item] = lease
         if self._by_address:
             self._find_address(lease, now)
@@ -325,11 +329,14 @@ class Loop:
         if spec is not None and not spec.idempotent:
             self._send_once(lease)
         is_robots = lease.purpose is Purpose.ROBOTS
+        keep_bytes = ROBOTS_BYTES if is_robots else 0
+        if lease.purpose is Purpose.LOGIN and crawl.session is not None:
+            asked, keep_bytes = crawl.session.asked(), LOGIN_BYTES
         crawl.way.submit(
             lease.url,
             headers,
             lease,
-            keep_bytes=ROBOTS_BYTES if is_robots else 0,
+            keep_bytes=keep_bytes,
             until=lease.deadline,  # another process may have leased the site by then
             address=address,
             filtered=lease.purpose is Purpose.PAGE,
@@ -479,9 +486,12 @@ class Loop:
             return "", None
         return waiting.cause, None if waiting.until is None else time.time() + waiting.until - self._frontier.now()
 
-    def _is_paused(self) -> bool:
-        """By a command, where there is one crawl; of several each has a state of its own."""
-        return len(self._crawls) == 1 and next(iter(self._crawls.values())).is_paused
+    def _paused_why(self) -> str:
+        """Why the crawl is paused, where there is one; of several each has a state of its own."""
+        only = next(iter(self._crawls.values())) if len(self._crawls) == 1 else None
+        if only is not None:
+            self._progress.status.gave_up_at = only.gave_up_at
+        return (only.pause_reason or BY_COMMAND) if only is not None and only.is_paused else ""
 
     def _pause(self, why: DiskFull | ServerAway | ServerFull) -> None:
         if self._blocked is None:
@@ -502,8 +512,8 @@ class Loop:
         status.waiting_for, status.waiting_until = self._waiting(stats)
         if self._blocked is not None:
             state, note = "paused", str(self._blocked)
-        elif state == "running" and self._is_paused():
-            state, note = PAUSED
+        elif state == "running" and (why := self._paused_why()):
+            state, note = PAUSED, why
         elif state == "running":
             note = self._held_up(self._clock())
         self._progress.write(state, note)

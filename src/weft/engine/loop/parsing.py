@@ -20,6 +20,7 @@ from weft import urls
 from weft.bodies import Body, FileBody, first_of
 from weft.engine.crawls import RunningCrawl
 from weft.engine.extracted import Extracted
+from weft.engine.login.pages import selects as has_match
 from weft.engine.loop.answer import Answer
 from weft.engine.loop.leads import Leads
 from weft.engine.loop.metrics import EngineMetrics
@@ -140,6 +141,24 @@ class Parsing:
                 self._request(read.answer.crawl, read.answer.lease, read.called)
         for read in pages:
             self._record(read)
+
+    def document_of(self, answer: Answer) -> Page | None:
+        """The page of an answer, parsed here; None where its body cannot be decoded."""
+        decoded = _decoded(answer.result.body, answer.head.content_encoding, answer.crawl.fetch.max_body_bytes)
+        if decoded.error or (decoded.truncated and not decoded.body):
+            return None
+        return extract(decoded.body, answer.lease.url, answer.head.get("content-type"), references=False)
+
+    def selects(self, answer: Answer, css: str) -> bool:
+        """Whether something on a page matches, which is checked as the other pages are: one may kill its parser."""
+        item = answer.lease.item
+        if self._suspects.is_poison(item):
+            return False
+        self._suspects.parsing(item)
+        page = self.document_of(answer)
+        matches = page is not None and has_match(page, css)
+        self._suspects.parsed()
+        return matches
 
     # ── parser children ────────────────────────────────────────────────────────────────────────────────────────────
 

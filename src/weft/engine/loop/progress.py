@@ -83,6 +83,7 @@ class CrawlStatus(msgspec.Struct):
     parts: int = 0  # requests that those pages made
     recent: list[str] = []
     poisoned: list[str] = []
+    gave_up_at: float = 0.0  # when it paused itself; the note says why
     repairs: dict[str, int] = {}  # what this run found damaged when it resumed the crawl, and repaired
     # Of one process of several, for termination detection: counts that only grow, but for a crash.
     idle: str = ""  # why it has nothing to do
@@ -108,7 +109,7 @@ class CrawlProgress:
         self.status.pid = pid
         self.status.run = run
         self.status.orchestrator = orchestrator
-        self.status.idle = ""
+        self.status.idle, self.status.gave_up_at = "", 0.0
         if self.is_new_run:
             self.status.started_at = self._began
             self.status.repairs = {}

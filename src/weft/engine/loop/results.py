@@ -1,6 +1,7 @@
 """What is done with each transfer that has ended: the fetcher's half.
 
-It needs no look into a page: the site's clock, cookies, logins, robots.txt, failures that are tried again or recorded.
+It needs no look into a page: the site's clock, cookies, robots.txt, failures that are tried again or recorded; but for
+logins, where a form is read, and pages show whether one is logged in.
 What must be read (pages, redirects, sitemaps) goes on to `onward`: to the parsing half in the same process, or into a
 spool from which a parser process takes it.
 
@@ -14,10 +15,12 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from weft import urls
 from weft.bodies import held_bytes
 from weft.engine.crawls import RunningCrawl
+from weft.engine.login.session import Repeat, Session
 from weft.engine.loop import robots as robots_txt
 from weft.engine.loop.answer import Answer
 from weft.engine.loop.metrics import EngineMetrics
@@ -39,6 +42,8 @@ UNREAD_ANSWERS = 400  # nor so many: the last of them, another crawl's perhaps, 
 USUAL_BYTES = 256 << 10  # a larger body takes long without its site being slow
 MOST_AT_ONCE = 32  # answers that are read together: a page of 42 KB costs 4 % less than with AT_ONCE of them
 BYTES_AT_ONCE = 1 << 20  # with this many, those read together are enough: large ones take long
+_AT_ONCE = (Purpose.ROBOTS, Purpose.LOGIN)
+LOGGED_OUT = "logged_out"  # the error of a page that was sent as to somebody who is not logged in, twice
 log = Log("weft.engine.loop.results")
 
 
@@ -129,9 +134,9 @@ class Results:
             for answer in answers:
                 self._cool(answer)
             self.round.cooled()
-            # A robots.txt is short, and all pages of its origin wait for it: not behind those of other crawls.
-            self._take([answer for answer in answers if answer.lease.purpose is Purpose.ROBOTS])
-            pages = [answer for answer in answers if answer.lease.purpose is not Purpose.ROBOTS]
+            # They are short, and all pages of a site wait for them: not behind those of other crawls.
+            self._take([answer for answer in answers if answer.lease.purpose in _AT_ONCE])
+            pages = [answer for answer in answers if answer.lease.purpose not in _AT_ONCE]
             self._unread_bytes += sum(held_bytes(answer.result.body) for answer in pages)
             self._unread.extend(pages)
             return
@@ -215,15 +220,19 @@ class Results:
                 depth=lease.depth,
             )
         if crawl.jar is not None and result.status:
-            crawl.keep_cookies(lease.url, answer.head.set_cookies, wall)
+            crawl.keep_cookies(lease.url, answer.head.set_cookies, wall, answer.asked_at, lease)
         if result.rendered is not None:
-            self._take_rendered(crawl, lease, result.rendered, wall)
+            self._take_rendered(answer, result.rendered, wall)
+        if crawl.session is not None and crawl.session.covers(lease.url):
+            answer.mask_cookies()  # nobody who comes after this needs their values
         return answer
 
-    def _take_rendered(self, crawl: RunningCrawl, lease: Lease, rendered: Rendered, wall: float) -> None:
+    def _take_rendered(self, answer: Answer, rendered: Rendered, wall: float) -> None:
         """What a browser has done besides reading the page: requests of its parts, cookies that scripts have set."""
+        crawl, lease = answer.crawl, answer.lease
         self.round.asked(lease.crawl, rendered.parts)
-        crawl.keep_cookies(lease.url, [f"{name}={value}; Path=/" for name, value in rendered.cookies], wall)
+        set_by_scripts = [f"{name}={value}; Path=/" for name, value in rendered.cookies]
+        crawl.keep_cookies(lease.url, set_by_scripts, wall, answer.asked_at, lease)
         crawl.progress.rendered(rendered)
         self._metrics.rendered(rendered)
 
@@ -238,6 +247,8 @@ class Results:
         """Ends an answer for which nothing must be read; False for the others."""
         crawl, lease, result, kind = answer.crawl, answer.lease, answer.result, answer.kind
         before = crawl.revisits.known(lease) if crawl.revisits is not None else None
+        if crawl.session is not None and self._take_session(crawl.session, answer):
+            return True
         if answer.crawl.must_be_sent_once(lease) and self._take_once(answer):
             return True
         if kind is Kind.AGAIN:
@@ -266,6 +277,36 @@ class Results:
             self._fail(answer, result.error or "", stored=result.error != "too_large")
         return True
 
+    def _take_session(self, session: Session, answer: Answer) -> bool:
+        """A step of a login, or a page that shows that nobody is logged in: whether it has ended here."""
+        crawl, lease, result = answer.crawl, answer.lease, answer.result
+        if lease.purpose is Purpose.LOGIN:
+            assert self._parsing is not None
+            session.take(lease, result, answer.kind, partial(self._parsing.document_of, answer), self._wall())
+            self.round.end(lease, End.OTHER)
+            return True
+        if lease.purpose is not Purpose.PAGE or not result.status or not session.covers(lease.url):
+            return False
+        is_once = crawl.must_be_sent_once(lease)
+        repeat = session.judge(lease, answer.asked_at, is_out=self._is_out(session, answer), may_repeat=not is_once)
+        if repeat is Repeat.ONCE:
+            self.round.end(lease, End.RELEASE)
+        elif repeat is Repeat.USELESS:
+            self._fail(answer, LOGGED_OUT, stored=True)
+        return repeat is not Repeat.NO
+
+    def _is_out(self, session: Session, answer: Answer) -> bool:
+        """Whether an answer is that to somebody who is not logged in."""
+        lease, css = answer.lease, session.login.logged_out
+        if answer.redirects:
+            try:
+                return session.leads_out(urls.join(lease.url, answer.head.location or ""))
+            except BadUrl:
+                return False
+        if not css or session.leads_out(lease.url) or answer.result.error or self._parsing is None:
+            return False
+        return self._parsing.selects(answer, css)
+
     def _take_once(self, answer: Answer) -> bool:
         """A request that must not be sent twice: whether it has ended here. What was not sent may be sent again."""
         lease, result = answer.lease, answer.result
@@ -292,10 +333,13 @@ class Results:
     def refuse(self, lease: Lease, reason: Reason, detail: str = "") -> None:
         """Ends a lease for which no request was made."""
         self._count_refusal(lease, lease.crawl, reason, detail)
+        crawl = self._crawls[lease.crawl]
+        if lease.purpose is Purpose.LOGIN and crawl.session is not None and crawl.session.is_current(lease):
+            why = f"robots.txt forbids {lease.url} ({detail})" if reason is Reason.ROBOTS else f"{reason}: {detail}"
+            crawl.session.fail(why, is_final=True)
         if lease.purpose is not Purpose.PAGE:
             self.round.end(lease, End.OTHER)
             return
-        crawl = self._crawls[lease.crawl]
         if crawl.spider is not None and crawl.spider.description.hears_failures and self._parsing is not None:
             self._parsing.refuse(crawl, lease, reason, detail)
             return
@@ -306,6 +350,9 @@ class Results:
     def reject(self, rejection: Rejection) -> None:
         """Records an item that the frontier took out of its queue, or did not let into it."""
         self._count_refusal(rejection.item, rejection.crawl, rejection.reason, rejection.detail)
+        session = self._crawls[rejection.crawl].session
+        if rejection.item.purpose is Purpose.LOGIN and session is not None:
+            session.lost(rejection.item.about, f"{rejection.reason}: {rejection.detail or rejection.item.url}")
         if rejection.item.purpose is Purpose.PAGE:
             request = request_name(decode_spec(rejection.request)) if rejection.request else ""
             self._rows.refused(rejection.item, rejection.crawl, rejection.reason, rejection.detail, request=request)

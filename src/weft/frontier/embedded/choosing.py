@@ -1,6 +1,6 @@
 """What a claim gives out next: of the sites that are due one, of its lanes one, of that the first item that may run.
 
-A robots.txt that is not known is asked for before the page that needs it.
+A robots.txt that is not known is asked for before the page that needs it; a page that needs a login waits for it.
 """
 
 from __future__ import annotations
@@ -124,6 +124,9 @@ class Choice:
         origin = origin_of(item.url)
         about = lane.crawl.trust + origin
         if self._robots.is_in_force(about):
+            if item.purpose is Purpose.PAGE and lane.crawl.holds is not None and lane.crawl.holds(item.url):
+                self._queues.push_urgent(lane, item, first=True)
+                return self._take(site, lane, now) if lane.logins and lane.logins[0][0] <= now else None
             return item
         self._queues.push_urgent(lane, item, first=True)
         if about in self._robots.pending:

@@ -28,6 +28,7 @@ from weft.frontier.embedded.durability import CHECKPOINT_EVERY, Checkpoints, Emb
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.leases import EmbeddedLeases
+from weft.frontier.embedded.logins import EmbeddedLogins
 from weft.frontier.embedded.notes import EmbeddedNotes
 from weft.frontier.embedded.queue import EmbeddedQueue
 from weft.frontier.embedded.rejected import EmbeddedRejected
@@ -84,6 +85,7 @@ class EmbeddedFrontier:
         self.permits = EmbeddedPermits(base.queues)
         self.status = EmbeddedStatus(base, self.leases, excluded)
         self.notes = EmbeddedNotes(base)
+        self.logins = EmbeddedLogins(base)
         self.recovery = EmbeddedRecovery(base, self.queue, sites, durability, excluded, restoring)
         self.inbox = Inbox(base.pods, self.queue, self.crawls, self.notes, sites)
         # Excluded items too: once they are taken back, no line of the journal says so.

@@ -54,7 +54,8 @@ class EmbeddedRejected:
     def ended(self, items: Iterable[int], batch: int = 0) -> None:
         """Ends rejected items whose rows are stored."""
         for item in items:
-            self._durability.end(self._open.pop(item), batch)
+            if (out := self._open.pop(item, None)) is not None:
+                self._durability.end(out, batch)
 
     # ── for the other parts ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -96,6 +97,8 @@ class EmbeddedRejected:
         for item in waiting:
             if item.purpose is Purpose.ROBOTS:
                 self._sites.reject_robots(item, lane, reason, origin)
+            elif item.purpose is Purpose.LOGIN:
+                self._rejected.append(Rejection(item, lane.crawl.number, reason, detail))
             elif not self._queues.is_void(lane.crawl, item):
                 self.add(item, lane.crawl, reason, detail)
         if count := len(self._rejected) - before:
@@ -106,7 +109,7 @@ class EmbeddedRejected:
         self._refusals_kept.pop(crawl, None)
         for rejection in self._rejected:
             if rejection.crawl == crawl:
-                del self._open[rejection.item.item]
+                self._open.pop(rejection.item.item, None)
         self._rejected = [rejection for rejection in self._rejected if rejection.crawl != crawl]
 
     def open_items(self) -> Iterable[OpenItem]:

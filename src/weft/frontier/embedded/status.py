@@ -125,6 +125,8 @@ def _own_time(lane: Lane) -> tuple[float | None, str]:
     at = lane.next_time() if lane.stalled_at is None else lane.later(lane.stalled_at)
     if at is None or (lane.robots and lane.robots[0][0] == at):
         return at, CAUSES["robots"].format(lane.key)
+    if lane.logins and lane.logins[0][0] == at:
+        return at, CAUSES["login"].format(lane.key)
     return at, CAUSES["retry"].format(lane.key)
 
 

@@ -223,6 +223,8 @@ class AtRest:
             for lane in site.lanes
         ):
             return None
+        if waiting[0].logins:
+            return None  # it is of this process alone
         robots = waiting[0].robots or ()
         if any(self._queues.key_about(item.about) != site.key for _, _, item in robots):
             return None  # another site waits for what a redirect led to here

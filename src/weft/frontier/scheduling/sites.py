@@ -1,9 +1,9 @@
 """The queues of a site: a lane for each crawl, in each lane a queue for each depth, and before them what is urgent.
 
-Urgent are retries, redirect targets and robots.txt: few, each with the time before which it must not run. Sitemaps take
-turns with pages: a site may list more than is worth reading, and none is needed while enough pages are queued to use up
-the crawl's permits. The rest is packed text, `item parent origin[.offsite] path`, because there may be millions. There
-may be millions of sites as well, so what most of them never need is created on demand.
+Urgent are retries, redirect targets, robots.txt and logins: few, each with the time before which it must not run.
+Sitemaps take turns with pages: a site may list more than is worth reading, and none is needed while enough pages are
+queued to use up the crawl's permits. The rest is packed text, `item parent origin[.offsite] path`, because there may be
+millions. There may be millions of sites as well, so what most of them never need is created on demand.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Crawl:
     """One crawl in the frontier: its seen set and its limits."""
 
     __slots__ = (
-        "blobs", "blocked", "depths", "flight", "is_closed", "is_in_ring", "leased", "limits", "name", "number",
-        "pages", "paused", "queued", "ready", "section", "seen", "sites", "stride", "trust", "weight",
+        "blobs", "blocked", "depths", "flight", "holds", "is_closed", "is_in_ring", "leased", "limits", "name",
+        "number", "pages", "paused", "queued", "ready", "section", "seen", "sites", "stride", "trust", "weight",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +75,7 @@ class Crawl:
         self.section = section
         self.weight = weight
         self.trust = ""  # whose answers it believes: before an origin in the keys of robots.txt files, and of breakers
+        self.holds: IsBlocked | None = None  # whether a page must wait for a login (`EmbeddedLogins`)
         self.pages = 0
         self.flight = 0  # pages that are out
         self.leased = 0  # everything that is out
@@ -157,6 +158,7 @@ class Lane:
         "flight",
         "is_ready",
         "key",
+        "logins",
         "look_at",
         "origins",
         "pages",
@@ -184,6 +186,7 @@ class Lane:
         self.queues: list[DepthQueue] = []  # none of them empty, in the order of their depths
         self.urgent: list[Urgent] | None = None
         self.robots: list[Urgent] | None = None  # before all else: pages wait for it
+        self.logins: list[Urgent] | None = None  # behind those alone: pages wait for them, too
         self.sitemaps: list[Urgent] | None = None
         self.sitemaps_found: int | None = None  # admitted so far; None: not read from the journal yet
         self._had_sitemap = False  # the last item was a sitemap: a page is next
@@ -228,6 +231,8 @@ class Lane:
         self._sequence += 1
         if item.purpose is Purpose.ROBOTS:
             heap = self.robots = self.robots or []
+        elif item.purpose is Purpose.LOGIN:
+            heap = self.logins = self.logins or []
         elif item.purpose is Purpose.SITEMAP:
             heap = self.sitemaps = self.sitemaps or []
         else:
@@ -237,7 +242,7 @@ class Lane:
 
     def pop(self, now: float, is_blocked: IsBlocked | None = None) -> Item | None:
         """The next item that may run now. `is_blocked`: given where an origin of the site has an open breaker."""
-        if self.robots or self.urgent or self.sitemaps:
+        if self.robots or self.urgent or self.sitemaps or self.logins:
             for heap in self._heaps():
                 if heap[0][0] <= now and not (heap is self.sitemaps and self._is_pages_turn()):
                     item = heappop(heap)[2] if is_blocked is None else _pop_unblocked(heap, now, is_blocked)
@@ -310,13 +315,13 @@ class Lane:
         for queue in self.queues:
             queue.clear()
         self.queues.clear()
-        self.urgent = self.robots = self.sitemaps = None
+        self.urgent = self.robots = self.logins = self.sitemaps = None
         self.queued = 0
 
     def remove(self, origin: str) -> list[Item]:
         """Removes everything that waits here of one origin, and returns it."""
         removed: list[Item] = []
-        for name in ("robots", "urgent", "sitemaps"):
+        for name in ("robots", "logins", "urgent", "sitemaps"):
             heap: list[Urgent] = getattr(self, name) or []
             removed += [entry[2] for entry in sorted(heap) if origin_of(entry[2].url) == origin]
             rest = [entry for entry in heap if origin_of(entry[2].url) != origin]
@@ -349,7 +354,7 @@ class Lane:
         )
 
     def _heaps(self) -> list[list[Urgent]]:
-        return [heap for heap in (self.robots, self.urgent, self.sitemaps) if heap]
+        return [heap for heap in (self.robots, self.logins, self.urgent, self.sitemaps) if heap]
 
 
 def origin_of(url: str) -> str:

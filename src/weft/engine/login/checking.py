@@ -1,0 +1,30 @@
+"""A crawl's login before the crawl begins: all that can be refused is refused here."""
+
+from __future__ import annotations
+
+from weft.config import Config, LoginsSection
+from weft.engine.login.pages import check_login
+from weft.errors import BadInput
+from weft.logins import FormLogin, filled_in, login_of
+
+
+def checked_login(config: Config, named: LoginsSection | None = None) -> FormLogin | None:
+    """The login of a crawl; BadInput where it cannot work, also for a variable that is not set. `named`: the logins
+    that may be named, where they are not the crawl's own."""
+    login = login_of(config.login.login, (named or config.logins).logins)
+    if login is not None:
+        check_login(login)
+        filled_in(login)
+    return login
+
+
+def check_logins(section: LoginsSection) -> None:
+    """The same for all that callers of a service may name."""
+    for name in section.logins:
+        try:
+            login = login_of({"name": name}, section.logins)
+            assert login is not None
+            check_login(login)
+            filled_in(login)
+        except BadInput as error:
+            raise BadInput(f"logins: {name}: {error}") from None

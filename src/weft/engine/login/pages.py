@@ -1,0 +1,177 @@
+"""What the pages of a login say: the form that is to be sent, and whether it has worked. Pure.
+
+No text made here has a value of a field in it: reasons are shown, logged and kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from weft import urls
+from weft.engine.admission.rules import Patterns
+from weft.errors import BadInput, BadUrl
+from weft.extract.forms import Form, NoForm, find_form, password_form, read_form, urlencoded
+from weft.extract.page import Page
+from weft.extract.selectors import BadSelector, selector
+from weft.extract.turbo import Document, Element
+from weft.logins import Check, FormLogin, is_reference
+
+FORM = "application/x-www-form-urlencoded"
+_INSTEAD = "log in with a browser, and give the session's cookie: `headers={'HOST:Cookie': 'NAME=VALUE'}`"
+_CODE = re.compile(r"otp|code|2fa|mfa|verif", re.IGNORECASE)
+_UNSEEN = frozenset({"hidden", "submit", "button", "image", "reset"})
+
+
+class LoginFault(Exception):
+    """Why a login has not worked: its `str` is for people."""
+
+
+class Sent(NamedTuple):
+    """A form as it goes out."""
+
+    url: str
+    body: bytes
+
+
+def check_login(login: FormLogin) -> None:
+    """BadInput for a selector or a pattern that cannot be used."""
+    success = login.checked_by
+    selectors = {"form": login.form, "logged_out": login.logged_out}
+    if success.check is Check.SELECTOR:
+        selectors["success"] = success.value
+    for name, css in selectors.items():
+        try:
+            if css:
+                selector(css)
+        except BadSelector as error:
+            raise BadInput(f"login: {name}: {error}") from None
+    if success.check is Check.URL:
+        try:
+            Patterns("success", [success.value])
+        except Exception as error:  # whatever a pattern's library raises for one that is none
+            raise BadInput(f"login: success: {success.value!r} is no pattern: {error}") from None
+
+
+def form_to_send(page: Page, login: FormLogin, values: Mapping[str, str]) -> Sent:
+    """The login's form, filled in; LoginFault where the page has none that can be sent."""
+    document = page.searchable
+    if document is None:
+        raise LoginFault(f"{page.url} is no HTML page")
+    element = _form_in(document, login)
+    form, there = read_form(element), _names(element)
+    if missing := [name for name in login.fields if name not in there]:
+        raise LoginFault(f"the form has no field {missing[0]!r}; it has {_listed(there)}")
+    _check_passwords(element, login)
+    if form.method != "POST":
+        raise LoginFault(f"the form sends its fields in the URL, where logs and caches keep them: {_INSTEAD}")
+    if form.encoding != FORM:
+        raise LoginFault(f"the form is sent as {form.encoding}, which is not supported: {_INSTEAD}")
+    body = urlencoded(form.filled(dict(values)), page.charset or "utf-8")
+    return Sent(_action(page, form), body.encode("ascii"))
+
+
+def has_worked(
+    login: FormLogin, page: Page | None, url: str, before: Mapping[str, str], cookies: Mapping[str, str]
+) -> bool:
+    """Whether the answer to the form shows that one is logged in. `page`: None where it has no body; `before` and
+    `cookies`: the session's cookies before the form was sent and now."""
+    check, value = login.checked_by
+    if check is Check.COOKIE:
+        return value in cookies and cookies[value] != before.get(value)
+    if check is Check.URL:
+        return bool(Patterns("success", [value]).match(url, set()))
+    document = page.searchable if page is not None else None
+    if document is None:
+        return False
+    if check is Check.SELECTOR:
+        return bool(document.select(value))
+    return bool(cookies) and password_form(document) is None and not _second_step(document)
+
+
+def why_not(login: FormLogin, page: Page | None, status: int) -> str:
+    """What the page says that came instead of success."""
+    if status >= 400:
+        return f"the site answers HTTP {status} to the form"
+    document = page.searchable if page is not None else None
+    if document is None:
+        return f"what follows the form is no HTML page, and {_looked_for(login)} was not seen"
+    if password_form(document) is not None:
+        return "the site shows its form again, as it does for a wrong user name or password"
+    if step := _second_step(document):
+        return f"the site asks for a second step ({_listed(step)}), which is not supported: {_INSTEAD}"
+    return f"the page that follows does not show {_looked_for(login)}"
+
+
+def selects(page: Page, css: str) -> bool:
+    """Whether something on a page matches."""
+    document = page.searchable
+    return document is not None and bool(document.select(css))
+
+
+def _looked_for(login: FormLogin) -> str:
+    check, value = login.checked_by
+    if check is Check.FORM_GONE:
+        return "a new cookie"
+    what = {Check.SELECTOR: "the element", Check.COOKIE: "the cookie", Check.URL: "a URL like"}[check]
+    return f"{what} {value!r} (`success`)"
+
+
+def _form_in(document: Document, login: FormLogin) -> Element:
+    if login.form:
+        try:
+            return find_form(document, login.form)
+        except NoForm as error:
+            raise LoginFault(str(error)) from None
+    element = password_form(document)
+    if element is not None:
+        return element
+    forms = [names for form in document.select("form") if (names := _seen_names(form))]
+    if not forms:
+        raise LoginFault("the page has no form with a field for a password: if scripts draw it, " + _INSTEAD)
+    raise LoginFault(
+        f"no form of the page asks for a password (one has {_listed(forms[0])}): a login in two steps is not "
+        f"supported: {_INSTEAD}"
+    )
+
+
+def _check_passwords(form: Element, login: FormLogin) -> None:
+    for control in form.select("input"):
+        name = control.attr("name") or ""
+        is_password = (control.attr("type") or "").lower() == "password"
+        if is_password and name in login.fields and not is_reference(login.fields[name]):
+            raise LoginFault(f"the field {name!r} is a password, and is given as plain text: write ${{env:NAME}}")
+
+
+def _action(page: Page, form: Form) -> str:
+    try:
+        return urls.join(page.base, form.action) if form.action else page.url
+    except BadUrl:
+        raise LoginFault("the form is sent to no web address: if scripts send it, " + _INSTEAD) from None
+
+
+def _second_step(document: Document) -> list[str]:
+    """The fields by which a page asks for a code."""
+    return [
+        control.attr("name") or "a code"
+        for control in document.select("form input")
+        if (control.attr("type") or "text").lower() not in _UNSEEN
+        and (control.attr("autocomplete") == "one-time-code" or _CODE.search(control.attr("name") or ""))
+    ]
+
+
+def _names(form: Element) -> list[str]:
+    controls = form.select("input, select, textarea")
+    return list(dict.fromkeys(name for control in controls if (name := control.attr("name") or "")))
+
+
+def _seen_names(form: Element) -> list[str]:
+    """The fields that a person would fill in."""
+    seen = [one for one in form.select("input, textarea") if (one.attr("type") or "text").lower() not in _UNSEEN]
+    return list(dict.fromkeys(name for control in seen if (name := control.attr("name") or "")))
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join("".join(filter(str.isprintable, name[:40])) for name in names[:8])
+    return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown or "no fields"

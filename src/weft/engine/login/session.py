@@ -1,0 +1,339 @@
+"""The session of one crawl at the site that it logs in to: asked for before the first page, renewed when it has ended.
+
+    out ──► form ──► sent ──► landing … ──► in          any step may fail: `out` again, three times, then `failed`
+     ▲                                       │
+     └────────── a page shows `logged_out` ──┘
+
+Each step is a request of its own in the frontier (`LoginsPart`), so it waits for robots.txt, the site's delay and the
+guard as any other, and is in the request log. Pages of the site are held until the session is there.
+
+What must stay true:
+- The form goes to the login's own origin, or its upgrade to https on the same host and port, and so do the cookies that
+  follow; those that are for the whole domain go to its other hosts by the same scheme and port. They are in no other
+  jar, and in memory alone: a resume logs in again.
+- Sending a form again is harmless: it makes a session and nothing else. One that was cut off is sent again.
+- Every state ends: a login that fails, or does not help, pauses the crawl, and resuming the crawl begins anew.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Any
+
+from weft import urls
+from weft.credentials import with_upgrade
+from weft.engine.login.pages import LoginFault, Sent, form_to_send, has_worked, why_not
+from weft.engine.loop.verdict import Kind, backoff_s
+from weft.errors import BadInput, BadUrl
+from weft.extract.page import Page
+from weft.fetch.cookies import CookieJar
+from weft.fetch.headers import Head
+from weft.frontier.contract import LoginsPart
+from weft.logins import FormLogin, filled_in
+from weft.records import FetchResult, Lease
+from weft.telemetry import Log
+
+TRIES = 3
+MOST_HOPS = 5
+MOST_USELESS = 3  # pages in a row that are as before after a login: logging in does not help
+LOGIN_BYTES = 2 << 20  # of a page of a login
+_KEPT = 10_000
+Header = tuple[str, str]
+log = Log("weft.engine.login.session")
+
+
+class Step(Enum):
+    """Where a login is."""
+
+    OUT = auto()
+    FORM = auto()  # the page with the form is asked for
+    SENT = auto()  # the form is sent
+    LANDING = auto()  # where that leads is asked for
+    IN = auto()
+    FAILED = auto()  # the crawl is paused
+
+
+class Repeat(Enum):
+    """What a page is that may have been sent to nobody."""
+
+    NO = auto()  # it is as it should be
+    ONCE = auto()  # to be asked for again, in a new session
+    USELESS = auto()  # it was, and is as before
+
+
+class Session:
+    """See the module. Of one process, which asks all pages of the site."""
+
+    def __init__(
+        self,
+        login: FormLogin,
+        crawl: int,
+        frontier: LoginsPart,
+        pause: Callable[[str], None],
+        *,
+        backoff_first_s: float = 1.0,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """`pause` is called with the reason when the login has failed for good."""
+        self.login = login
+        self.step = Step.OUT
+        self.jar = CookieJar(urls.domain)
+        self._url = urls.seed(login.url)
+        self._origin = urls.origin_of(self._url)
+        self._own = frozenset(with_upgrade(self._origin))
+        self._domain = urls.domain_of(self._url)
+        self._ends = frozenset(map(_scheme_and_port, self._own))
+        self._crawl = crawl
+        self._frontier = frontier
+        self._pause = pause
+        self._backoff_first_s = backoff_first_s
+        self._chance = chance
+        self._covered: dict[str, bool] = {}  # by origin
+        self._serial = 0
+        self._about = ""  # of the request that is under way: answers to others are of no interest
+        self._sent: Sent | None = None
+        self._referer = ""
+        self._before: dict[str, str] = {}  # the cookies before the form was sent
+        self._hops = 0
+        self._tries = 0
+        self._since = 0.0  # when the session began, by the wall clock
+        self._repeated: set[int] = set()  # items that are asked for once more
+        self._useless = 0
+        frontier.hold(crawl, self.holds)
+
+    def covers(self, url: str) -> bool:
+        """Whether a URL is of the site that the session is for: its pages wait for it, and its cookies are secret."""
+        origin = url[: url.index("/", 8)]
+        known = self._covered.get(origin)
+        if known is None:
+            if len(self._covered) >= _KEPT:
+                self._covered.clear()
+            known = urls.domain_of(url) == self._domain and _scheme_and_port(origin) in self._ends
+            self._covered[origin] = known
+        return known
+
+    def is_beside(self, url: str) -> bool:
+        """Whether a URL is of the site's domain, and not of what the session is for: another port, or plain http."""
+        return urls.domain_of(url) == self._domain and not self.covers(url)
+
+    def cookie(self, url: str, now: float) -> str:
+        """The session's cookies for a URL."""
+        if not self.covers(url):
+            return ""
+        path = url[url.index("/", 8) :].partition("?")[0]
+        return self.jar.header(urls.host_of(url), path, url.startswith("https:"), now) or ""
+
+    def holds(self, url: str) -> bool:
+        """Whether a page must wait; called by the frontier in the midst of a claim. The first that must begins it."""
+        if self.step is Step.IN or not self.covers(url):
+            return False
+        if self.step is Step.OUT:
+            self._begin()
+        return True
+
+    def reset(self) -> None:
+        """The crawl continues after a pause: a login that has failed is tried anew."""
+        if self.step is Step.FAILED:
+            self.step, self._tries, self._useless = Step.OUT, 0, 0
+            self._frontier.release(self._crawl)
+
+    # ── its requests ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def is_current(self, lease: Lease) -> bool:
+        """Whether a request of a login is the one that is under way."""
+        return lease.about == self._about and self.step in (Step.FORM, Step.SENT, Step.LANDING)
+
+    def asked(self) -> dict[str, Any]:
+        """What the request that is under way has beyond its URL: method and body."""
+        if self.step is Step.SENT and self._sent is not None:
+            return {"method": "POST", "body": self._sent.body}
+        return {}
+
+    def headers(self, lease: Lease, now: float) -> list[Header]:
+        """The session's cookies for a request, and what a browser sends with a form."""
+        found = list[Header]()
+        if cookie := self.cookie(lease.url, now):
+            found.append(("Cookie", cookie))
+        if self.step is Step.SENT and lease.about == self._about:
+            origin = urls.origin_of(self._referer)
+            found += [("Content-Type", "application/x-www-form-urlencoded"), ("Referer", self._referer)]
+            found += [("Origin", origin)]
+        return found
+
+    def keep(self, url: str, values: Sequence[str], now: float, asked_at: float, *, is_step: bool) -> None:
+        """Stores what a response of the site has set; one to a request of an earlier session would undo this one."""
+        if is_step or (self.step is Step.IN and asked_at >= self._since):
+            path = url[url.index("/", 8) :].partition("?")[0]
+            self.jar.store(urls.host_of(url), path, url.startswith("https:"), values, now)
+
+    # ── its answers ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def take(self, lease: Lease, result: FetchResult, kind: Kind, read: Callable[[], Page | None], now: float) -> None:
+        """The answer to a step. `read` parses its body: None where it has none that can be read."""
+        if not self.is_current(lease):
+            return
+        head = Head(result.head)
+        try:
+            if kind is Kind.AGAIN:  # it was not asked
+                self._ask(lease.url)
+            elif kind in (Kind.RETRY, Kind.FAILED, Kind.SLOW_DOWN) or (self.step is Step.FORM and kind is Kind.ANSWER):
+                why = f"{result.error}: {result.detail}" if result.error else f"HTTP {result.status}"
+                self.fail(f"{lease.url} gives no page ({why})", wait_s=head.retry_after_s(now) or 0.0)
+            elif self.step is Step.FORM:
+                self._take_form(lease, kind, head, read)
+            else:
+                self._take_outcome(lease, result, kind, head, read, now)
+        except LoginFault as fault:
+            self.fail(str(fault))
+        except BadInput as wrong:  # a variable that is not set any more, a file that is gone
+            self.fail(str(wrong), is_final=True)
+
+    def fail(self, why: str, *, wait_s: float = 0.0, is_final: bool = False) -> None:
+        """This try has failed."""
+        self._tries += 1
+        self._sent, self._about = None, ""
+        log.warning("login failed", url=self._url, tries=self._tries, why=why)
+        if is_final or self._tries >= TRIES:
+            times = "" if self._tries == 1 else f" {self._tries} times"
+            self._give_up(f"the login at {self._url} has failed{times}: {why}")
+            return
+        self._begin(max(wait_s, backoff_s(self._backoff_first_s, self._tries, self._chance())))
+
+    def lost(self, about: str, why: str) -> None:
+        """A request of the login was taken out of the queue."""
+        if about == self._about:
+            self.fail(why, is_final=True)
+
+    def judge(self, lease: Lease, asked_at: float, *, is_out: bool, may_repeat: bool = True) -> Repeat:
+        """A page of the site has come. `is_out`: it is as for somebody who is not logged in."""
+        if not is_out:
+            self._useless = 0
+            self._repeated.discard(lease.item)
+            return Repeat.NO
+        if lease.item in self._repeated or not may_repeat:
+            return self._judge_again(lease, asked_at)
+        if len(self._repeated) >= _KEPT:
+            self._repeated.clear()
+        self._repeated.add(lease.item)
+        self._end(asked_at)
+        return Repeat.ONCE
+
+    def _judge_again(self, lease: Lease, asked_at: float) -> Repeat:
+        was_repeated = lease.item in self._repeated
+        self._repeated.discard(lease.item)
+        if not was_repeated:  # it must not be sent twice: the next one is in a new session
+            self._end(asked_at)
+            return Repeat.USELESS
+        self._useless += 1
+        if self._useless >= MOST_USELESS:
+            self._give_up(
+                f"the login at {self._url} does not help: {self._useless} pages in a row are as if nobody were logged "
+                f"in, {lease.url} the last. Exclude what this account may not see (`weft edit`), or correct "
+                "`logged_out`"
+            )
+        return Repeat.USELESS
+
+    def leads_out(self, target: str) -> bool:
+        """Whether a redirect leads to the login's own page, as for somebody who is not logged in."""
+        return target.partition("?")[0] == self._url.partition("?")[0]
+
+    # ── steps ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self, wait_s: float = 0.0) -> None:
+        self.step, self._hops = Step.FORM, 0
+        self.jar = CookieJar(urls.domain)
+        self._ask(self._url, wait_s)
+
+    def _ask(self, url: str, wait_s: float = 0.0) -> None:
+        self._serial += 1
+        self._about = f"login-{self._serial}"
+        self._frontier.ask(self._crawl, url, self._about, wait_s)
+
+    def _take_form(self, lease: Lease, kind: Kind, head: Head, read: Callable[[], Page | None]) -> None:
+        if kind is Kind.REDIRECT and head.location is not None:
+            self._ask(self._next(lease.url, head.location))
+            return
+        page = read()
+        if page is None:
+            raise LoginFault(f"{lease.url} cannot be read")
+        sent = form_to_send(page, self.login, filled_in(self.login))
+        self._check_target(lease.url, sent.url)
+        self._sent, self._referer, self._before = sent, lease.url, self.jar.values()
+        self.step, self._hops = Step.SENT, 0
+        self._ask(sent.url)
+
+    def _take_outcome(
+        self, lease: Lease, result: FetchResult, kind: Kind, head: Head, read: Callable[[], Page | None], now: float
+    ) -> None:
+        page: Page | None = None
+        if result.status >= 400:
+            raise LoginFault(why_not(self.login, None, result.status))
+        if kind is Kind.REDIRECT and head.location is not None:
+            target = self._joined(lease.url, head.location)
+            if result.status in (307, 308) and self._sent is not None:  # the form itself is wanted there
+                target = self._next(lease.url, head.location)
+                self._check_target(lease.url, target)
+                self._sent = self._sent._replace(url=target)
+                self._ask(target)
+                return
+            if not has_worked(self.login, None, target, self._before, self.jar.values()):
+                self._ask_landing(self._next(lease.url, head.location))
+                return
+        else:
+            page = read()
+            if not has_worked(self.login, page, lease.url, self._before, self.jar.values()):
+                raise LoginFault(why_not(self.login, page, result.status))
+        self._sent, self._about = None, ""
+        self.step, self._tries, self._since = Step.IN, 0, now
+        log.info("logged in", url=self._url)
+        self._frontier.release(self._crawl)
+
+    def _ask_landing(self, url: str) -> None:
+        self.step, self._sent = Step.LANDING, None
+        self._ask(url)
+
+    def _check_target(self, page: str, target: str) -> None:
+        """Whether a form may be sent there."""
+        origin = urls.origin_of(target)
+        if origin not in self._own or origin not in with_upgrade(urls.origin_of(page)):
+            raise LoginFault(
+                f"the form is sent to {origin}, and the login is for {self._origin}: name its page in `url`"
+            )
+
+    def _joined(self, url: str, location: str) -> str:
+        try:
+            return urls.join(url, location)
+        except BadUrl as bad:
+            raise LoginFault(f"{url} redirects to what is no URL ({bad.reason})") from None
+
+    def _next(self, url: str, location: str) -> str:
+        """Where a redirect of the login leads, if it may be followed with the session."""
+        target = self._joined(url, location)
+        self._hops += 1
+        if self._hops > MOST_HOPS:
+            raise LoginFault(f"it redirects more than {MOST_HOPS} times, {target} the last")
+        if not self.covers(target) or (url.startswith("https:") and target.startswith("http:")):
+            raise LoginFault(
+                f"it leads to {urls.origin_of(target)}, where the session must not go: if that is the site's own page "
+                "for logins, name it in `url`; if it is where one is logged in, name it in `success` (`url:PATTERN`)"
+            )
+        return target
+
+    def _end(self, asked_at: float) -> None:
+        """The session is over, unless the page was asked for before it began."""
+        if self.step is Step.IN and asked_at >= self._since:
+            log.info("session has ended", url=self._url)
+            self.step = Step.OUT  # the next page begins another
+
+    def _give_up(self, why: str) -> None:
+        self.step, self._about, self._sent = Step.FAILED, "", None
+        self._repeated.clear()
+        self._pause(why)
+
+
+def _scheme_and_port(origin: str) -> tuple[str, str]:
+    scheme, _, authority = origin.partition("://")
+    port = authority.rpartition(":")[2] if ":" in authority and not authority.endswith("]") else ""
+    return scheme, port

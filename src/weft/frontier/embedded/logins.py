@@ -1,0 +1,35 @@
+"""Logins in an embedded frontier: requests that come before pages, and pages that wait for them.
+
+Their items have numbers of this process alone, as those of robots.txt: neither journal nor checkpoint has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.frontier.contract import Item
+from weft.frontier.embedded.resources import Resources
+from weft.records import Purpose
+
+
+class EmbeddedLogins:
+    """See the contract."""
+
+    def __init__(self, base: Resources) -> None:
+        self._queues, self._counts, self._now = base.queues, base.counts, base.now
+
+    def hold(self, crawl: int, holds: Callable[[str], bool]) -> None:
+        """Asked by `Choice`."""
+        self._queues.crawls[crawl].holds = holds
+
+    def release(self, crawl: int) -> None:
+        """A look at all sites of the crawl that are awake; those at rest are tried when they wake."""
+        for site in list(self._queues.crawls[crawl].sites):
+            self._queues.schedule(site)
+
+    def ask(self, crawl: int, url: str, about: str, wait_s: float = 0.0) -> None:
+        """Given out before anything else but a robots.txt."""
+        lane = self._queues.lane_at(self._queues.key_of(url), self._queues.crawls[crawl])
+        item = Item(self._counts.transient(), url, 0, 0, 0, Purpose.LOGIN, about)
+        self._queues.push_urgent(lane, item, self._now() + wait_s if wait_s else 0.0)
+        self._queues.schedule(lane.site)

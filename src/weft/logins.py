@@ -1,0 +1,193 @@
+"""Logins by a form, as they are written down: what is filled in, and how one sees that it has worked.
+
+`fields` holds references, `${env:NAME}` and `${file:PATH}`, in the place of secrets. They are resolved by the process
+that sends the form and nowhere else, so that settings, journals and logs have the references alone. A password as
+plain text is refused for the same reason.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from weft import urls
+from weft.errors import BadInput, BadUrl
+
+MAX_SECRET_BYTES = 64 << 10
+MOST_FIELDS = 100
+_REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
+_IS_SECRET = re.compile(r"pass|pwd|secret|token|otp|\bpin\b", re.IGNORECASE)
+_COOKIE_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class Check(StrEnum):
+    """What shows that a login has worked."""
+
+    FORM_GONE = "form gone"  # nothing is named: there is a cookie, and no password is asked for any more
+    SELECTOR = "css"
+    COOKIE = "cookie"
+    URL = "url"
+
+
+class Success(NamedTuple):
+    """How success is checked."""
+
+    check: Check
+    value: str = ""
+
+
+class FormLogin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A login by a form, done before the first page of its host.
+
+    `url` is the page with the form; `form` a CSS selector of it, by default the first form that asks for a password.
+    `fields` gives values by the names of the form's controls: `"${env:NAME}"` for a variable of the environment,
+    `"${file:PATH}"` for the content of a file. `success` shows that it has worked: a CSS selector, a cookie's name, or
+    a pattern of the URL that it leads to; `css:`, `cookie:` or `url:` before it says which. `logged_out` is a CSS
+    selector: a page that has it was sent to nobody, so that the login is repeated, and then the page, once.
+    """
+
+    url: str
+    fields: dict[str, str]
+    form: str = ""
+    success: str = ""
+    logged_out: str = ""
+
+    def __post_init__(self) -> None:
+        if why := _wrong(self):
+            raise ValueError(why)
+
+    @property
+    def checked_by(self) -> Success:
+        """How its success is seen."""
+        kind, mark, value = self.success.partition(":")
+        if mark and kind in ("css", "cookie", "url"):
+            return Success(Check(kind), value.strip())
+        if not self.success:
+            return Success(Check.FORM_GONE)
+        if self.success.startswith(("/", "http://", "https://", "*")):
+            return Success(Check.URL, self.success)
+        is_cookie = _COOKIE_NAME.fullmatch(self.success) is not None
+        return Success(Check.COOKIE if is_cookie else Check.SELECTOR, self.success)
+
+    def as_settings(self) -> dict[str, Any]:
+        """As the setting `login` has it."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+
+class NamedLogin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A login that the operator of a service has configured, by its name."""
+
+    name: str
+
+
+def read_login(given: Mapping[str, Any]) -> FormLogin | NamedLogin:
+    """The setting `login`, checked as far as its text goes; BadInput says what is wrong, and never a value."""
+    try:
+        if set(given) == {"name"}:
+            return msgspec.convert(dict(given), NamedLogin)
+        return msgspec.convert(dict(given), FormLogin)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, ValueError):
+            raise BadInput(str(error.__cause__)) from None
+        text = re.sub(r" - at `\$\.?(.*)`", r" (\1)", str(error))
+        raise BadInput(
+            f"{text}: a login has `url`, `fields`, and where needed `form`, `success`, `logged_out`"
+        ) from None
+
+
+def login_of(login: Mapping[str, Any], logins: Mapping[str, Mapping[str, Any]]) -> FormLogin | None:
+    """The login of a crawl's settings, one by name taken from those that are configured; None without one."""
+    if not login:
+        return None
+    found = read_login(login)
+    if isinstance(found, FormLogin):
+        return found
+    if found.name not in logins:
+        raise BadInput(f"login: there is no login {found.name!r} here; {_names(logins)}")
+    named = read_login(logins[found.name])
+    if isinstance(named, NamedLogin):
+        raise BadInput(f"logins: {found.name}: names another login: write it out")
+    return named
+
+
+def _names(logins: Mapping[str, object]) -> str:
+    return f"there are: {', '.join(sorted(logins))}" if logins else "none is configured (`logins`)"
+
+
+def absolute(given: Any) -> Any:
+    """The setting with the paths of `${file:PATH}` made absolute: a resume may have another working directory."""
+
+    def made(match: re.Match[str]) -> str:
+        return match[0] if match[1] == "env" else f"${{file:{os.path.abspath(match[2].strip())}}}"  # noqa: PTH100
+
+    if isinstance(given, FormLogin):
+        given = given.as_settings()
+    fields = given.get("fields") if isinstance(given, Mapping) else None
+    if not isinstance(fields, Mapping):
+        return given
+    named = {name: _REFERENCE.sub(made, value) if isinstance(value, str) else value for name, value in fields.items()}
+    return {**given, "fields": named}
+
+
+def filled_in(login: FormLogin, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The fields with their values; BadInput names a variable that is not set, or a file that cannot be read."""
+    environment = os.environ if environment is None else environment
+
+    def value(match: re.Match[str]) -> str:
+        kind, name = match[1], match[2].strip()
+        found = environment.get(name, "") if kind == "env" else _content(name)
+        if not found:
+            what = f"the environment variable {name} is not set" if kind == "env" else f"the file {name} is empty"
+            raise BadInput(f"the login at {login.url} needs it: {what}")
+        return found
+
+    return {name: _REFERENCE.sub(value, text) for name, text in login.fields.items()}
+
+
+def is_reference(text: str) -> bool:
+    """Whether a field's value comes from elsewhere."""
+    return _REFERENCE.search(text) is not None
+
+
+def _content(path: str) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            raw = file.read(MAX_SECRET_BYTES + 1)
+        if len(raw) > MAX_SECRET_BYTES:
+            raise BadInput(f"a login's file {path} has more than {MAX_SECRET_BYTES:,} bytes: it is to hold one value")
+        return raw.decode().removesuffix("\n").removesuffix("\r")
+    except OSError as error:
+        raise BadInput(f"a login's file {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"a login's file {path} is not UTF-8 text") from None
+
+
+def _wrong(login: FormLogin) -> str:
+    try:
+        if urls.seed(login.url) and not login.url.startswith(("http://", "https://")):
+            return "`url` must begin with https:// or http://"
+    except BadUrl as error:
+        return f"`url`: {error}"
+    if not login.fields:
+        return "`fields` is empty: give the form's fields, as `{user: ${env:SITE_USER}, ...}`"
+    if len(login.fields) > MOST_FIELDS:
+        return f"`fields` has more than {MOST_FIELDS} names"
+    for name, value in login.fields.items():
+        if "${" in value and re.sub(_REFERENCE, "", value).count("${"):
+            return f"`fields`: {name} has a reference that is none: write ${{env:NAME}} or ${{file:PATH}}"
+        if _IS_SECRET.search(name) and not is_reference(value):
+            return (
+                f"`fields`: {name} is given as plain text, which would be written down: write ${{env:NAME}} or "
+                "${file:PATH}"
+            )
+    kind, mark, value = login.success.partition(":")
+    if mark and kind in ("css", "cookie", "url") and not value.strip():
+        return f"`success`: nothing follows {kind}:"
+    return ""
