@@ -2,7 +2,7 @@
 
 `weft.crawl(URL)` is a crawl, page by page; `weft.run(Spider)` a crawl with code of one's own, item by item (`weft.arun`
 for asyncio). A `weft.Spider` yields items and `weft.Request`s of each `weft.Page`; `weft.try_spider` runs one without a
-network. `weft.Engine` and `weft.AsyncEngine` run many crawls at once.
+network. `weft.FormLogin` is what a crawl logs in with. `weft.Engine` and `weft.AsyncEngine` run many crawls at once.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from weft.engine.user_code.page import Page as Page
     from weft.engine.user_code.request import Request as Request
     from weft.engine.user_code.selected import Selected as Selected
+    from weft.logins import FormLogin as FormLogin
     from weft.spiders.spider import RequestFailure as RequestFailure
     from weft.spiders.spider import Spider as Spider
     from weft.spiders.trying import try_spider as try_spider
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "AsyncEngine": "weft.engine.aio",
     "Engine": "weft.engine.handle",
+    "FormLogin": "weft.logins",
     "Page": "weft.engine.user_code.page",
     "Request": "weft.engine.user_code.request",
     "RequestFailure": "weft.spiders.spider",

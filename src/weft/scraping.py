@@ -142,6 +142,9 @@ class RenderWishes(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     ] = []
 
 
+LoginName = Annotated[str, Meta(min_length=1, max_length=100)]
+
+
 class ScrapeOptions(TypedDict, total=False):
     """What can be ordered besides the URL; see docs/jobs.md."""
 
@@ -189,6 +192,9 @@ class ScrapeOptions(TypedDict, total=False):
         ),
     ]  # fmt: skip
     render_options: Annotated[RenderWishes, _option({}, "how pages are rendered; needs `render`")]
+    login: Annotated[
+        LoginName | None, _option(None, "log in first: the name of a login that the service is configured with")
+    ]
     webhook: Annotated[
         Hooked | None,
         _option(None, "a URL that is told what happens, signed; or an object with url, events, headers, metadata"),

@@ -33,6 +33,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict
 
+from weft.logins import FormLogin
+
 Path = str | os.PathLike[str]
 
 
@@ -81,6 +83,8 @@ def _type(item: Key) -> str:
         return "str | Sequence[str | Mapping[str, object]]"
     if item.name == "only_pods":
         return "str | int | Sequence[str | int] | None"
+    if item.name == "login":
+        return "Mapping[str, object] | FormLogin | Path"
     if item.name in _PATHS:
         return "Path | None" if "anyOf" in item.schema else "Path"
     return _type_of(item.schema, "Path" if item.name == "data_dirs" else "str")
@@ -94,6 +98,6 @@ def _type_of(schema: dict[str, Any], text: str) -> str:
     if schema["type"] == "array":
         return f"{text} | Sequence[{text}]"
     if schema["type"] == "object":
-        is_plain = bool(schema.get("additionalProperties", {}).get("type"))
+        is_plain = schema.get("additionalProperties", {}).get("type") == "string"
         return "Mapping[str, str]" if is_plain else "Mapping[str, object] | Path"
     return _PLAIN[schema["type"]]

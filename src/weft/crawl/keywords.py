@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict
 
+from weft.logins import FormLogin
+
 Path = str | os.PathLike[str]
 
 
@@ -87,6 +89,8 @@ class Settings(TypedDict, total=False):
     max_pages: int | None
     max_duration: float | None
     max_pages_per_domain: int | None
+    login: Mapping[str, object] | FormLogin | Path
+    logins: Mapping[str, object] | Path
     extract: Mapping[str, object] | Path
     spider_workers: int | None
     callback_seconds: float

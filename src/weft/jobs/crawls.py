@@ -56,6 +56,7 @@ def engine_settings(config: ServiceConfig) -> dict[str, Any]:
         | proxy
         | {
             "proxies": None,  # a task asks for them
+            "logins": config.logins.logins,
             "headers": {exact_name(key): value for key, value in config.fetch.headers.items()},
             "auth": {exact_host(host): login for host, login in config.fetch.auth.items()},
             "proxy_sources": sources_of(config.fetch.proxies, config.proxy) if config.proxy.test_url else (),
@@ -112,6 +113,12 @@ def check_rendering(spec: TaskSpec, config: ServiceConfig) -> None:
         raise BadInput(f"render: this service cannot render pages: {trouble}")
 
 
+def check_login(spec: TaskSpec, config: ServiceConfig) -> None:
+    """BadInput for an order that names a login which this service does not have."""
+    if spec.login and spec.login not in config.logins.logins:
+        raise BadInput(f"login: this service has no login {spec.login!r}; its operator configures them (`logins`)")
+
+
 def crawl_settings(task: Task, jobs: JobsSection, proxies: str = "") -> dict[str, Any]:
     """The settings of a task's crawl: the same each time they are asked for, since the engine knows it by them.
 
@@ -135,6 +142,8 @@ def crawl_settings(task: Task, jobs: JobsSection, proxies: str = "") -> dict[str
         found["strip_query"] = list(spec.strip_query)
     if not spec.trap_rules:
         found["trap_rules"] = False
+    if spec.login:
+        found["login"] = {"name": spec.login}  # the engine knows it: what it consists of may change
     if spec.proxies:
         found["proxies"] = proxies
     if spec.extract:
@@ -215,7 +224,8 @@ def finish_of(task: Task, standing: Standing) -> tuple[TaskState, Finish]:
     progress, classes = progress_of(standing)
     reason = _REASONS[standing.reason or EndReason.FAILED]
     state, reason = ending(progress, reason, task.spec.partial_results_ok)
-    message = "; ".join(filter(None, (_MESSAGES.get(standing.reason or EndReason.FAILED, ""), _trap_text(standing))))
+    messages = (_MESSAGES.get(standing.reason or EndReason.FAILED, ""), standing.pause_reason, _trap_text(standing))
+    message = "; ".join(filter(None, messages))
     return state, Finish(
         reason=reason, progress=progress, errors_by_class=classes, last_number=standing.number, message=message
     )

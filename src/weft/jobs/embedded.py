@@ -25,6 +25,7 @@ from weft.engine.link import EngineLink
 from weft.engine.model import Standing, State
 from weft.errors import BadInput, DiskFull, WeftError
 from weft.jobs.crawls import (
+    check_login,
     check_proxies,
     check_rendering,
     counted,
@@ -146,6 +147,7 @@ class EmbeddedJobService:
         check_order(submission.spec)
         check_proxies(submission.spec, proxies_of(self._config))
         check_rendering(submission.spec, self._config)
+        check_login(submission.spec, self._config)
         return urls
 
     async def append(
@@ -201,6 +203,7 @@ class EmbeddedJobService:
         self._check_room()
         self._checked(file.start_urls)
         check_proxies(file.spec, proxies_of(self._config))
+        check_login(file.spec, self._config)
 
     def _checked(self, given: Sequence[str]) -> list[str]:
         """The URLs in their canonical form, each once; BadInput for the first that cannot be asked for."""

@@ -202,6 +202,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     render: str = ""  # never, auto, always; empty: what the service is set to
     render_options: dict[str, Any] = {}  # see scraping.RenderWishes
     proxies: bool = False  # all requests go through the service's proxies
+    login: str = ""  # the name of one of the service's logins
     is_batch: bool = False  # the URLs that were given and no others; may be appended to
     lane: Lane = Lane.TASK
     revisits: str = ""  # a site: what is known of its pages goes along, and those that have not changed are not read
@@ -231,6 +232,7 @@ class Task(Struct, frozen=True, kw_only=True):
     # and until when. Empty: it holds one.
     waiting_for: str = ""
     waiting_until: float | None = None
+    gave_up_at: float = 0.0  # when its crawl paused itself last, as far as this task has followed it
     version: int = 1  # grows with every step
 
     @property

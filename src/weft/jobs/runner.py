@@ -7,6 +7,7 @@ nothing that decides anything. After a crash of a worker or of the engine it loo
     RUNNING in the store, waiting for seeds there    → opened again, which sends all of its URLs
     RUNNING or PAUSED in the store, ended there      → its terminal state, in one step
     PAUSED in the store, running there (or converse) → the engine is told again: the store has what the caller wants
+    RUNNING in the store, has paused itself there    → PAUSED in the store, with the reason; once for each such pause
     without a slot in the store, running there       → held there
     not running in the store, open in the engine     → cancelled there
     past its deadline, and no engine answers         → ended with what is committed
@@ -283,6 +284,9 @@ class Runner:
 
     async def _settle_running(self, task: Task, standing: Standing) -> None:
         is_stopped = standing.state is State.PAUSED or standing.is_held
+        if standing.pause_reason and standing.gave_up_at != task.gave_up_at:
+            await self._give_up(task, standing)
+            return
         if task.waiting_for and not is_stopped:
             await self._command(task, self._engine.hold)
         elif task.waiting_until is not None and task.waiting_until <= self._clock():
@@ -295,6 +299,14 @@ class Runner:
             held = await self._command(task, self._engine.hold)
             if held is not None and not held.in_flight:  # else it had something to do after all, and is resumed
                 await self._release_slot(task, standing.waiting_for, standing.waiting_until)
+
+    async def _give_up(self, task: Task, standing: Standing) -> None:
+        """Its crawl has paused itself; so it stays until a caller resumes it."""
+        log.warning("task paused", task=task.id, why=standing.pause_reason)
+        await asyncio.to_thread(
+            self._store.give_up, task.id, standing.gave_up_at, standing.pause_reason, at=self._clock(),
+            version=task.version, fence=self._fence(),
+        )  # fmt: skip
 
     async def _command(self, task: Task, verb: Callable[[str], Awaitable[Standing]]) -> Standing | None:
         """Has the engine follow the store; None if the task has changed, has ended, or no engine answers.

@@ -22,6 +22,7 @@ from weft.engine.channel import Connection, Gone, socket_path
 from weft.engine.folder import EngineFolder
 from weft.engine.host import HostOrder
 from weft.engine.keeper import START_S, STOP_S, engine_service, pulse_folder
+from weft.engine.login.checking import check_logins
 from weft.engine.loop.suspects import pulse
 from weft.engine.machine import check_clock
 from weft.engine.settings import config_of, of_engine, plain
@@ -64,6 +65,7 @@ def engine_of(config: ServiceConfig, environment: Mapping[str, str] | None = Non
     folder = Path(config.server.data_dir) / ENGINE
     if (listed := config.fetch.proxies) is not None and not (config.proxy.sources and is_live_file(Path(listed))):
         check_proxies(Path(listed))
+    check_logins(config.logins)
     shared = plain(of_engine(engine_settings(config)))
     EngineFolder([folder]).opened()
     check_clock(config_of(shared).politeness, lambda what: warnings.warn(what, stacklevel=2))

@@ -66,6 +66,7 @@ async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], Non
         data_dir=data_dir, host=config.server.host, workers=config.server.workers, index=order.index,
         allow_private=config.fetch.allow_private, max_articles=config.jobs.max_articles,
         retention_s=config.jobs.retention_hours * 3600, has_proxies=bool(proxies_of(config)),
+        logins=tuple(sorted(config.logins.logins)),
         log_dir=Path(config.log.log_dir), metrics_dir=data_dir / ENGINE / "metrics",
     )  # fmt: skip
     sites = SitesPanel(SiteRegistry(data_dir, store=service.store))

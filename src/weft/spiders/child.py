@@ -41,6 +41,7 @@ from weft.engine.user_code.request import Request
 from weft.errors import BadInput
 from weft.extract.page import Page as ParsedPage
 from weft.fetch.headers import Head
+from weft.logins import FormLogin, absolute
 from weft.spiders.loading import check_selectors, digest_of, find
 from weft.spiders.spider import RequestFailure, Spider
 
@@ -90,7 +91,7 @@ class SpiderRunner:
             start_urls=_texts(spider.start_urls, "start_urls"),
             has_start=_overrides(kind, "start"),
             allowed_domains=_texts(spider.allowed_domains, "allowed_domains"),
-            settings=_settings(spider.settings),
+            settings=_settings(spider.settings) | _login(spider.login),
             follows=bool(spider.follow),
             chooses_links=_overrides(kind, "should_follow"),
             hears_failures=_overrides(kind, "on_error"),
@@ -332,6 +333,15 @@ def _settings(value: object) -> dict[str, object]:
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise BadInput(f"settings: {value!r:.80} is not accepted; use a mapping of a crawl's settings")
     return value
+
+
+def _login(value: object) -> dict[str, object]:
+    """As the setting of that name; a callback may be called `login` as well."""
+    if value is None or callable(value):
+        return {}
+    if not isinstance(value, FormLogin | dict):
+        raise BadInput(f"login: {type(value).__name__} is not accepted; use weft.FormLogin(url=..., fields=...)")
+    return {"login": absolute(value)}
 
 
 def _kind(value: object) -> str:

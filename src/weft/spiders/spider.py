@@ -8,6 +8,7 @@ from typing import Any
 from weft.engine.user_code.page import Page
 from weft.engine.user_code.request import Request
 from weft.extract.links import Link
+from weft.logins import FormLogin
 
 
 class RequestFailure:
@@ -43,6 +44,7 @@ class Spider:
     start_urls: Sequence[str] = ()
     allowed_domains: Sequence[str] = ()  # requests to other hosts are refused; empty: all are admitted
     settings: Mapping[str, Any] = {}  # any setting of a crawl; the command line and the environment override it
+    login: FormLogin | Mapping[str, Any] | None = None  # what it logs in with; see `weft.FormLogin`
     follow = False  # follow the links of all pages by scope, as `weft crawl` does, besides what is yielded
 
     def __init__(self) -> None:

@@ -24,6 +24,7 @@ class ApiSettings(Struct, frozen=True, kw_only=True):
     index: int = 0  # which of the workers this is
     allow_private: bool = False  # tasks may go to loopback and private addresses
     has_proxies: bool = False  # that tasks may ask for
+    logins: tuple[str, ...] = ()  # the names of those that tasks may use
     max_articles: int = 10  # pages that a task has in flight, if it does not say otherwise
     retention_s: float = 86_400.0  # tasks are kept for so long after their end
     max_body_bytes: int = 1024 * 1024

@@ -168,7 +168,7 @@ def _order(task: Task) -> list[tuple[str, str]]:
         "Include": ", ".join(spec.include) or "–", "Exclude": ", ".join(spec.exclude) or "–",
         "Formats": ", ".join(spec.formats) or "–", "Options": "; ".join(options) or "–",
         "Partial results": "accepted" if spec.partial_results_ok else "count as failed",
-        "Proxies": "the service's" if spec.proxies else "none",
+        "Proxies": "the service's" if spec.proxies else "none", "Login": spec.login or "none",
     }  # fmt: skip
     if spec.extract:
         found["Rules"] = msgspec.json.format(msgspec.json.encode(spec.extract), indent=2).decode()

@@ -42,7 +42,7 @@ EXCERPT = 3000
 _FIELDS = {name: schema for name, schema in SCRAPE.fields.items() if "const" not in schema and name != "formats"}
 _NUMBERS = [name for name, schema in _FIELDS.items() if "integer" in str(schema)]
 _LINES = [name for name, schema in _FIELDS.items() if schema.get("type") == "array"]
-_CHOICES = [name for name, schema in _FIELDS.items() if len(schema.get("enum", ())) > 1]
+_CHOICES = [name for name, schema in _FIELDS.items() if name == "login" or len(schema.get("enum", ())) > 1]
 _SWITCHES = {  # as they are at first
     name: "on" if schema["default"] else "" for name, schema in _FIELDS.items() if schema.get("type") == "boolean"
 }
@@ -121,7 +121,7 @@ class Ordering:
             "hook_events": list(HookEvent), "chosen_events": list(HookEvent) if is_new else form.get("hook_events", []),
             "exports": get_args(ExportFormat), "link_uses": get_args(LinkUse),
             "articles": self._settings.max_articles,
-            "has_proxies": self._settings.has_proxies,
+            "has_proxies": self._settings.has_proxies, "logins": self._settings.logins,
         }, status)  # fmt: skip
 
 

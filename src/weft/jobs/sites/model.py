@@ -66,6 +66,7 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     max_memory_bytes: Annotated[int, Meta(ge=LEAST_BYTES, le=1 << 40)] = 256 << 20
     retry_attempts: Retries = 3
     proxies: bool = False
+    login: Annotated[str, Meta(max_length=100)] = ""  # the name of one of the service's logins
     render: Literal["", "never", "auto", "always"] = ""
     render_options: RenderWishes | None = None
     formats: Texts = ("markdown", "metadata")
@@ -97,6 +98,8 @@ class SiteFile(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
         ]
         if not self.trap_rules:
             of.append(self.trap_rules)
+        if self.login:
+            of.append(["login", self.login])
         if self.render or self.render_options:
             of += [self.render, self.render_options]
         return sha256(_encode(of)).hexdigest()[:16]

@@ -167,6 +167,19 @@ class SqliteJobStore:
 
         return self._file.do(step)
 
+    def give_up(self, task_id: str, gave_up_at: float, message: str, *, at: float, version: int, fence: int) -> None:
+        """A RUNNING task is PAUSED, because its crawl has paused itself at that time; not one that has changed since it
+        had this version."""
+
+        def step(db: sqlite3.Connection) -> Task | None:
+            check_fence(db, fence)
+            task = steps.get(db, task_id)
+            if task is None or task.version != version or task.state is not TaskState.RUNNING:
+                return None
+            return steps.gave_up(db, task, at, gave_up_at, message)
+
+        self._file.do(step)
+
     def claim(self, lane: Lane, slots: int, *, at: float, fence: int, per_owner: int | None = None) -> list[Task]:
         """Gives the free ones of a lane's slots: first to RUNNING tasks that wait for one, then to PENDING tasks, which
         are moved to RUNNING. No owner gets more than `per_owner`.

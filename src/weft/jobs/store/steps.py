@@ -50,6 +50,8 @@ def put(db: sqlite3.Connection, task: Task) -> Task:
 def moved(db: sqlite3.Connection, task: Task, to: TaskState, at: float, finish: Finish | None) -> Task:
     """The task in its next state."""
     changes: dict[str, Any] = {"state": to}
+    if to is TaskState.RUNNING and task.gave_up_at:
+        changes["message"] = ""  # it is tried again
     if to is TaskState.RUNNING and task.started_at is None:
         changes |= {"started_at": at, "deadline_at": at + task.spec.timeout_s}
     if to in TERMINAL:
@@ -69,6 +71,11 @@ def moved(db: sqlite3.Connection, task: Task, to: TaskState, at: float, finish: 
     if task.state is TaskState.PENDING and task.spec.webhook is not None:
         sqlite_hooks.left_queue(db, task.id, at)
     return put(db, msgspec.structs.replace(task, **changes))
+
+
+def gave_up(db: sqlite3.Connection, task: Task, at: float, gave_up_at: float, message: str) -> Task:
+    """A RUNNING task whose crawl has paused itself is PAUSED, with the reason."""
+    return moved(db, msgspec.structs.replace(task, message=message, gave_up_at=gave_up_at), TaskState.PAUSED, at, None)
 
 
 def _add_up(db: sqlite3.Connection, state: TaskState, finish: Finish) -> None:
