@@ -62,7 +62,7 @@ async def views(_: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=".") as folder:
         fill(Path(folder) / "jobs.db")
         with served(folder) as (url, pid):
-            worker = part(pid, "weft.jobs.worker")
+            worker = part(pid, "weft.jobs.processes.worker")
             port = int(url.rpartition(":")[2])
             ids = [task.task_id for _, task in zip(range(200), Weft(url).tasks(), strict=False)]
             paths: dict[str, Callable[[int], str]] = {

@@ -33,16 +33,16 @@ from harness.frontiers import SLUGS
 from weft import urls
 from weft.config import FetchSection, PolitenessSection, ScopeSection
 from weft.engine.admission.rules import Rules
-from weft.engine.crawls import RunningCrawl
-from weft.engine.loop.answer import Answer
+from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.commit import Committer
+from weft.engine.loop.fetcher.answer import Answer
+from weft.engine.loop.fetcher.robots import RobotsBook
 from weft.engine.loop.halves import reading
 from weft.engine.loop.metrics import EngineMetrics
-from weft.engine.loop.parsing import AT_ONCE
+from weft.engine.loop.parser.parsing import AT_ONCE
+from weft.engine.loop.parser.suspects import Pulse, Suspects
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.loop.robots import RobotsBook
-from weft.engine.loop.suspects import Pulse, Suspects
-from weft.engine.parsers import Parsers
+from weft.engine.parsing.parsers import Parsers
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease

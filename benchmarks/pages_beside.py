@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pages import children_s, weft
 
-from weft.store.foreign_warc import Damage, find_records
+from weft.store.warc.foreign_warc import Damage, find_records
 
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".bench" / "datatrove"

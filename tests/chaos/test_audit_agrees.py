@@ -234,7 +234,7 @@ def _fetchers(orchestrator: int) -> list[int]:
     found = []
     for pid in process.children(orchestrator):
         with suppress(OSError):
-            if b"weft.crawl.fetcher" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"weft.crawl.processes.fetcher" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
     return sorted(found)
 

@@ -10,9 +10,9 @@ import pytest
 from harnesses import ALLOW, RECRAWL, Harness, claim_one, cool, done, no_robots, page, stored, urls_of, walked
 
 from weft.frontier.contract import CrawlLimits, End, Item, Outcome, RobotsRecord, Wanted
+from weft.frontier.durability.walk import is_cut_off
 from weft.frontier.politeness import EASE_AFTER
 from weft.frontier.requests import Finish, Start, read_events
-from weft.frontier.walk import is_cut_off
 from weft.records import Found, Lease, Purpose, Reason
 
 

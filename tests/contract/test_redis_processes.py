@@ -12,7 +12,7 @@ from server_kills import Past, kill_written
 
 from weft import urls
 from weft.config import PolitenessSection
-from weft.engine.loop.cookies import CookieShare
+from weft.engine.loop.fetcher.cookies import CookieShare
 from weft.errors import BadInput, Busy, ServerAway
 from weft.fetch.cookies import CookieJar
 from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from weft import config as settings
-from weft.crawl.order import ProcessOrder
 from weft.crawl.pods.redis_process import shared_chores
+from weft.crawl.processes.order import ProcessOrder
 from weft.engine.admission.rules import Rules
-from weft.engine.crawls import RunningCrawl
+from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.progress import CrawlProgress
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis.connection import RedisSettings, connect

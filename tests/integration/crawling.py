@@ -38,7 +38,7 @@ from weft.config import ScopeSection
 from weft.crawl.reports.audit import Report, audit
 from weft.crawl.reports.crawls import ReportFolder
 from weft.engine.admission.rules import Rules
-from weft.engine.loop.suspects import pulse
+from weft.engine.loop.parser.suspects import pulse
 from weft.errors import BadUrl
 from weft.frontier.clock import FOLDER
 from weft.records import Row
@@ -228,7 +228,11 @@ def check_pods(crawler: Crawler) -> None:
 
 def processes(crawler: Crawler, running: int, role: str) -> list[int]:
     """The pids of a crawl's fetchers, parsers or servers."""
-    words = {"server": b"valkey-server", "fetcher": b"weft.crawl.fetcher", "parser": b"weft.crawl.pods.parser"}
+    words = {
+        "server": b"valkey-server",
+        "fetcher": b"weft.crawl.processes.fetcher",
+        "parser": b"weft.crawl.pods.parser",
+    }
 
     def those() -> list[int]:
         found = []

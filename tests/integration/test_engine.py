@@ -21,9 +21,9 @@ from pace import patience
 
 import weft
 from weft.crawl.folder import CrawlFolder
-from weft.engine.channel import LONGEST_FRAME, socket_path
-from weft.engine.link import EngineLink
 from weft.engine.model import WAITING_FOR_SEEDS, EndReason, Event, State
+from weft.engine.process.channel import LONGEST_FRAME, socket_path
+from weft.engine.process.link import EngineLink
 from weft.errors import BadConfig, BadInput, WeftError
 from weft.sealed import sealed_json
 from weft.testing.web import SyntheticWeb, synthetic_web

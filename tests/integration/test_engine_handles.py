@@ -21,11 +21,12 @@ from engines import ended, host, kill, nothing, shared, until
 from pace import patience
 
 import weft
-from weft.engine import core, handle, settings
-from weft.engine.channel import Connection, Server, socket_path
+from weft.engine import core, handle
+from weft.engine.crawls import settings
 from weft.engine.loop.commit import Committer
 from weft.engine.loop.rows import Rows
 from weft.engine.model import WAITING_FOR_SEEDS, EndReason, Standing, State
+from weft.engine.process.channel import Connection, Server, socket_path
 from weft.errors import BadInput, DiskFull, WeftError
 from weft.store.pages import PageStore
 from weft.testing.web import SyntheticWeb, synthetic_web
@@ -365,7 +366,7 @@ with weft.Engine(sys.argv[1]) as engine:
 """
 _BUSY = """
 import sys
-from weft.engine import host
+from weft.engine.process import host
 host.GRACE_S = 0.2
 parent = host.Parent(0)
 if sys.argv[1] == "runs":

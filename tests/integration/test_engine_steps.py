@@ -22,7 +22,7 @@ from weft.engine.core import SLOT
 from weft.engine.loop.steps import CRAWL_STEPS, STEPS, VERB_STEPS
 from weft.engine.model import EndReason, State
 from weft.frontier.requests import CrawlSettings, Opening, read_events
-from weft.store.schema import path_of
+from weft.store.index.schema import path_of
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 COMMIT = ("after-write", "after-links", "index-committed", "after-rows")

@@ -18,12 +18,12 @@ from pace import patience
 
 from weft.errors import BadInput
 from weft.frontier.requests import Start, read_events
-from weft.jobs import overview
-from weft.jobs.documents import Documents
 from weft.jobs.embedded import EmbeddedJobService
 from weft.jobs.errors import KeyReused, QueueFull, TaskFinished, TaskUnknown
 from weft.jobs.layout import ENGINE
 from weft.jobs.model import Task, TaskSpec
+from weft.jobs.reading import overview
+from weft.jobs.reading.documents import Documents
 from weft.jobs.service import JobEvent, Status, Submission
 from weft.jobs.store.contract import Idempotency
 from weft.scraping import FinishReason, TaskState

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.output import output_flags, print_document, shown
-from weft.cli.serve import ServeCommand
-from weft.cli.settings import config_flags, given, help_all
+from weft.cli.service.serve import ServeCommand
+from weft.cli.terminal.output import output_flags, print_document, shown
+from weft.cli.terminal.settings import config_flags, given, help_all
 
 if TYPE_CHECKING:
     from weft.config import ServiceConfig
@@ -52,9 +52,9 @@ def refresh(config_file: str | None, as_json: bool, quiet: bool, **values: Any) 
 
     The exit code is 3 if fewer than `min_proxies` have passed.
     """
-    from weft.engine.ways import refresh_of
+    from weft.engine.transports.transports import refresh_of
     from weft.fetch.proxies.refresh import KIND
-    from weft.jobs.progress import ProgressKeys
+    from weft.jobs.reading.progress import ProgressKeys
 
     config = _loaded(config_file, values)
     folder = Path(config.server.data_dir)
@@ -130,7 +130,7 @@ def test(url: str, config_file: str | None, as_json: bool, quiet: bool, **values
     from msgspec.structs import replace
 
     from weft.config.contradictions import wrong_test_url
-    from weft.engine.ways import refusal_of
+    from weft.engine.transports.transports import refusal_of
     from weft.errors import BadInput
     from weft.fetch.proxies.pool import usable_in
     from weft.fetch.proxies.probe import Probe

@@ -1,6 +1,6 @@
 """A `weft crawl` folder: an engine's folder (engine/folder.py) with one crawl in it, which has a folder of its own.
 
-    DATA/crawls/crawl/config.json      the settings in force, and every change of them (engine/settings_record.py)
+    DATA/crawls/crawl/config.json      the settings in force, and every change of them (settings_record.py)
     DATA/crawls/crawl/seeds.txt        its seeds, canonical, one a line; large seed files by name
     DATA/crawls/crawl/seeds-N.pack     large seed files (see seed_streams.py); their origins: seeds-N.origins
     DATA/crawls/crawl/origins.txt      the origins that its credentials go to, one a line; where it has credentials
@@ -28,13 +28,13 @@ import msgspec
 
 from weft import __version__
 from weft.config import Config, FetchSection, numbers
-from weft.crawl.seed_origins import origins_of, record_origins
-from weft.crawl.seed_streams import Piece, Stream, check_stream, read_pieces, streams_in, write_stream
-from weft.crawl.seeds import SeedFile, all_seeds
+from weft.crawl.seeds.seed_file import SeedFile, all_seeds
+from weft.crawl.seeds.seed_origins import origins_of, record_origins
+from weft.crawl.seeds.seed_streams import Piece, Stream, check_stream, read_pieces, streams_in, write_stream
 from weft.crawl.siblings import record_siblings
 from weft.credentials import harmless, seed_origins
+from weft.engine.crawls.settings_record import SettingsRecord
 from weft.engine.folder import CRAWL, EngineFolder, Identity
-from weft.engine.settings_record import SettingsRecord
 from weft.engine.user_code.calls import Description
 from weft.errors import BadInput, Busy, Damaged, unreadable
 from weft.files import is_locked, replace_file, sync_folder, try_lock

@@ -16,25 +16,25 @@ from weft import urls
 from weft.config import Config, Loaded, load, was_given
 from weft.crawl.commands import CrawlCommands
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.frontier_settings import settings_of
-from weft.crawl.logs import open_log, orchestrator_slot, report_changes
-from weft.crawl.orchestrator import Orchestrator
 from weft.crawl.own_code import SETTINGS_ORIGIN, check_resumed, describe_code, settings_in
 from weft.crawl.pods.distribution import announce_pods
 from weft.crawl.pods.nodes import Shared, check_nodes, is_part, join
 from weft.crawl.pods.places import check_cores
 from weft.crawl.pods.servers import forget_pods
+from weft.crawl.processes.frontier_settings import settings_of
+from weft.crawl.processes.logs import open_log, orchestrator_slot, report_changes
+from weft.crawl.processes.orchestrator import Orchestrator
 from weft.crawl.reports.outcome import Outcome, outcome_of
 from weft.crawl.reports.standing import current_status
-from weft.crawl.seeds import SeedFile
+from weft.crawl.seeds.seed_file import SeedFile
 from weft.crawl.siblings import all_data_dirs, record_siblings
 from weft.credentials import seed_origins
 from weft.engine.admission.rules import read_domains
-from weft.engine.extraction import extraction_of
-from weft.engine.limits import check_email
+from weft.engine.crawls.limits import check_email
+from weft.engine.crawls.settings_record import SettingsRecord
 from weft.engine.loop.stop import Stop
 from weft.engine.machine import check_clock
-from weft.engine.settings_record import SettingsRecord
+from weft.engine.parsing.extraction import extraction_of
 from weft.engine.user_code.calls import Description
 from weft.errors import BadInput, Busy, NoCrawl, Occupied, WeftError, installing
 from weft.frontier.redis.connection import peers

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from weft.engine.handle import Ending, Engine
 from weft.engine.model import Blocked, BrowserStatus, Event, Seeded, Standing
-from weft.engine.stored_page import CrawledPage
+from weft.engine.stored.stored_page import CrawledPage
 from weft.errors import WeftError
 
 if TYPE_CHECKING:

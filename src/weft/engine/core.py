@@ -24,7 +24,6 @@ import msgspec
 
 from weft import __version__
 from weft.credentials import seed_origins
-from weft.engine import settings as crawl_settings
 from weft.engine.admission.rules import Rules
 from weft.engine.arguments import (
     canonical_seeds,
@@ -35,29 +34,30 @@ from weft.engine.arguments import (
     seeds_hash,
 )
 from weft.engine.assembly import Fetching
-from weft.engine.channel import Peer, Server
-from weft.engine.deadlines import Deadlines
-from weft.engine.extraction import extraction_of
+from weft.engine.crawls import settings as crawl_settings
+from weft.engine.crawls.deadlines import Deadlines
+from weft.engine.crawls.limits import check_email, limits_of
+from weft.engine.crawls.memory import check_memory, flight_within
+from weft.engine.crawls.recorded import RecordedSettings
+from weft.engine.crawls.seeding import Seeding
+from weft.engine.crawls.settings_record import SettingsChange
+from weft.engine.crawls.tenant import Record, Tenant
 from weft.engine.folder import EngineFolder
-from weft.engine.limits import check_email, limits_of
+from weft.engine.loop.fetcher.revisits import GivenVisits, Revisits
+from weft.engine.loop.fetcher.robots import RobotsBook
 from weft.engine.loop.long_work import LongWork
+from weft.engine.loop.parser.suspects import Pulse
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.loop.revisits import GivenVisits, Revisits
-from weft.engine.loop.robots import RobotsBook
-from weft.engine.loop.suspects import Pulse
 from weft.engine.machine import open_clock
-from weft.engine.memory import check_memory, flight_within
 from weft.engine.model import Blocked, BrowserStatus, EndReason, Seeded, Standing, State, check_name
-from weft.engine.notices import Notices
-from weft.engine.recorded import RecordedSettings
+from weft.engine.parsing.extraction import extraction_of
+from weft.engine.process.channel import Peer, Server
+from weft.engine.process.notices import Notices
 from weft.engine.recovery import Recovery, read_links_again
-from weft.engine.seeding import Seeding
-from weft.engine.settings_record import SettingsChange
-from weft.engine.tenant import Record, Tenant
 from weft.errors import BadInput
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.store.contract import Stats
-from weft.store.index import Change
+from weft.store.index.index_writer import Change
 from weft.supervise.process import return_free_memory
 from weft.telemetry import Log, Slot
 
@@ -415,8 +415,8 @@ class Core:
         keep_open: object = False,
     ) -> tuple[Standing, Seeded]:
         """A crawl of this name, which is opened if it is not there; `more` and `visits`: as for `seed`. `memory_bytes`:
-        what it may take of memory, as far as it can be told whose it is (memory.py). `keep_open`: it does not end as
-        done before `close_seeds`."""
+        what it may take of memory, as far as it can be told whose it is (crawls/memory.py). `keep_open`: it does not
+        end as done before `close_seeds`."""
         check_name(name)
         more = bool(more)
         own = crawl_settings.of_crawl(settings or {})

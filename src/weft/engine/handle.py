@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from weft.engine.channel import Connection, Gone, socket_path
-from weft.engine.extraction import extraction_of
+from weft.engine.crawls.settings import check_deadline, config_of, differing, of_crawl, of_engine, plain
 from weft.engine.folder import EngineFolder
-from weft.engine.host import HostOrder
-from weft.engine.keeper import START_S, EngineKeeper
 from weft.engine.machine import check_clock
 from weft.engine.model import Blocked, BrowserStatus, Event, Seeded, Standing, State, check_name
-from weft.engine.reader import Reader
-from weft.engine.settings import check_deadline, config_of, differing, of_crawl, of_engine, plain
-from weft.engine.stored_page import CrawledPage
+from weft.engine.parsing.extraction import extraction_of
+from weft.engine.process.channel import Connection, Gone, socket_path
+from weft.engine.process.host import HostOrder
+from weft.engine.process.keeper import START_S, EngineKeeper
+from weft.engine.stored.reader import Reader
+from weft.engine.stored.stored_page import CrawledPage
 from weft.errors import BadInput, Busy, WeftError
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class Engine:
 
         `format`: jsonl, json, csv, markdown, parquet, warc or cdxj; `order`: see `ExportRequest` and docs/export.md.
         """
-        from weft.engine.exporting import export_pages
+        from weft.engine.stored.exporting import export_pages
         from weft.store.export.request import ExportRequest
 
         number = self.standing(name).id

@@ -12,7 +12,7 @@ from weft.frontier.clock import FOLDER, MachineClock, Unusable, default_path
 from weft.supervise.process import command_line, pids
 from weft.telemetry import Log
 
-_FETCHING = ("weft.crawl.fetcher", "weft.engine.host")  # modules of processes that fetch
+_FETCHING = ("weft.crawl.processes.fetcher", "weft.engine.process.host")  # modules of processes that fetch
 log = Log("weft.engine.machine")
 
 

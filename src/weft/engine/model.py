@@ -63,7 +63,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     requests: int = 0
     retries: int = 0
     body_bytes: int = 0
-    memory_bytes: int = 0  # where it has a limit: what it takes at most now, see engine/memory.py
+    memory_bytes: int = 0  # where it has a limit: what it takes at most now, see engine/crawls/memory.py
     rate: float = 0.0  # pages a second, lately
     weight: float = 1.0
     deadline: float | None = None

@@ -18,17 +18,17 @@ import msgspec
 from weft import urls
 from weft.engine.admission.rules import Rules
 from weft.engine.assembly import Parts
-from weft.engine.crawls import RunningCrawl
-from weft.engine.extraction import extraction_of
-from weft.engine.limits import limits_of
-from weft.engine.loop.leads import Leads
+from weft.engine.crawls.limits import limits_of
+from weft.engine.crawls.running_crawl import RunningCrawl
+from weft.engine.loop.fetcher.robots import RobotsBook, rules_of
 from weft.engine.loop.long_work import LongWork
-from weft.engine.loop.robots import RobotsBook, rules_of
-from weft.engine.parsers import Parsers
+from weft.engine.loop.parser.leads import Leads
+from weft.engine.parsing.extraction import extraction_of
+from weft.engine.parsing.parsers import Parsers
+from weft.engine.transports.transports import Ways
 from weft.engine.user_code.again import request_again
 from weft.engine.user_code.calls import Description
 from weft.engine.user_code.running import RunningSpider, found_again, key_of
-from weft.engine.ways import Ways
 from weft.frontier.contract import CrawlLimits, Frontier, SharedFrontier
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import POD_SHIFT, Found, Reason, Row

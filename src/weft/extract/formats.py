@@ -14,13 +14,13 @@ from itertools import islice
 
 from weft import urls
 from weft.errors import BadUrl
-from weft.extract import selectors
 from weft.extract.html_writer import cleaned, written
 from weft.extract.links import MAX_HREFS, followable
 from weft.extract.metadata import Json
 from weft.extract.page import Page
 from weft.extract.parse import parse
-from weft.extract.rule import BadRules
+from weft.extract.rules import selectors
+from weft.extract.rules.rule import BadRules
 from weft.extract.text.lines import without_repeats
 from weft.extract.text.markdown import Links, markdown
 from weft.extract.turbo import LAYOUT, Document, Element

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.journal import Journal
-from weft.frontier.seen import SeenSet
+from weft.frontier.durability.journal import Journal
+from weft.frontier.seen.seen_set import SeenSet
 from weft.records import Found, Purpose
 
 REMEMBERED = 500_000

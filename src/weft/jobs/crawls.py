@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from weft.config import FetchSection, JobsSection, ProxySection, ServiceConfig
 from weft.config.contradictions import wrong_action
 from weft.credentials import exact_host, exact_name
-from weft.engine.browsers import browser_trouble
+from weft.engine.crawls.tenant import MOST_TRAPPED
 from weft.engine.model import EndReason, Standing, State, end_name
-from weft.engine.tenant import MOST_TRAPPED
+from weft.engine.transports.browsers import browser_trouble
 from weft.errors import BadInput
 from weft.fetch.proxies import live
 from weft.fetch.proxies.pool import live_of, sources_of

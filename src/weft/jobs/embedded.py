@@ -19,10 +19,10 @@ import msgspec
 
 from weft import urls as url_rules
 from weft.config import ServiceConfig
-from weft.engine.channel import Gone
-from weft.engine.limits import check_email
-from weft.engine.link import EngineLink
+from weft.engine.crawls.limits import check_email
 from weft.engine.model import Standing, State
+from weft.engine.process.channel import Gone
+from weft.engine.process.link import EngineLink
 from weft.errors import BadInput, DiskFull, WeftError
 from weft.jobs.crawls import (
     check_proxies,
@@ -36,14 +36,14 @@ from weft.jobs.crawls import (
     proxies_of,
     status_of,
 )
-from weft.jobs.documents import check_order
 from weft.jobs.errors import EngineAway, TaskFinished
-from weft.jobs.events import TaskEvents
 from weft.jobs.health import Monitor
 from weft.jobs.layout import ENGINE, STORE, has_room
 from weft.jobs.model import STARTED, Task, new_task_id
-from weft.jobs.overview import Overview
-from weft.jobs.results import StoredResults
+from weft.jobs.reading.documents import check_order
+from weft.jobs.reading.events import TaskEvents
+from weft.jobs.reading.overview import Overview
+from weft.jobs.reading.results import StoredResults
 from weft.jobs.runner import ENGINE_S, Runner
 from weft.jobs.service import Status, Submission
 from weft.jobs.sites.model import SiteFile

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from weft.config import ServiceConfig
-from weft.engine.browsers import browser_trouble
-from weft.engine.channel import Gone
 from weft.engine.core import SLOT
-from weft.engine.link import EngineLink
 from weft.engine.model import Blocked, BrowserStatus, Standing
+from weft.engine.process.channel import Gone
+from weft.engine.process.link import EngineLink
+from weft.engine.transports.browsers import browser_trouble
 from weft.jobs.crawls import progress_of
 from weft.jobs.layout import LEAST_ROOM_BYTES, has_room
 from weft.jobs.model import Lane, Progress, Task

@@ -188,14 +188,14 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     partial_results_ok: bool = True
     export_format: str = "json"
     max_pages: int | None = None
-    max_memory_bytes: int | None = None  # of its crawl, see engine/memory.py
+    max_memory_bytes: int | None = None  # of its crawl, see engine/crawls/memory.py
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     scope: Scope = "domain"
     trap_rules: bool = True  # links that seem to be part of an endless space are left out
     strip_query: tuple[str, ...] = ()  # query parameters to drop from URLs: globs
     delay_s: float | None = None  # between requests to one site, where the order asks for more than the service's
-    extract: dict[str, Any] = {}  # rules, as they were given: see extract/rules.py
+    extract: dict[str, Any] = {}  # rules, as they were given: see extract/rules/field_rules.py
     formats: tuple[str, ...] = ()
     format_options: dict[str, Any] = {}  # include_tags, exclude_tags, only_main_content, links
     webhook: dict[str, Any] | None = None

@@ -22,13 +22,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from weft.engine.core import SLOT
+from weft.engine.crawls.tenant import Record
 from weft.engine.folder import EngineFolder
 from weft.engine.model import State
-from weft.engine.reader import Reader
-from weft.engine.rebuild import hold_engine, is_index_whole, rebuild_engine, recovered_name
-from weft.engine.tenant import Record
+from weft.engine.stored.reader import Reader
+from weft.engine.stored.rebuild import hold_engine, is_index_whole, rebuild_engine, recovered_name
 from weft.errors import BadInput, WeftError
-from weft.jobs.api.keys import Keyring
+from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.settings import KEYS_FILE
 from weft.jobs.crawls import counted, finish_of, finish_without
 from weft.jobs.errors import StoreDamaged
@@ -38,8 +38,8 @@ from weft.jobs.store.contract import Finish
 from weft.jobs.store.sqlite import check_tasks, opened
 from weft.records import Row
 from weft.scraping import FinishReason, TaskState
-from weft.store import schema
-from weft.store.rebuild import Rebuilt
+from weft.store.index import schema
+from weft.store.repair.rebuild import Rebuilt
 
 FORMATS = ("markdown", "metadata")
 SEEDS_AMONG = 200  # first rows of a crawl that are looked at for its seeds

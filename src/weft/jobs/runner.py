@@ -26,9 +26,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from weft.config import JobsSection
-from weft.engine.channel import Gone
-from weft.engine.link import EngineLink
 from weft.engine.model import WAITING_FOR_SEEDS, Standing, State
+from weft.engine.process.channel import Gone
+from weft.engine.process.link import EngineLink
 from weft.errors import BadInput, WeftError
 from weft.jobs.crawls import crawl_settings, finish_of, finish_without
 from weft.jobs.errors import LeaseLost

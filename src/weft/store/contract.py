@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.records import Row
-from weft.store.warc_read import Http, Record
+from weft.store.warc.warc_read import Http, Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,18 +23,19 @@ from weft import urls
 from weft.alive import Alive, silent
 from weft.errors import BadInput
 from weft.records import FetchResult, PastVisit, Row, RowOutput
-from weft.store import schema, warc_file
 from weft.store.contract import Current, Stats, StoredPage
 from weft.store.corpus import Corpus
 from weft.store.errors import remedy
-from weft.store.index import Change, Index, Numbers
+from weft.store.index import schema
+from weft.store.index.index_writer import Change, Index, Numbers
+from weft.store.index.query import EVERY, Where
+from weft.store.index.visits import Visit
 from weft.store.known import KnownPages
-from weft.store.query import EVERY, Where
-from weft.store.repair import Tail
-from weft.store.row_field import field
+from weft.store.repair.after_crash import Tail
 from weft.store.shard import Files, Shard
-from weft.store.visits import Visit
-from weft.store.warc import CONFORMS_TO, Page, RecordMaker, payload_digest
+from weft.store.warc import warc_file
+from weft.store.warc.row_field import field
+from weft.store.warc.warc_records import CONFORMS_TO, Page, RecordMaker, payload_digest
 
 
 class PageStore:

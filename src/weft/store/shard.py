@@ -22,15 +22,15 @@ from weft.errors import BadInput, Busy
 from weft.files import sync_folder, try_lock
 from weft.records import Row, RowOutput
 from weft.removal import Trash
-from weft.store import schema
 from weft.store.errors import remedy
-from weft.store.index import Change, FileState, Index, Numbers
-from weft.store.members import LargeMember
-from weft.store.repair import Tail, repair
-from weft.store.schema import values_of
+from weft.store.index import schema
+from weft.store.index.index_writer import Change, FileState, Index, Numbers
+from weft.store.index.schema import values_of
+from weft.store.repair.after_crash import Tail, repair
 from weft.store.text import FOLDER, TextFiles, sync_file_system
-from weft.store.warc import Page, RecordMaker
-from weft.store.warc_file import WarcFile
+from weft.store.warc.members import LargeMember
+from weft.store.warc.warc_file import WarcFile
+from weft.store.warc.warc_records import Page, RecordMaker
 
 TEXT_ALONE = 0  # in the place of a WARC file's number
 MOST_OPEN = 64  # WARC files: each crawl has its own

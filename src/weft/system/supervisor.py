@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from weft.config import ServiceConfig, load_service
-from weft.engine.channel import Peer, Server, socket_path
+from weft.engine.process.channel import Peer, Server, socket_path
 from weft.errors import BadInput, WeftError
 from weft.jobs.layout import ENGINE
 from weft.names import nearest

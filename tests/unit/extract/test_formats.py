@@ -7,7 +7,7 @@ import pytest
 from weft.extract import formats
 from weft.extract.formats import FORMATS, MAIN, WHOLE, Shape, render
 from weft.extract.page import Page, extract
-from weft.extract.rules import BadRules
+from weft.extract.rules.field_rules import BadRules
 from weft.extract.text.page_kind import PageKind
 
 HTML = """<html lang=en><head><title>The title</title><base href=/b/><meta name=author content=Ann>

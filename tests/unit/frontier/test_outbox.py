@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.journal import Journal
+from weft.frontier.durability.journal import Journal
 from weft.frontier.outbox import JUMP, Outbox, PodMessage, Recent, RobotsNotice, encoded, read_message
 from weft.records import Found, Purpose
 

@@ -13,8 +13,8 @@ import pytest
 from pace import patience
 
 from weft.config import load_service
-from weft.engine.channel import Gone
 from weft.engine.model import WAITING_FOR_SEEDS, EndReason, Standing, State
+from weft.engine.process.channel import Gone
 from weft.errors import BadInput
 from weft.jobs import runner as runner_module
 from weft.jobs.crawls import finish_without

@@ -12,11 +12,11 @@ import pytest
 
 from weft.errors import BadInput
 from weft.records import FetchResult, Row
-from weft.store import schema
 from weft.store.errors import DamagedIndex
-from weft.store.index import Change, Index
+from weft.store.index import schema
+from weft.store.index.index_writer import Change, Index
+from weft.store.index.query import IndexReader
 from weft.store.pages import PageStore
-from weft.store.query import IndexReader
 
 FACTS = {"crawl_id": "c", "data_dirs": 1, "data_dir": 0}
 

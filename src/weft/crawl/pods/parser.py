@@ -14,19 +14,19 @@ if __name__ == "__main__":
     gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
 
 from weft.config import Config
-from weft.crawl.child import Start, progress_of, run_child
-from weft.crawl.feeding import learn_scope
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.following import Following
-from weft.crawl.order import Control, ProcessOrder
 from weft.crawl.pods.redis_process import measure, open_frontier, shared_chores
+from weft.crawl.processes.child import Start, progress_of, run_child
+from weft.crawl.processes.following import Following
+from weft.crawl.processes.order import Control, ProcessOrder
+from weft.crawl.seeds.feeding import learn_scope
 from weft.engine.admission.rules import Rules
 from weft.engine.assembly import Chore, Reading
-from weft.engine.crawls import RunningCrawl
+from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.folder import CRAWL
 from weft.engine.loop.long_work import LongWork
+from weft.engine.loop.parser.suspects import Pulse, take_suspect
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.loop.suspects import Pulse, take_suspect
 from weft.engine.recovery import read_lost, take_up
 from weft.frontier.contract import SharedFrontier
 from weft.frontier.redis.connection import peers

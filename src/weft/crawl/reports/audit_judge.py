@@ -16,7 +16,7 @@ from msgspec import Struct
 from weft.config import Config
 from weft.crawl.reports.audit_report import MOST_LISTED, WORST, CrawlCount, Report, Violation, keep_earliest
 from weft.crawl.reports.crawls import ReportCrawl
-from weft.engine.loop.robots import rules_of
+from weft.engine.loop.fetcher.robots import rules_of
 from weft.fetch.robots import Robots, product_token
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.requests import CrawlSettings, Event, Finish, Lost, Opening, RobotsKnown, Start

@@ -14,12 +14,12 @@ import msgspec
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.siblings import all_data_dirs
-from weft.engine.channel import Connection, Gone, socket_path
+from weft.engine.crawls.recorded import recorded_config
+from weft.engine.crawls.settings_record import SettingsRecord
+from weft.engine.crawls.tenant import Record
 from weft.engine.folder import CRAWL
 from weft.engine.model import Standing, State
-from weft.engine.recorded import recorded_config
-from weft.engine.settings_record import SettingsRecord
-from weft.engine.tenant import Record
+from weft.engine.process.channel import Connection, Gone, socket_path
 from weft.errors import BadInput, WeftError
 from weft.store.pages import PageStore
 

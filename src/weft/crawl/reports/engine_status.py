@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from weft.crawl.reports.crawls import ReportCrawl, ReportFolder
+from weft.engine.crawls.tenant import Record
 from weft.engine.loop.progress import CrawlStatus, counts_of, failures_in
 from weft.engine.model import EndReason, Standing, State
-from weft.engine.tenant import Record
 
 _ENDED = {EndReason.DONE: "finished", EndReason.CANCELLED: "cancelled", EndReason.FAILED: "failed"}  # others: limit
 _SUMMED = (

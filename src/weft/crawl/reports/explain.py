@@ -22,10 +22,10 @@ from weft.crawl.reports.crawls import ReportCrawl, ReportFolder
 from weft.crawl.reports.engine_status import statuses
 from weft.crawl.reports.redirects import chain_of, leads_to_no_page
 from weft.engine.admission.rules import Rules
+from weft.engine.loop.fetcher.robots import REFUSALS, rules_of
+from weft.engine.loop.fetcher.verdict import refusal_of
 from weft.engine.loop.progress import CrawlStatus, read_status
-from weft.engine.loop.robots import REFUSALS, rules_of
-from weft.engine.loop.verdict import refusal_of
-from weft.engine.stored_page import read_page
+from weft.engine.stored.stored_page import read_page
 from weft.errors import BadInput, BadUrl, Missing, ServerAway
 from weft.extract.robots_meta import robots_tag
 from weft.fetch.robots import product_token

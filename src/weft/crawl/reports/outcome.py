@@ -19,8 +19,8 @@ from weft.crawl.reports.causes import Meaning, meaning_of, meaning_of_lack, unma
 from weft.engine.loop.progress import CrawlStatus
 from weft.errors import WeftError
 from weft.records import Reason, Row
+from weft.store.index.query import Where
 from weft.store.pages import PageStore
-from weft.store.query import Where
 
 LOOKED_AT = 20  # pages that are read when all of them may hold nothing
 NO_TEXT = "no-text"
@@ -169,7 +169,7 @@ def _lack(store: PageStore, row: Row, config: Config) -> str | None:
     if "warc" not in config.store.store:
         return None if (store.text(row) or "").strip() else NO_TEXT
     # Dear to import: a command that is refused, and a crawl without a page, do without.
-    from weft.engine.stored_page import read_page
+    from weft.engine.stored.stored_page import read_page
     from weft.extract.lacking import lack_of
 
     page = read_page(store.read(row))

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.process import Process
+from weft.crawl.processes.process import Process
 from weft.engine.loop.progress import CrawlStatus, PodStatus, counts_of, failures_in, read_status, write_status
 from weft.errors import WeftError
 from weft.frontier.contract import FrontierStats

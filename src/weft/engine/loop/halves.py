@@ -6,16 +6,16 @@ import os
 from collections.abc import Callable
 
 from weft.config import Config
-from weft.engine.crawls import RunningCrawl
-from weft.engine.loop.handoff import Handoff
-from weft.engine.loop.leads import Leads
+from weft.engine.crawls.running_crawl import RunningCrawl
+from weft.engine.loop.fetcher.results import Results
 from weft.engine.loop.metrics import EngineMetrics
-from weft.engine.loop.parsing import Parsing
-from weft.engine.loop.results import Results
+from weft.engine.loop.parser.handoff import Handoff
+from weft.engine.loop.parser.leads import Leads
+from weft.engine.loop.parser.parsing import Parsing
+from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.round import Round
 from weft.engine.loop.rows import Rows
-from weft.engine.loop.suspects import Suspects
-from weft.engine.parsers import ChildCode, Parsers
+from weft.engine.parsing.parsers import ChildCode, Parsers
 from weft.frontier.contract import Frontier
 from weft.store.pages import PageStore
 

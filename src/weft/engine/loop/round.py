@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.engine.crawls import RunningCrawl
-from weft.engine.loop.handoff import Handoff
-from weft.engine.loop.leads import Leads
+from weft.engine.crawls.running_crawl import RunningCrawl
+from weft.engine.loop.parser.handoff import Handoff
+from weft.engine.loop.parser.leads import Leads
 from weft.errors import ServerAway
 from weft.frontier.contract import Admission, End, Ended, Frontier, Outcome, PageLinks
 from weft.records import Found, Lease, Purpose, Reason, RenderedPart

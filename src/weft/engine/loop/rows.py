@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from weft.engine.extracted import Extracted
-from weft.engine.loop.answer import Answer
+from weft.engine.loop.fetcher.answer import Answer
+from weft.engine.loop.fetcher.verdict import failure_of, refusal_of
 from weft.engine.loop.round import Round
-from weft.engine.loop.verdict import failure_of, refusal_of
 from weft.engine.model import end_kind
+from weft.engine.parsing.extracted import Extracted
 from weft.extract.kind import Kind as PageKind
 from weft.extract.page import Page
 from weft.frontier.contract import End, Item

@@ -41,7 +41,7 @@ from weft.fetch.browser.messages import (
 )
 from weft.fetch.contract import Done, Way
 from weft.fetch.decode import decode
-from weft.fetch.dns import NameCounts
+from weft.fetch.dns.resolver import NameCounts
 from weft.fetch.headers import Head
 from weft.frames import frames
 from weft.records import FetchResult, Rendered, RenderedPart

@@ -1,6 +1,6 @@
-"""Requests through proxies: libcurl as in `fetch/client.py`, with a proxy between.
+"""Requests through proxies: libcurl as in `fetch/curl/client.py`, with a proxy between.
 
-What must stay true, besides what `fetch/client.py` promises:
+What must stay true, besides what `fetch/curl/client.py` promises:
 - The name of the site is resolved and every address checked here before a proxy is asked, also where the proxy
   resolves it again; a proxy with local names (`socks4`, `socks5`) is given the checked address. A proxy's own address
   is checked in the same way.
@@ -17,9 +17,9 @@ from typing import Any, Protocol
 import msgspec
 import pycurl
 
-from weft.fetch.client import Client
-from weft.fetch.dns import Answer
-from weft.fetch.handles import Transfer, detail_of, kind, set_up
+from weft.fetch.curl.client import Client
+from weft.fetch.curl.handles import Transfer, detail_of, kind, set_up
+from weft.fetch.dns.resolver import Answer
 from weft.fetch.proxies.entry import Proxy
 from weft.fetch.proxies.rotation import Outcome
 from weft.fetch.proxies.verdict import BAD_PROXY, PROXY, Facts, judge

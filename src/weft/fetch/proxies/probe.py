@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from weft.bodies import first_of
 from weft.config import FetchSection, ProxySection
 from weft.errors import BadInput
-from weft.fetch.client import Client, Refusal
+from weft.fetch.curl.client import Client, Refusal
 from weft.fetch.decode import decode
 from weft.fetch.headers import Head
 from weft.fetch.proxies.client import ProxyClient

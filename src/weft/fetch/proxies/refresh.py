@@ -21,7 +21,7 @@ import msgspec
 
 from weft.config import FetchSection, ProxySection
 from weft.errors import BadInput, Busy, WeftError
-from weft.fetch.client import Client, Refusal
+from weft.fetch.curl.client import Client, Refusal
 from weft.fetch.proxies import live as live_file
 from weft.fetch.proxies.counts import ProxyCounts
 from weft.fetch.proxies.entry import Proxy

@@ -25,12 +25,12 @@ from weft.errors import Damaged, writing
 from weft.files import sync_folder
 from weft.frontier.contract import Item
 from weft.frontier.durability.blobs import BlobsAt
+from weft.frontier.durability.journal import REMEDY
 from weft.frontier.durability.resting_file import RestingAt
-from weft.frontier.journal import REMEDY
 from weft.frontier.scheduling.queues import Queues
 from weft.frontier.scheduling.sites import Crawl, KnownDepth, Lane
 from weft.frontier.scheduling.spill import QueueState, pieces_of
-from weft.frontier.seen_runs import SeenState
+from weft.frontier.seen.seen_runs import SeenState
 from weft.telemetry import Log
 
 LAYOUT = 6

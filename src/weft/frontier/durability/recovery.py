@@ -17,15 +17,15 @@ from weft.alive import Alive, silent
 from weft.frontier.durability.blobs import BlobsAt
 from weft.frontier.durability.checkpoint import LAYOUT, CrawlRecord, Header, OpenItem, Reader, Writer, temporary_of
 from weft.frontier.durability.items import Bitmap
+from weft.frontier.durability.journal import Journal, sync_log
+from weft.frontier.durability.lines import parsed
 from weft.frontier.durability.resting_file import RestingAt, RestingFile
 from weft.frontier.durability.saving import Saving
-from weft.frontier.journal import Journal, sync_log
-from weft.frontier.lines import parsed
 from weft.frontier.requests import boot_id
 from weft.frontier.scheduling.queues import Queues
 from weft.frontier.scheduling.sites import Crawl, KnownDepth
-from weft.frontier.seen import seen_key
-from weft.frontier.seen_runs import SeenRuns
+from weft.frontier.seen.seen_runs import SeenRuns
+from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found
 from weft.telemetry import Log
 

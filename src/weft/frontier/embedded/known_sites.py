@@ -17,7 +17,7 @@ from weft.frontier.embedded.resources import Resources
 from weft.frontier.embedded.robots_files import RobotsFiles
 from weft.frontier.politeness import UNREACHABLE_S, authority_of, breaker_name
 from weft.frontier.scheduling.sites import Lane, Site
-from weft.frontier.seen import SeenSet
+from weft.frontier.seen.seen_set import SeenSet
 from weft.records import Lease, Reason, RenderedPart
 
 

@@ -16,7 +16,7 @@ import msgspec
 from weft import urls
 from weft.config import checks_pod_assignment
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.journal import Journal
+from weft.frontier.durability.journal import Journal
 from weft.frontier.outbox import Outbox, Recent, RobotsNotice
 from weft.frontier.scheduling.sites import Crawl
 from weft.records import Found, Purpose

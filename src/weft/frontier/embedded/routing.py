@@ -21,7 +21,7 @@ from weft.frontier.embedded.notes import EmbeddedNotes
 from weft.frontier.embedded.pods import Pods
 from weft.frontier.embedded.queue import EmbeddedQueue
 from weft.frontier.outbox import Links, PodMessage, read_message
-from weft.frontier.seen import seen_key
+from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found, Purpose
 
 

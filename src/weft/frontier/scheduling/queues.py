@@ -18,7 +18,7 @@ from weft.config import PolitenessSection
 from weft.frontier.contract import Item, PageLinks
 from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.durability.items import Bitmap
-from weft.frontier.journal import Journal
+from weft.frontier.durability.journal import Journal
 from weft.frontier.link_lists import numbered
 from weft.frontier.politeness import PolitenessClock, Shown
 from weft.frontier.ranks import rank_of

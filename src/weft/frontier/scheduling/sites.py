@@ -21,8 +21,8 @@ from weft.frontier.politeness import PolitenessClock
 from weft.frontier.ranks import depth_in
 from weft.frontier.scheduling.spill import SpillQueue
 from weft.frontier.scheduling.wheel import IDLE
-from weft.frontier.seen import SeenSet
-from weft.frontier.seen_runs import SeenRuns
+from weft.frontier.seen.seen_runs import SeenRuns
+from weft.frontier.seen.seen_set import SeenSet
 from weft.records import Purpose
 
 Urgent = tuple[float, int, Item]

@@ -16,21 +16,21 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from weft.jobs.api.access.gate import Gate
+from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.figures import WorkerFigures
-from weft.jobs.api.gate import Gate
-from weft.jobs.api.health import HealthRoutes
-from weft.jobs.api.keys import Keyring
 from weft.jobs.api.openapi import Operation, document, routes_of
+from weft.jobs.api.routes.health import HealthRoutes
+from weft.jobs.api.routes.sites import SiteRoutes, site_schemas
+from weft.jobs.api.routes.tasks import TaskRoutes
+from weft.jobs.api.routes.webhooks import WebhookRoutes
 from weft.jobs.api.settings import ApiSettings, is_loopback
-from weft.jobs.api.sites import SiteRoutes, site_schemas
 from weft.jobs.api.streams import Places
-from weft.jobs.api.tasks import TaskRoutes
-from weft.jobs.api.webhooks import WebhookRoutes
 from weft.jobs.compat.routes import CompatRoutes
 from weft.jobs.dashboard.app import Dashboard
 from weft.jobs.dashboard.pages import Pages
 from weft.jobs.dashboard.panels import Panel
-from weft.jobs.hub import Hub
+from weft.jobs.reading.hub import Hub
 from weft.jobs.service import JobService
 
 SAVE_S = 5.0

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.hub import Write
+from weft.jobs.reading.hub import Write
 from weft.telemetry import Log
 
 BUFFER_BYTES = 8 * 1024  # in this process, for each reader; the kernel has as much again, a few times

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from weft.config.contradictions import wrong_action
 from weft.extract.formats import check_shape
-from weft.extract.rules import BadRules, compile_rules
+from weft.extract.rules.field_rules import BadRules, compile_rules
 from weft.jobs.compat.fields import Fields, bad
 
 MOST_FORMATS = 50

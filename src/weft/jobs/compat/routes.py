@@ -18,12 +18,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from weft.jobs.api import answers, cursors
-from weft.jobs.api.callers import asked_task, needs
-from weft.jobs.api.keys import KeyScope
-from weft.jobs.api.rates import Rate
+from weft.jobs.api.access.callers import asked_task, needs
+from weft.jobs.api.access.keys import KeyScope
+from weft.jobs.api.access.rates import Rate
+from weft.jobs.api.routes.tasks import IDEMPOTENCY_KEY
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import Places
-from weft.jobs.api.tasks import IDEMPOTENCY_KEY
 from weft.jobs.compat.envelope import base_of, body_of
 from weft.jobs.compat.fields import BAD_REQUEST, Denied
 from weft.jobs.compat.mapping import MapRoute
@@ -32,8 +32,8 @@ from weft.jobs.compat.scraping import ScrapeRoute
 from weft.jobs.compat.socket import Watching
 from weft.jobs.compat.wire import document, error_line, job_status, state_of
 from weft.jobs.errors import TaskFinished
-from weft.jobs.hub import Hub
 from weft.jobs.model import LIVE
+from weft.jobs.reading.hub import Hub
 from weft.jobs.service import Failure, JobService, Submission
 from weft.jobs.store.contract import Idempotency
 from weft.scraping import ErrorClass, TaskState

@@ -20,14 +20,14 @@ from typing import Any
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from weft.jobs.api.callers import asked_task
-from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.access.callers import asked_task
+from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import TRANSPORT, Places
 from weft.jobs.compat.wire import document, job_status, state_of, warning_of
 from weft.jobs.errors import EngineAway, TaskUnknown
-from weft.jobs.hub import Hub
+from weft.jobs.reading.hub import Hub
 from weft.jobs.service import JobService, Status
 from weft.telemetry import Log
 

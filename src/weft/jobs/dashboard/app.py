@@ -10,10 +10,10 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from weft.jobs.api.callers import asked_task, needs
+from weft.jobs.api.access.callers import asked_task, needs
+from weft.jobs.api.access.keys import Keyring, KeyScope
+from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.figures import WorkerFigures
-from weft.jobs.api.keys import Keyring, KeyScope
-from weft.jobs.api.rates import Rate
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import EventStream, Places
 from weft.jobs.dashboard.board import Board
@@ -28,7 +28,7 @@ from weft.jobs.dashboard.sessions import Sessions
 from weft.jobs.dashboard.signing import Signing
 from weft.jobs.dashboard.site_list import SiteList
 from weft.jobs.dashboard.task_lists import TaskLists
-from weft.jobs.hub import Hub, View
+from weft.jobs.reading.hub import Hub, View
 from weft.jobs.service import JobService
 
 Endpoint = Callable[[Request], Awaitable[Response]]

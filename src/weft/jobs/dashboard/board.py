@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from weft.jobs.api.keys import Keyring
+from weft.jobs.api.access.keys import Keyring
 from weft.jobs.dashboard import display, text
 from weft.jobs.dashboard.charts import charts_of
 from weft.jobs.dashboard.history import History

@@ -17,9 +17,9 @@ from urllib.parse import quote, urlsplit
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from weft.jobs.api.access.gate import SAFE_HEADERS, Answer, Caller, body_of, check_origin, guarded, headers_of, replay
+from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.figures import WorkerFigures
-from weft.jobs.api.gate import SAFE_HEADERS, Answer, Caller, body_of, check_origin, guarded, headers_of, replay
-from weft.jobs.api.keys import Keyring
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.dashboard.sessions import Sessions

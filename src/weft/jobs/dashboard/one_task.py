@@ -11,10 +11,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from weft.jobs.api.callers import asked_task, caller_of
-from weft.jobs.api.exporting import MEDIA_TYPES, export
-from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.access.callers import asked_task, caller_of
+from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.problems import Refusal
+from weft.jobs.api.routes.exporting import MEDIA_TYPES, export
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.dashboard import display
 from weft.jobs.dashboard.board import Board

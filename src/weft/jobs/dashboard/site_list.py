@@ -7,9 +7,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from weft.jobs.api.callers import caller_of, needs
-from weft.jobs.api.keys import KeyScope
-from weft.jobs.api.rates import Rate
+from weft.jobs.api.access.callers import caller_of, needs
+from weft.jobs.api.access.keys import KeyScope
+from weft.jobs.api.access.rates import Rate
 from weft.jobs.dashboard import text
 from weft.jobs.dashboard.board import Board
 from weft.jobs.dashboard.pages import Pages

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from weft import names as known_names
-from weft.engine.memory import LEAST_BYTES
+from weft.engine.crawls.memory import LEAST_BYTES
 from weft.errors import BadInput
 from weft.jobs.model import Lane, Task, TaskSpec
 from weft.records import PastVisit

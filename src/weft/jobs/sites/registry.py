@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from weft.engine.channel import Connection, Gone, socket_path
 from weft.engine.model import Standing
+from weft.engine.process.channel import Connection, Gone, socket_path
 from weft.errors import BadInput
 from weft.jobs.crawls import status_of
 from weft.jobs.errors import SiteConflict, SiteUnknown

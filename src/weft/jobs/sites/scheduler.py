@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from weft.engine.channel import Gone
-from weft.engine.link import EngineLink
+from weft.engine.process.channel import Gone
+from weft.engine.process.link import EngineLink
 from weft.errors import BadInput, WeftError
 from weft.jobs.crawls import finish_without
 from weft.jobs.errors import LeaseLost
-from weft.jobs.index import open_reader
 from weft.jobs.model import Task
+from weft.jobs.reading.index import open_reader
 from weft.jobs.sites import model, runs
 from weft.jobs.sites.changes import Comparison
 from weft.jobs.sites.model import Site

@@ -5,8 +5,8 @@ hook's events are sent one after the other, each until the receiver has taken it
 order. How far a hook is, is written down after it has sent something for half a second, or has failed: a kill before
 that sends a few events once more, with the same ids and bodies.
 
-A receiver is asked by libcurl as sites are (fetch/client.py): names are resolved here, every address passes the guard
-at every connection, and no redirect is followed. It has ten seconds, and what it answers is not read.
+A receiver is asked by libcurl as sites are (fetch/curl/client.py): names are resolved here, every address passes the
+guard at every connection, and no redirect is followed. It has ten seconds, and what it answers is not read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 from weft import urls as url_rules
 from weft.config import FetchSection
 from weft.errors import WeftError
-from weft.fetch.async_client import AsyncClient
+from weft.fetch.curl.async_client import AsyncClient
 from weft.fetch.guard import Guard
 from weft.fetch.headers import Head
 from weft.jobs.errors import LeaseLost

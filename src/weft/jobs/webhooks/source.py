@@ -8,10 +8,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from weft.engine.model import Event
-from weft.jobs.documents import Documents
-from weft.jobs.index import Index
 from weft.jobs.model import Task, error_class
-from weft.jobs.results import result_of
+from weft.jobs.reading.documents import Documents
+from weft.jobs.reading.index import Index
+from weft.jobs.reading.results import result_of
 from weft.jobs.sites.model import KIND as SITE
 from weft.jobs.store.sqlite_sites import SqliteSites
 from weft.jobs.webhooks.model import END, ENDS, STARTED, Hook, HookOrder, end_number

@@ -21,12 +21,12 @@ from weft.records import Row
 from weft.store import text
 from weft.store.contract import StoredPage
 from weft.store.corpus import Corpus
-from weft.store.damage import BROKEN
 from weft.store.errors import Unreadable
-from weft.store.query import IndexReader, Placed
-from weft.store.schema import row_hash
-from weft.store.visits import Visit, standing
-from weft.store.warc_read import Record, parse, read_record
+from weft.store.index.query import IndexReader, Placed
+from weft.store.index.schema import row_hash
+from weft.store.index.visits import Visit, standing
+from weft.store.repair.damage import BROKEN
+from weft.store.warc.warc_read import Record, parse, read_record
 
 HEAD_BYTES = 4096
 PARENTS_KEPT = 20_000

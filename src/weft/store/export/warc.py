@@ -15,11 +15,11 @@ from typing import BinaryIO
 from isal import isal_zlib
 
 from weft.records import Row
-from weft.store.damage import BROKEN, GZIP
 from weft.store.errors import Unreadable, writing
 from weft.store.export.part import Part, State, StreamOutput
-from weft.store.warc import RecordMaker
-from weft.store.warc_read import parse
+from weft.store.repair.damage import BROKEN, GZIP
+from weft.store.warc.warc_read import parse
+from weft.store.warc.warc_records import RecordMaker
 
 MOST_REQUEST = 1 << 20  # bytes of a request's record
 _MAGIC = b"\x1f\x8b\x08"

@@ -150,7 +150,7 @@ def test_suggestions_for_unknown_names_are_bounded(run: Callable[..., None], mon
         searches += 1
         return nearest(name, names)
 
-    for where in ("weft.names", "weft.extract.rule"):
+    for where in ("weft.names", "weft.extract.rules.rule"):
         monkeypatch.setattr(f"{where}.nearest", counted)
     names = {f"urk{number}": 1 for number in range(3000)}
 

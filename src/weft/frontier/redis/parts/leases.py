@@ -20,7 +20,7 @@ from weft.frontier.redis.parts.places import AddressPlaces, slow_of, took_of
 from weft.frontier.redis.parts.sites import RedisSites
 from weft.frontier.redis.scripts import Argument
 from weft.frontier.requests import RequestLog
-from weft.frontier.seen import seen_key
+from weft.frontier.seen.seen_set import seen_key
 from weft.frontier.slots import TURNS
 from weft.records import Found, Lease, Purpose
 

@@ -18,8 +18,8 @@ import msgspec
 from weft.errors import BadInput
 from weft.store.errors import StoreError
 from weft.store.export.source import Source
-from weft.store.foreign_warc import Damage, FoundRecord, find_records
-from weft.store.warc_content import content_of
+from weft.store.warc.foreign_warc import Damage, FoundRecord, find_records
+from weft.store.warc.warc_content import content_of
 
 Item: TypeAlias = dict[str, Any]
 

@@ -15,13 +15,13 @@ from typing import Any
 from weft.extract.kind import Kind
 from weft.extract.page import MAX_BYTES, Page, extract
 from weft.extract.preferences import Preferences, preferences
+from weft.fetch.curl.lenient import dechunked
 from weft.fetch.decode import decode
-from weft.fetch.lenient import dechunked
 from weft.pipelines.stage import StageContext
 from weft.store.errors import Unreadable
-from weft.store.foreign_warc import RecordReader
-from weft.store.warc_content import Place
-from weft.store.warc_read import Http, Record
+from weft.store.warc.foreign_warc import RecordReader
+from weft.store.warc.warc_content import Place
+from weft.store.warc.warc_read import Http, Record
 
 BLOCK_BYTES = 2 * MAX_BYTES  # of a record that are read: no more of a page is checked than MAX_BYTES
 _STATED = tuple(field.name for field in fields(Preferences))
