@@ -37,7 +37,7 @@ from weft.cli.main import run as run_weft
 from weft.config import ScopeSection
 from weft.crawl.reports.audit import Report, audit
 from weft.crawl.reports.crawls import ReportFolder
-from weft.engine.admission.rules import Rules
+from weft.engine.admission.rules import AdmissionRules
 from weft.engine.loop.parser.suspects import pulse
 from weft.errors import BadUrl
 from weft.frontier.clock import FOLDER
@@ -541,7 +541,7 @@ def check_refusals(crawler: Crawler, expectation: Expectation, rows: list[Row], 
     """
     errors = {row.url: row.error for row in rows}
     cut = {row.final_url for row in rows if row.error == "too_many_redirects"}
-    rules = Rules(ScopeSection(scope="any", **scope), expectation.seeds, this_year=2026)
+    rules = AdmissionRules(ScopeSection(scope="any", **scope), expectation.seeds, this_year=2026)
     found: Counter[str] = Counter()
     for url, accepted in expectation.never.items():
         if {*accepted} <= {"no-link", "nofollow"}:
@@ -560,7 +560,7 @@ def check_refusals(crawler: Crawler, expectation: Expectation, rows: list[Row], 
     return found
 
 
-def _reason(url: str, errors: dict[str, str], cut: set[str], rules: Rules) -> str | None:
+def _reason(url: str, errors: dict[str, str], cut: set[str], rules: AdmissionRules) -> str | None:
     if url in errors:
         return errors[url].partition(":")[0]
     if url in cut:

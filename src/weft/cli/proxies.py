@@ -16,7 +16,7 @@ from weft.cli.terminal.settings import config_flags, given, help_all
 if TYPE_CHECKING:
     from weft.config import ServiceConfig
     from weft.fetch.proxies.live import Live
-    from weft.fetch.proxies.probe import Verdict
+    from weft.fetch.proxies.probe import ProxyVerdict
     from weft.fetch.proxies.refresh import RefreshJob
 
 _CLEAR = "\x1b[K"  # to the end of the line
@@ -60,7 +60,7 @@ def refresh(config_file: str | None, as_json: bool, quiet: bool, **values: Any) 
     folder = Path(config.server.data_dir)
     keys = ProgressKeys(folder, config.jobs.retention_hours * 3600)
 
-    progress = Progress(quiet=quiet or as_json)
+    progress = RefreshDisplay(quiet=quiet or as_json)
 
     def told(job: RefreshJob) -> None:
         keys.put(job.kind, job.job_id, job.progress)
@@ -162,7 +162,7 @@ def _loaded(config_file: str | None, values: dict[str, Any]) -> ServiceConfig:
     return load_service(config_file, flags=given(values, "service"))
 
 
-class Progress:
+class RefreshDisplay:
     """How far a refresh is: on a terminal one line that is redrawn, and gone at the end; elsewhere a line each time."""
 
     def __init__(self, *, quiet: bool) -> None:
@@ -201,7 +201,7 @@ def _facts(one: Live) -> dict[str, Any]:
     }
 
 
-def _judged(one: Verdict) -> dict[str, Any]:
+def _judged(one: ProxyVerdict) -> dict[str, Any]:
     return {
         "proxy": one.proxy.name,
         "works": not one.why,

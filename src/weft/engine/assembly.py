@@ -29,7 +29,7 @@ from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.steps import crash_point
 from weft.engine.parsing.parsers import Parsers
 from weft.engine.transports.browsers import Browsers
-from weft.engine.transports.transports import Clients, Ways
+from weft.engine.transports.transports import Clients, Transports
 from weft.errors import Busy
 from weft.frontier.contract import Frontier, SharedFrontier
 from weft.store.pages import PageStore
@@ -142,7 +142,7 @@ class Fetching(Parts):
         self.bodies = Spool(self.config.fetch.body_memory_bytes, self.folder)
         self.browsers = Browsers(self.config.fetch, self.folder / self.slot.name, self.crawls, frontier)
         clients = Clients(most, self.bodies, self.config.proxy, self.folder, self.browsers.around)
-        self.ways = Ways(clients, most)
+        self.ways = Transports(clients, most)
         self._held_up = lambda now: clients.held_up(now) or self.browsers.unusable
         self._flight = Flight(most)
         self.metrics.before_save.append(lambda: self.metrics.names(self.ways.lookups()))

@@ -19,7 +19,7 @@ Done = list[tuple[object, FetchResult]]
 NOT_TLS = "the port does not speak TLS, it may be plain HTTP"  # the detail of such a `tls` error
 
 
-class Way(Protocol):
+class Transport(Protocol):
     """Fetches many URLs at once, on the caller's thread."""
 
     @property

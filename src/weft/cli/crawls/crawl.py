@@ -19,7 +19,7 @@ from weft.records import Reason
 
 if TYPE_CHECKING:
     from weft.crawl.items.writing import ItemOutput
-    from weft.crawl.reports.outcome import Outcome
+    from weft.crawl.reports.outcome import CrawlOutcome
     from weft.crawl.start import Prepared
     from weft.engine.loop.progress import CrawlStatus
 
@@ -114,7 +114,7 @@ def run(
     """Runs a prepared crawl under the eyes of a person; gives the exit code. `output`: where its items go."""
     from weft.cli.crawls.display import show_crawl
     from weft.crawl.processes.ends import NOTHING
-    from weft.crawl.reports.outcome import Outcome
+    from weft.crawl.reports.outcome import CrawlOutcome
 
     orchestrator = prepared.orchestrator
     interrupts = 0
@@ -145,7 +145,7 @@ def run(
                 finally:
                     if output is not None:
                         output.close()
-                outcome = prepared.outcome() if code in OUTCOMES else Outcome()
+                outcome = prepared.outcome() if code in OUTCOMES else CrawlOutcome()
         finally:
             prepared.close()
         if code == 0 and outcome.is_nothing:
@@ -158,7 +158,7 @@ def run(
     return code
 
 
-def _tell(prepared: Prepared, typed: Typed, outcome: Outcome, code: int, *, as_json: bool, quiet: bool) -> None:
+def _tell(prepared: Prepared, typed: Typed, outcome: CrawlOutcome, code: int, *, as_json: bool, quiet: bool) -> None:
     """How it ended: for programs on stdout, for people on stderr."""
     status = prepared.orchestrator.status()
     if as_json:
@@ -190,7 +190,7 @@ def _say(text: str) -> None:
 GIVEN_UP = (Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER)
 
 
-def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outcome, code: int) -> str:
+def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
     """What a person wants to know at the end; the last line says where the corpus is and how to go on."""
     from weft.crawl.processes.ends import NOTHING
     from weft.crawl.reports.changes import changes
@@ -250,7 +250,7 @@ def items_of(prepared: Prepared) -> int:
         store.abandon()
 
 
-def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Outcome, code: int) -> str:
+def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
     """The commands that a person wants next, whole; several stand on lines of their own, to be copied."""
     folder = prepared.folder
     if code in (3, 130) and status.state != CANCELLED:

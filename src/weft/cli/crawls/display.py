@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weft.cli.terminal.live import (
     Column,
     Grid,
-    Numbers,
+    NamedNumbers,
     Part,
     Picture,
     ProgressLine,
@@ -120,7 +120,7 @@ class CrawlPicture:
         return Picture((f"{self._title} · ", state, f" · {clock(status.elapsed_s)}"), parts, self._home)
 
 
-def _numbers(status: CrawlStatus, size: Size) -> Numbers:
+def _numbers(status: CrawlStatus, size: Size) -> NamedNumbers:
     values = {
         "pages": f"{status.pages:,}",
         "pages/s": f"{status.rate:,.1f}",
@@ -133,7 +133,7 @@ def _numbers(status: CrawlStatus, size: Size) -> Numbers:
         values["seeds"] = f"{status.seeds_read:.0%}"
     if size.width < NARROW:
         values = {name: values[name] for name in ("pages", "pages/s", "queued", "MB", "seeds") if name in values}
-    return Numbers(values)
+    return NamedNumbers(values)
 
 
 def _pods(status: CrawlStatus, size: Size) -> Grid:

@@ -50,7 +50,7 @@ def get(
     from weft.engine.parsing.parsers import Parsers
     from weft.engine.stored.stored_page import read_page
     from weft.errors import BadInput, Unparsed, WeftError
-    from weft.store.errors import StoreError, Unreadable
+    from weft.store.errors import StoreError, UnreadableData
 
     with report_in([crawl_dir], more) as report:
         store, dirs = report.store, report.folder.data_dirs
@@ -74,7 +74,7 @@ def get(
             stored = store.read(row)
             page = read_page(stored)
             text = store.text(row) if what == "text" and page is None else None
-        except Unreadable as error:
+        except UnreadableData as error:
             command = shlex.join(["weft", "rebuild", *map(str, dirs)])
             again = "a running task" if report.is_engines else f"`{resume(dirs)}`"
             hint = f"`{command}` takes it out, and {again} fetches it again"

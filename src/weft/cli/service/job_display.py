@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from weft.cli.terminal.live import Part, Picture, ProgressLine, RegularLines, Size, TextLine
-from weft.client.model import Event
+from weft.client.model import TaskEvent
 from weft.client.progress_display import progress_text
 from weft.scraping import TaskStatus
 
@@ -19,7 +19,7 @@ class TaskPicture:
         self._task_id = task_id
         self._recent: deque[str] = deque(maxlen=6)
 
-    def happened(self, event: Event) -> None:
+    def happened(self, event: TaskEvent) -> None:
         """Remembers what to show of it."""
         if event.kind in ("page", "error"):
             state = event.data.get("status") or event.data.get("error_class", "")

@@ -51,7 +51,7 @@ class ProgressLine(NamedTuple):
     beside: Sequence[str] = ()
 
 
-class Numbers(NamedTuple):
+class NamedNumbers(NamedTuple):
     """Numbers with their names below them."""
 
     values: dict[str, str]
@@ -74,7 +74,7 @@ class Grid(NamedTuple):
     padding: int = 2
 
 
-Part = TextLine | ProgressLine | Numbers | Grid
+Part = TextLine | ProgressLine | NamedNumbers | Grid
 
 
 class Picture(NamedTuple):
@@ -258,7 +258,7 @@ def _bar(bar: ProgressLine) -> RenderableType:
     return row
 
 
-def _figures(figures: Numbers) -> RenderableType:
+def _figures(figures: NamedNumbers) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
@@ -293,7 +293,7 @@ def _grid(grid: Grid) -> RenderableType:
 _DRAWN: dict[type, Callable[[Any], RenderableType]] = {
     TextLine: _line,
     ProgressLine: _bar,
-    Numbers: _figures,
+    NamedNumbers: _figures,
     Grid: _grid,
 }
 

@@ -73,7 +73,7 @@ def run_child(work: Callable[[ProcessOrder, Control], int]) -> int:
         gc.freeze()  # the interpreter's end would look through everything for cycles, several times
 
 
-class Start:
+class GuardedStart:
     """A process that opens its part of a crawl, which may take long. If the crawl shall end meanwhile and the start is
     not over soon, the process ends without closing anything: what a start does it does in steps that a kill does not
     undo."""

@@ -15,10 +15,10 @@ if __name__ == "__main__":
 
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.backend import backend_of
-from weft.crawl.processes.child import Start, progress_of, run_child
+from weft.crawl.processes.child import GuardedStart, progress_of, run_child
 from weft.crawl.processes.ends import EXIT_CODES, state_of
 from weft.crawl.processes.following import Following
-from weft.crawl.processes.opening import Opening
+from weft.crawl.processes.opening import CrawlOpening
 from weft.crawl.processes.order import Control, ProcessOrder
 from weft.engine.assembly import Fetching
 from weft.engine.loop.long_work import LongWork
@@ -38,7 +38,7 @@ class Fetcher:
 
     def __init__(self, order: ProcessOrder, control: Control) -> None:
         folder, slot = CrawlFolder(order.config.store.data_dirs), order.slot
-        start = Start(order, control)
+        start = GuardedStart(order, control)
         self.progress = progress_of(order)
         work = LongWork(Pulse(folder.pulse_of(slot)), self.progress)
         work.begin("opening the frontier")
@@ -50,7 +50,7 @@ class Fetcher:
         )  # fmt: skip
         if parts.suspects.died_on:
             log.error("a page killed its parser", item=parts.suspects.died_on)
-        opening = Opening(order, folder, backend, parts)
+        opening = CrawlOpening(order, folder, backend, parts)
         crawl = opening.open()
         backend.await_seeds(parts.suspects.beat)
         chores = list(backend.chores(parts, crawl))

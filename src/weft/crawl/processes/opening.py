@@ -10,12 +10,12 @@ from weft.crawl.pods.backend import Backend
 from weft.crawl.processes.order import ProcessOrder
 from weft.crawl.seeds.again import RECRAWL, Again
 from weft.crawl.seeds.feeding import Feeding, Feeds, learn_scope
-from weft.engine.admission.rules import Rules
+from weft.engine.admission.rules import AdmissionRules
 from weft.engine.assembly import Fetching
 from weft.engine.crawls.limits import limits_of
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.folder import CRAWL
-from weft.engine.loop.fetcher.fetch_loop import Feed
+from weft.engine.loop.fetcher.fetch_loop import UrlFeed
 from weft.engine.loop.fetcher.revisits import Revisits, StoredVisits
 from weft.engine.loop.parser.leads import Leads
 from weft.engine.recovery import take_up
@@ -27,7 +27,7 @@ from weft.telemetry import Log
 log = Log("weft.crawl.processes.opening")
 
 
-class Opening:
+class CrawlOpening:
     """One process's opening of the crawl."""
 
     def __init__(self, order: ProcessOrder, folder: CrawlFolder, backend: Backend, parts: Fetching) -> None:
@@ -37,14 +37,14 @@ class Opening:
         self._frontier = backend.frontier
         self._owns = backend.owns
         self._parts = parts
-        self._feeds: list[Feed] = []
+        self._feeds: list[UrlFeed] = []
         self.seeds = folder.seeds()
         self._crawl: RunningCrawl | None = None
         self._store = parts.store
         self._work = parts.work
 
     @property
-    def feed(self) -> Feed:
+    def feed(self) -> UrlFeed:
         """What the loop admits while it runs."""
         return Feeds(self._feeds)
 
@@ -71,7 +71,7 @@ class Opening:
         frontier.durability.commit()
         return crawl
 
-    def learn_scope(self, rules: Rules) -> None:
+    def learn_scope(self, rules: AdmissionRules) -> None:
         """What large seed files say of it."""
         if self._order.config.scope.scope != "any":
             learn_scope(rules, self._folder, self._parts.progress, self._work)

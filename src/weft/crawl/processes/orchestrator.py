@@ -35,10 +35,10 @@ from weft.crawl.processes.following import edited
 from weft.crawl.processes.logs import orchestrator_slot
 from weft.crawl.processes.order import ProcessOrder
 from weft.crawl.processes.process import Process
-from weft.crawl.reports.standing import Standing, begin_alone, end_alone
+from weft.crawl.reports.standing import CombinedStatus, begin_alone, end_alone
 from weft.engine.loop.progress import CrawlStatus, ProgressLines, read_status
 from weft.engine.loop.stop import CALLBACK_ERROR, UNWRITTEN, Stop
-from weft.engine.process.channel import Peer, Server, socket_path
+from weft.engine.process.channel import ChannelServer, Peer, socket_path
 from weft.errors import BadInput, WeftError
 from weft.supervise.process import Exit, named
 from weft.telemetry import Log
@@ -72,7 +72,7 @@ class Orchestrator:
         self._folder = folder
         self._pods = pods
         self._commands = CrawlCommands(folder)
-        self._server: Server | None = None
+        self._server: ChannelServer | None = None
         self._changes = 0  # of the folder, by commands
         self._duration = _Duration(config.limits.max_duration_s, is_paused=folder.settings_record().is_paused)
         self._alone = folder.is_one_process
@@ -91,7 +91,7 @@ class Orchestrator:
             )
             for slot, core in places(config.pods)
         ]  # fmt: skip
-        self._standing = None if self._alone else Standing(folder.status, self._processes)
+        self._standing = None if self._alone else CombinedStatus(folder.status, self._processes)
         self._termination = Termination()
         self._permits = None
         if config.limits.max_pages is not None and not self._alone and pods is None:
@@ -350,10 +350,10 @@ class _Duration:
         return self._ran_s + (0.0 if self.is_paused else time.monotonic() - self._since)
 
 
-def _listen(folder: CrawlFolder, carry_out: Callable[[Peer, str, dict[str, Any]], Any]) -> Server | None:
+def _listen(folder: CrawlFolder, carry_out: Callable[[Peer, str, dict[str, Any]], Any]) -> ChannelServer | None:
     """The socket for commands; a crawl whose folder cannot have one runs without."""
     try:
-        return Server(socket_path(folder.home), carry_out)
+        return ChannelServer(socket_path(folder.home), carry_out)
     except (OSError, WeftError) as error:
         log.warning("no commands can be given to this crawl: its socket cannot be made", error=error)
         return None

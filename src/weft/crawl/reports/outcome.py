@@ -43,7 +43,7 @@ class Cause(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CrawlOutcome:
     """What came of a crawl; `causes` are empty where it has something to show."""
 
     headline: str = ""
@@ -61,20 +61,20 @@ class Outcome:
         return [*lines, *([self.headline] if self.causes else []), *(f"  {cause}" for cause in self.causes)]
 
 
-def outcome_of(folder: CrawlFolder, config: Config, status: CrawlStatus) -> Outcome:
+def outcome_of(folder: CrawlFolder, config: Config, status: CrawlStatus) -> CrawlOutcome:
     """Looks at what a crawl has left; what cannot be read is told elsewhere."""
     unmatched = tuple(_unmatched(config, status))
     try:
         store = PageStore.open(folder.data_dirs, read_only=True)
     except WeftError:
-        return Outcome(unmatched=unmatched)
+        return CrawlOutcome(unmatched=unmatched)
     try:
         headline, causes = _judged(store, config, status)
     except WeftError:
-        return Outcome(unmatched=unmatched)
+        return CrawlOutcome(unmatched=unmatched)
     finally:
         store.abandon()
-    return Outcome(headline, tuple(causes), unmatched)
+    return CrawlOutcome(headline, tuple(causes), unmatched)
 
 
 def _judged(store: PageStore, config: Config, status: CrawlStatus) -> tuple[str, list[Cause]]:

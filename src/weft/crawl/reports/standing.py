@@ -39,7 +39,7 @@ _SUMMED = (
 _SHARED = ("queued", "sites", "seen", "admitted", "finished", "sent", "received")  # by all processes of a pod
 
 
-class Standing:
+class CombinedStatus:
     """The crawl's status, made of its processes'."""
 
     def __init__(self, path: Path, processes: Sequence[Process]) -> None:

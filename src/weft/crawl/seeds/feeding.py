@@ -17,11 +17,11 @@ import msgspec
 from weft import urls
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.seeds.seed_file import all_seeds, seed_of
-from weft.crawl.seeds.seed_streams import Piece, Place, Stream
-from weft.engine.admission.rules import Rules
+from weft.crawl.seeds.seed_streams import Piece, SeedStream, StreamPosition
+from weft.engine.admission.rules import AdmissionRules
 from weft.engine.crawls.limits import check_email
 from weft.engine.crawls.running_crawl import RunningCrawl
-from weft.engine.loop.fetcher.fetch_loop import Feed
+from weft.engine.loop.fetcher.fetch_loop import UrlFeed
 from weft.engine.loop.progress import CrawlProgress
 from weft.errors import BadUrl
 from weft.frontier.contract import Admission, Frontier
@@ -36,10 +36,10 @@ _NOTE = "seeds"
 log = Log("weft.crawl.seeds.feeding")
 
 
-class Progress(msgspec.Struct):
+class FeedProgress(msgspec.Struct):
     """How far each stream was admitted, as the frontier notes it."""
 
-    places: dict[str, Place] = {}
+    places: dict[str, StreamPosition] = {}
     seeds: int = 0  # so far
     is_over: bool = False
 
@@ -69,13 +69,13 @@ class Feeding:
         self._told = 0
         self._streams = folder.streams()
         self._text_bytes = sum(stream.text_bytes for stream in self._streams) or 1
-        self._done = Progress()
+        self._done = FeedProgress()
         if admits and self._streams and (noted := frontier.notes.note(_NOTE)):
-            self._done = msgspec.json.decode(noted, type=Progress)
+            self._done = msgspec.json.decode(noted, type=FeedProgress)
         self._is_new = any(self._place(stream).at < stream.bytes for stream in self._streams)
         self.is_over = not self._streams or (crawl.scope.seeded_urls_only and not (admits and self._is_new))
         self._pieces = self._read()
-        self._piece: tuple[Stream, Piece] | None = None
+        self._piece: tuple[SeedStream, Piece] | None = None
         self._line = 0  # of the piece: those before it are done
         if self.is_over:
             self._end()
@@ -91,7 +91,7 @@ class Feeding:
             else:
                 self._step(*self._piece)
 
-    def _read(self) -> Iterator[tuple[Stream, Piece]]:
+    def _read(self) -> Iterator[tuple[SeedStream, Piece]]:
         """First what is not admitted yet, so that a run that is short gets further than the one before it."""
         starts = {stream.name: self._place(stream).at for stream in self._streams}
         before = 0
@@ -113,9 +113,9 @@ class Feeding:
         if self._admits and self._is_new:
             log.info("seeds taken in", seeds=self._done.seeds, not_urls=self._told)
 
-    def _step(self, stream: Stream, piece: Piece) -> None:
+    def _step(self, stream: SeedStream, piece: Piece) -> None:
         lines, last = piece.lines[self._line : self._line + _LINES], min(self._line + _LINES, len(piece.lines))
-        here = Place(piece.end) if last == len(piece.lines) else Place(piece.at, last)
+        here = StreamPosition(piece.end) if last == len(piece.lines) else StreamPosition(piece.at, last)
         there = self._place(stream)
         if not self._admits or (here.at, here.lines) <= (there.at, there.lines):
             self._know(lines)
@@ -130,7 +130,7 @@ class Feeding:
             found = [one for seed in all_seeds(lines) for one in self._late_sitemap(seed)]
             self._frontier.queue.admit(self._crawl.number, found)
 
-    def _admit(self, stream: Stream, lines: list[str], before: int, place: Place) -> None:
+    def _admit(self, stream: SeedStream, lines: list[str], before: int, place: StreamPosition) -> None:
         """Admits this pod's seeds, and notes how far it is; the next commit makes both durable."""
         crawl, found = self._crawl, list[Found]()
         for number, line in enumerate(lines, before + 1):
@@ -163,7 +163,7 @@ class Feeding:
             return []
         return [Found(at, 0, 0, 0, Purpose.SITEMAP, origin)]
 
-    def _seed(self, stream: Stream, line: str, number: int) -> str | None:
+    def _seed(self, stream: SeedStream, line: str, number: int) -> str | None:
         try:
             seed = seed_of(line)
         except BadUrl as bad:
@@ -176,8 +176,8 @@ class Feeding:
             check_email((seed,), self._crawl.fetch)
         return seed
 
-    def _place(self, stream: Stream) -> Place:
-        return self._done.places.get(stream.name, Place())
+    def _place(self, stream: SeedStream) -> StreamPosition:
+        return self._done.places.get(stream.name, StreamPosition())
 
     def _tell(self, share: float) -> None:
         status = self._crawl.progress.status
@@ -187,7 +187,7 @@ class Feeding:
 class Feeds:
     """Several feeds as one: each is read a little at each call."""
 
-    def __init__(self, feeds: Sequence[Feed]) -> None:
+    def __init__(self, feeds: Sequence[UrlFeed]) -> None:
         self._left = list(feeds)
         self.is_over = False
         self._look()
@@ -203,7 +203,7 @@ class Feeds:
         self.is_over = not self._left
 
 
-def learn_scope(rules: Rules, folder: CrawlFolder, progress: CrawlProgress, alive: Callable[[], None]) -> None:
+def learn_scope(rules: AdmissionRules, folder: CrawlFolder, progress: CrawlProgress, alive: Callable[[], None]) -> None:
     """Where seeds decide what is in scope: extends it by the origins of the streams, which are recorded (`start`)."""
     for number, seed in enumerate(folder.scope_seeds()):
         rules.extend(seed)

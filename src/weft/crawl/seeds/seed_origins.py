@@ -16,14 +16,14 @@ from zlib import crc32
 
 from weft import urls
 from weft.crawl.seeds.seed_file import all_seeds
-from weft.crawl.seeds.seed_streams import Piece, Stream
+from weft.crawl.seeds.seed_streams import Piece, SeedStream
 from weft.errors import writing
 
 _WRITE_EVERY_S = 0.5
 _TELL_EVERY_S = 2.0
 
 
-def origins_of(home: Path, stream: Stream) -> tuple[list[str], int]:
+def origins_of(home: Path, stream: SeedStream) -> tuple[list[str], int]:
     """The origins that are recorded of a stream, and the offset of the first piece that is not covered."""
     origins, at = list[str](), 0
     for reached, some, _ in _lines(_path(home, stream)):
@@ -33,7 +33,7 @@ def origins_of(home: Path, stream: Stream) -> tuple[list[str], int]:
 
 
 def record_origins(
-    home: Path, stream: Stream, pieces: Callable[[int], Iterable[Piece]], tell: Callable[[str], None]
+    home: Path, stream: SeedStream, pieces: Callable[[int], Iterable[Piece]], tell: Callable[[str], None]
 ) -> None:
     """Reads what is not recorded yet; `tell` hears how far it is. `pieces`: those of the stream from an offset on."""
     path, size = _path(home, stream), 0
@@ -63,7 +63,7 @@ def record_origins(
         os.fsync(file.fileno())
 
 
-def _path(home: Path, stream: Stream) -> Path:
+def _path(home: Path, stream: SeedStream) -> Path:
     return (home / stream.name).with_suffix(".origins")
 
 

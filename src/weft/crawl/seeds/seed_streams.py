@@ -25,7 +25,7 @@ _NAMED = "# stream "
 _BLOCK = 1024 * 1024
 
 
-class Stream(msgspec.Struct, frozen=True):
+class SeedStream(msgspec.Struct, frozen=True):
     """One large seed file."""
 
     name: str
@@ -39,7 +39,7 @@ class Stream(msgspec.Struct, frozen=True):
         return _NAMED + msgspec.json.encode(self).decode()
 
 
-class Place(msgspec.Struct, frozen=True):
+class StreamPosition(msgspec.Struct, frozen=True):
     """How far a stream was read: the piece that is next, and lines of it that are done."""
 
     at: int = 0
@@ -56,13 +56,13 @@ class Piece(msgspec.Struct, frozen=True):
     lines_before: int
 
 
-def streams_in(lines: Iterable[str]) -> list[Stream]:
+def streams_in(lines: Iterable[str]) -> list[SeedStream]:
     """The streams that lines of seeds.txt name."""
     named = (line for line in lines if line.startswith(_NAMED))
-    return [msgspec.json.decode(line.removeprefix(_NAMED), type=Stream) for line in named]
+    return [msgspec.json.decode(line.removeprefix(_NAMED), type=SeedStream) for line in named]
 
 
-def write_stream(path: Path, pieces: Iterable[bytes]) -> Stream:
+def write_stream(path: Path, pieces: Iterable[bytes]) -> SeedStream:
     """Copies lines into a new file, which is on the disk when this returns."""
     digest, text, size, before, lines = xxh3_128(), xxh3_128(), 0, 0, 0
     with writing(path):
@@ -81,10 +81,10 @@ def write_stream(path: Path, pieces: Iterable[bytes]) -> Stream:
             file.flush()
             os.fsync(fd)
         sync_folder(path.parent)
-    return Stream(path.name, size, digest.hexdigest(), text.hexdigest(), before)
+    return SeedStream(path.name, size, digest.hexdigest(), text.hexdigest(), before)
 
 
-def check_stream(folder: Path, stream: Stream, remedy: str) -> None:
+def check_stream(folder: Path, stream: SeedStream, remedy: str) -> None:
     """Damaged where a stream is not what was written."""
     path, digest = folder / stream.name, xxh3_128()
     try:
@@ -99,7 +99,7 @@ def check_stream(folder: Path, stream: Stream, remedy: str) -> None:
         raise Damaged(path, "is not what was written", remedy)
 
 
-def read_pieces(folder: Path, stream: Stream, remedy: str, at: int = 0) -> Iterator[Piece]:
+def read_pieces(folder: Path, stream: SeedStream, remedy: str, at: int = 0) -> Iterator[Piece]:
     """The pieces of a stream, from one on."""
     path = folder / stream.name
     try:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from weft.engine.crawls.tenant import Tenant
-from weft.engine.model import EndReason, State
+from weft.engine.model import CrawlState, EndReason
 
 
 class Deadlines:
@@ -27,7 +27,7 @@ class Deadlines:
         if tenant.record.deadline is not None:
             heapq.heappush(self._deadlines, (tenant.record.deadline, tenant.number))
         most = tenant.config.limits.max_duration_s
-        if most is not None and tenant.record.state is State.RUNNING:
+        if most is not None and tenant.record.state is CrawlState.RUNNING:
             heapq.heappush(self._durations, (time.monotonic() + max(0.0, most - tenant.running_s), tenant.number))
 
     def passed(self) -> Iterator[tuple[Tenant, EndReason]]:
@@ -40,7 +40,7 @@ class Deadlines:
         while self._durations and self._durations[0][0] <= time.monotonic():
             _, number = heapq.heappop(self._durations)
             tenant = self._crawls.get(number)
-            if tenant is None or tenant.record.state is not State.RUNNING:
+            if tenant is None or tenant.record.state is not CrawlState.RUNNING:
                 continue
             most = tenant.config.limits.max_duration_s
             if most is not None and tenant.running_s >= most:

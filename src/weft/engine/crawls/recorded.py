@@ -25,7 +25,7 @@ import msgspec
 from weft.config import COMPUTED, Config, keys, load
 from weft.engine.crawls import settings
 from weft.engine.crawls.settings_record import values_of
-from weft.engine.crawls.tenant import Record
+from weft.engine.crawls.tenant import TenantRecord
 from weft.errors import writing
 from weft.files import sync_folder
 from weft.telemetry import Log
@@ -49,12 +49,12 @@ class RecordedSettings:
             self._write(values)
         self._layers[self._current] = self._layer(values)
 
-    def add(self, record: Record, config: Config) -> None:
+    def add(self, record: TenantRecord, config: Config) -> None:
         """Records what is in force for a crawl that is opened."""
         record.settings = settings.plain(_derived(config) | record.settings)
         record.defaults = self._current
 
-    def adopt(self, record: Record) -> bool:
+    def adopt(self, record: TenantRecord) -> bool:
         """Records what is in force for a crawl of which that is not known; False: it is."""
         config = self.config_of(record)
         if record.defaults not in self._missing:
@@ -62,7 +62,7 @@ class RecordedSettings:
         self.add(record, config)
         return True
 
-    def config_of(self, record: Record) -> Config:
+    def config_of(self, record: TenantRecord) -> Config:
         """The configuration of a crawl: as it was opened, and edited since."""
         if not record.defaults:  # of a crawl that only the frontier knows, or that a rebuild has found
             return settings.config_of(self._shared, record.settings)
@@ -78,7 +78,7 @@ class RecordedSettings:
             layer = self._layers[record.defaults] = self._layer(values)
         return _config(layer, msgspec.json.encode(record.settings))
 
-    def prune(self, records: Iterable[Record]) -> None:
+    def prune(self, records: Iterable[TenantRecord]) -> None:
         """Deletes the files that no record names any more."""
         used = {f"{record.defaults}.json" for record in records} | {f"{self._current}.json"}
         for path in self._folder.iterdir():
@@ -111,7 +111,7 @@ class RecordedSettings:
             sync_folder(self._folder.parent)
 
 
-def recorded_config(data_dir: Path, record: Record, revision: int = 0) -> Config:
+def recorded_config(data_dir: Path, record: TenantRecord, revision: int = 0) -> Config:
     """The configuration of a crawl, for reports: of a revision of its settings, or as it is now (0). Without what the
     engine alone knows (see above), and only as far as the recorded settings can be read."""
     try:

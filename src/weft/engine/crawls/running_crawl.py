@@ -9,7 +9,7 @@ from weft.config import Config, FetchSection, PolitenessSection, ScopeSection
 from weft.credentials import Credentials, without_host
 from weft.engine.admission.familiar import Familiar
 from weft.engine.admission.names import NameSet
-from weft.engine.admission.rules import Rules
+from weft.engine.admission.rules import AdmissionRules
 from weft.engine.loop.fetcher.cookies import CookieShare
 from weft.engine.loop.fetcher.revisits import Revisits
 from weft.engine.loop.fetcher.robots import RobotsBook
@@ -20,7 +20,7 @@ from weft.engine.transports.shells import ShellHosts
 from weft.engine.user_code.running import RunningSpider
 from weft.errors import ServerAway
 from weft.fetch.auth import authorization
-from weft.fetch.contract import Way
+from weft.fetch.contract import Transport
 from weft.fetch.cookies import CookieJar, with_cookies
 from weft.fetch.robots import product_token
 from weft.frontier.contract import Admission, CrawlLimits, Frontier, PageLinks
@@ -48,7 +48,7 @@ class RunningCrawl:
     def __init__(
         self,
         number: int,
-        rules: Rules,
+        rules: AdmissionRules,
         scope: ScopeSection,
         fetch: FetchSection,
         frontier: Frontier,
@@ -57,7 +57,7 @@ class RunningCrawl:
         *,
         politeness: PolitenessSection,
         book: RobotsBook | None = None,
-        way: Way | None = None,
+        way: Transport | None = None,
         extraction: Extraction | None = None,
         spider: RunningSpider | None = None,
         origins: Iterable[str] = (),
@@ -150,7 +150,7 @@ class RunningCrawl:
         return self._book
 
     @property
-    def way(self) -> Way:
+    def way(self) -> Transport:
         """How it fetches."""
         assert self._way is not None
         return self._way

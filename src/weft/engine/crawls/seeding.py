@@ -13,7 +13,7 @@ from weft import urls
 from weft.credentials import seed_origins
 from weft.engine.crawls.tenant import Tenant
 from weft.engine.loop.fetcher.revisits import GivenVisits, Revisits
-from weft.engine.model import Seeded, State
+from weft.engine.model import CrawlState, Seeded
 from weft.errors import DiskFull
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found, PastVisit
@@ -77,7 +77,7 @@ class Seeding:
         is_to_be_kept = tenant.refuse_seeds(refused) or is_to_be_kept
         record.roots, record.expects_more = list(roots), more
         self._touch(tenant.number)
-        if record.state is State.OPEN and (seeds or record.keep_open):
+        if record.state is CrawlState.OPEN and (seeds or record.keep_open):
             self._start(tenant)
         elif is_to_be_kept:  # with the seeds: their scope depends on it
             self._store.change(Change(tenant.number, tenant.name, tenant.noted()))

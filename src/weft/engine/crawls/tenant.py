@@ -12,15 +12,15 @@ from msgspec import Struct
 
 from weft import urls
 from weft.config import Config
-from weft.engine.admission.rules import Rules
+from weft.engine.admission.rules import AdmissionRules
 from weft.engine.crawls.memory import PAGE_BYTES, flight_within
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.crawls.settings_record import SettingsChange
 from weft.engine.loop.fetcher.robots import RobotsBook
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.model import WAITING_FOR_SEEDS, EndReason, Standing, State, end_name
+from weft.engine.model import WAITING_FOR_SEEDS, CrawlSnapshot, CrawlState, EndReason, end_name
 from weft.engine.parsing.extraction import extraction_of
-from weft.fetch.contract import Way
+from weft.fetch.contract import Transport
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found, Reason
@@ -31,7 +31,7 @@ MOST_TRAPPED = 1_000  # links left out as traps that are remembered: an endless 
 _REASONS = frozenset(map(str, Reason))
 
 
-class Record(Struct, kw_only=True):
+class TenantRecord(Struct, kw_only=True):
     """What the index keeps of a crawl. Counts are as they were when it was last written down."""
 
     settings: dict[str, Any]  # given with it, and the defaults that followed from them
@@ -40,8 +40,8 @@ class Record(Struct, kw_only=True):
     trust: str = ""  # whose robots.txt files it follows (see `settings.trust_of`), for reports
     opened_with: dict[str, Any] = {}  # as it was opened, before any edit: by this it is known when it is opened again
     seeds_hash: int = 0  # of the seeds of the last `open`
-    state: State = State.OPEN
-    is_held: bool = False  # see `Standing.is_held`
+    state: CrawlState = CrawlState.OPEN
+    is_held: bool = False  # see `CrawlSnapshot.is_held`
     reason: EndReason | None = None
     roots: list[str] = []  # where its seeds are, as far as scope and sitemaps depend on it
     origins: list[str] = []  # of its first seeds, where its credentials go
@@ -56,7 +56,7 @@ class Record(Struct, kw_only=True):
     requests: int = 0
     retries: int = 0
     refused: dict[str, int] = {}
-    last: Standing | None = None  # of a crawl that has ended
+    last: CrawlSnapshot | None = None  # of a crawl that has ended
     has_been_edited: bool = False
     keep_open: bool = False  # opened to wait for more seeds until `close_seeds`
     seeds_closed: bool = False
@@ -80,15 +80,15 @@ class Tenant(RunningCrawl):
         self,
         name: str,
         number: int,
-        record: Record,
+        record: TenantRecord,
         config: Config,
         frontier: EmbeddedFrontier,
         book: RobotsBook,
-        way: Way,
+        way: Transport,
         *,
         this_year: int,
     ) -> None:
-        rules = Rules(
+        rules = AdmissionRules(
             config.scope, record.roots, this_year=this_year, extensions=frontier.notes.scope_extensions(number)
         )
         super().__init__(
@@ -133,7 +133,7 @@ class Tenant(RunningCrawl):
 
     def _is_idle(self) -> bool:
         """Whether it runs with nothing left to do, and all that it has done is committed."""
-        return self.record.state is State.RUNNING and self._nothing_left() is not None and not self._uncommitted()
+        return self.record.state is CrawlState.RUNNING and self._nothing_left() is not None and not self._uncommitted()
 
     def keep_within_memory(self) -> bool:
         """Lets as many pages be in flight as its memory has room for besides its URLs; False: for none."""
@@ -238,14 +238,14 @@ class Tenant(RunningCrawl):
         """For its rate; to be called twice a second while something happens."""
         self._looks = [*self._looks[1 - RATE_WINDOW :], (now, self.progress.status.pages)]
 
-    def standing(self, number: int, note: str = "") -> Standing:
+    def standing(self, number: int, note: str = "") -> CrawlSnapshot:
         """One consistent snapshot; `number` is the last that was committed."""
         record, progress, at = self.record, self.progress, self._embedded.status.crawl_standing(self.number)
         status, now = progress.status, time.monotonic()
         looks = [look for look in self._looks if now - look[0] < RATE_WINDOW]
         waiting_for, waiting_until = self._waiting(note)
         span_s = now - looks[0][0] if looks else 0.0
-        return Standing(
+        return CrawlSnapshot(
             name=self.name,
             id=self.number,
             state=record.state,
@@ -279,9 +279,9 @@ class Tenant(RunningCrawl):
 
     def _waiting(self, note: str) -> tuple[str, float | None]:
         """Why nothing of it is requested now, and until when (wall clock). `note`: why the whole engine waits."""
-        if self.record.state not in (State.RUNNING, State.PAUSED) or self.record.is_held:
+        if self.record.state not in (CrawlState.RUNNING, CrawlState.PAUSED) or self.record.is_held:
             return "", None  # the caller who holds it knows why
-        if note and self.record.state is State.RUNNING:
+        if note and self.record.state is CrawlState.RUNNING:
             return note, None
         waiting = self._embedded.status.waits_for(self.number)
         if waiting is None:

@@ -1,6 +1,6 @@
 """What crosses between a process and its parser children: a page's bytes there, what was read from them back.
 
-A frame (weft/frames.py) is a msgpack array. `Extracted` has the attributes of a `Page` (of
+A frame (weft/frames.py) is a msgpack array. `Extracted` has the attributes of a `ParsedPage` (of
 extract/page.py) as plain values: those that every page has, and of the others those that were asked for. Rules and
 formats are imported with the first page that they are asked for: most processes never see one.
 """
@@ -15,21 +15,26 @@ from msgspec import UNSET, UnsetType
 
 from weft import frames
 from weft.extract.charset import Source, as_text
-from weft.extract.kind import Kind
+from weft.extract.kind import BodyKind
 from weft.extract.links import Link
 from weft.extract.metadata import Json, Meta
-from weft.extract.page import Page, extract
+from weft.extract.page import ParsedPage, extract
 
 if TYPE_CHECKING:
     from weft.engine.user_code.calls import Runner
-    from weft.extract.rules.field_rules import Rules
+    from weft.extract.rules.field_rules import FieldRules
 
 TOO_SLOW = "the rules took too long on this page"
 _T = TypeVar("_T")
-_MIME = {Kind.HTML: "text/html", Kind.FEED: "application/xml", Kind.XML: "application/xml", Kind.TEXT: "text/plain"}
+_MIME = {
+    BodyKind.HTML: "text/html",
+    BodyKind.FEED: "application/xml",
+    BodyKind.XML: "application/xml",
+    BodyKind.TEXT: "text/plain",
+}
 
 
-class Request(msgspec.Struct, array_like=True, gc=False):
+class ParseRequest(msgspec.Struct, array_like=True, gc=False):
     """One page to be read. `wanted` are names of `Asked`."""
 
     number: int
@@ -38,12 +43,12 @@ class Request(msgspec.Struct, array_like=True, gc=False):
     wanted: tuple[str, ...]
     body: bytes
     rules: bytes = b""  # JSON, for `fields`
-    order: bytes = b""  # JSON of a `Rendering`, for `rendered`
+    order: bytes = b""  # JSON of a `PageFormats`, for `rendered`
     without_rules: bool = False  # they took too long on this page: its fields say so
     call: bytes = b""  # a `calls.Call`, for `called`: of a child that has a user's code
 
 
-class Rendering(msgspec.Struct, frozen=True):
+class PageFormats(msgspec.Struct, frozen=True):
     """In which formats a page is wanted, which part of it, and what becomes of links in Markdown."""
 
     formats: tuple[str, ...]
@@ -79,13 +84,13 @@ NAMES = frozenset(Asked.__struct_fields__) - {"called"}  # which a child without
 
 
 class Extracted(msgspec.Struct, array_like=True, gc=False):
-    """A page as a parser child has read it; the attributes are those of a `Page`.
+    """A page as a parser child has read it; the attributes are those of a `ParsedPage`.
 
     What was not asked for raises LookupError, so that a caller that forgot to ask never takes it for an empty value.
     """
 
     url: str
-    kind: Kind
+    kind: BodyKind
     charset: str | None
     charset_source: Source | None
     title: str | None
@@ -207,7 +212,7 @@ class Reply(msgspec.Struct, array_like=True, gc=False):
     spent_s: float = 0.0
 
 
-def read(request: Request, runner: Runner | None = None) -> Extracted:
+def read(request: ParseRequest, runner: Runner | None = None) -> Extracted:
     """Reads a page, in the process that calls it; `runner` is what `called` needs."""
     page = extract(request.body, request.url, request.content_type)
     asked = Asked()
@@ -224,7 +229,7 @@ def read(request: Request, runner: Runner | None = None) -> Extracted:
     )  # fmt: skip
 
 
-def _made(name: str, page: Page, request: Request) -> Any:
+def _made(name: str, page: ParsedPage, request: ParseRequest) -> Any:
     if name == "fields":
         rules = _rules(request.rules)
         return (rules.unread(TOO_SLOW) if request.without_rules else rules.apply(page)).encoded()
@@ -239,18 +244,18 @@ def _made(name: str, page: Page, request: Request) -> Any:
 
 
 @lru_cache(maxsize=200)
-def _rules(encoded: bytes) -> Rules:
+def _rules(encoded: bytes) -> FieldRules:
     from weft.extract.rules.field_rules import compile_rules
 
     return compile_rules(msgspec.json.decode(encoded))
 
 
 @lru_cache(maxsize=200)
-def _order(encoded: bytes) -> Rendering:
-    return msgspec.json.decode(encoded, type=Rendering)
+def _order(encoded: bytes) -> PageFormats:
+    return msgspec.json.decode(encoded, type=PageFormats)
 
 
-def framed(value: Request | Reply) -> bytes:
+def framed(value: ParseRequest | Reply) -> bytes:
     """A value as it goes over the socket."""
     try:
         body = _encode(value)
@@ -260,7 +265,7 @@ def framed(value: Request | Reply) -> bytes:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-request_of = msgspec.msgpack.Decoder(Request).decode
+request_of = msgspec.msgpack.Decoder(ParseRequest).decode
 reply_of = msgspec.msgpack.Decoder(Reply).decode
 
 

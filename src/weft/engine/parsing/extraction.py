@@ -14,7 +14,7 @@ import msgspec
 from weft.config import ExtractSection
 
 if TYPE_CHECKING:
-    from weft.extract.rules.field_rules import Rules
+    from weft.extract.rules.field_rules import FieldRules
 
 _encode = msgspec.json.Encoder(order=None).encode  # the order of fields is that of the rules
 
@@ -24,7 +24,7 @@ class Extraction:
 
     __slots__ = ("encoded", "rules")
 
-    def __init__(self, rules: Rules, encoded: bytes) -> None:
+    def __init__(self, rules: FieldRules, encoded: bytes) -> None:
         self.rules = rules
         self.encoded = encoded
 

@@ -25,7 +25,7 @@ NAME = "weft-parser"
 _GC_THRESHOLDS = (20_000, 20, 100)  # a page makes hundreds of objects and hardly a cycle
 
 
-class Marks:
+class FaultMarks:
     """Marks that tests name: a page that holds one kills its parser, keeps it for ever, or fills its memory."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ def _run(connection_fd: int, output_fd: int, *, loads_code: bool) -> None:
             runner = _load(reader.next()) if loads_code else None
             gc.freeze()
             connection.sendall(framed(Reply(0)))
-            marks = Marks()
+            marks = FaultMarks()
             while (frame := reader.next()) is not None:
                 connection.sendall(_answer(frame, marks, runner))
         except OSError:
@@ -92,7 +92,7 @@ def _load(frame: bytes | None) -> Runner | None:
     return runner_of(decode_loading(frame))
 
 
-def _answer(frame: bytes, marks: Marks, runner: Runner | None = None) -> bytes:
+def _answer(frame: bytes, marks: FaultMarks, runner: Runner | None = None) -> bytes:
     request = request_of(frame)
     marks.obey(request.body)
     began = time.perf_counter()

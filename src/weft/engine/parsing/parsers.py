@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from weft.engine.loop.stop import CALLBACK_ERROR
-from weft.engine.parsing.extracted import Extracted, Reply, Request, framed, reply_of
+from weft.engine.parsing.extracted import Extracted, ParseRequest, Reply, framed, reply_of
 from weft.errors import Missing, Unparsed, WeftError
 from weft.extract.page import MAX_BYTES
 from weft.frames import framed as framed_bytes
@@ -76,9 +76,9 @@ class Pending:
         "tries", "url",
     )  # fmt: skip
 
-    def __init__(self, request: Request, limit_s: float) -> None:
+    def __init__(self, request: ParseRequest, limit_s: float) -> None:
         self.position, self.url = request.number, request.url
-        self.request: Request | None = request  # None once it is answered
+        self.request: ParseRequest | None = request  # None once it is answered
         self.frame = framed(request)
         self.limit_s = limit_s
         self.tries = self.strikes = self.outside = 0  # see suspects.Suspect
@@ -214,7 +214,7 @@ class Parsers:
         self._number += 1
         if len(body) > MAX_BYTES and not call:
             body = body[: MAX_BYTES + 1]  # the one too many says that it was cut
-        request = Request(self._number, url, content_type, tuple(wanted), body, rules, order, call=call)
+        request = ParseRequest(self._number, url, content_type, tuple(wanted), body, rules, order, call=call)
         pending = Pending(request, self._limit_of(request))
         slot = self._chosen() if pending.is_page else self._slots[0]
         slot.queue.append(pending)
@@ -256,7 +256,7 @@ class Parsers:
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _limit_of(self, request: Request) -> float:
+    def _limit_of(self, request: ParseRequest) -> float:
         if request.call and self._code is not None:
             return self._code.seconds
         return min(self._limit_s, RULES_S) if request.rules else self._limit_s

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from weft.engine.parsing.extracted import Rendering
+from weft.engine.parsing.extracted import PageFormats
 from weft.engine.parsing.parsers import Parsers
 from weft.engine.stored.stored_page import CrawledPage
 from weft.extract.formats import check_formats, check_links, check_shape
@@ -25,17 +25,17 @@ def order_of(
     include_tags: Iterable[str] = (),
     exclude_tags: Iterable[str] = (),
     links: str = "keep",
-) -> Rendering:
+) -> PageFormats:
     """What is wanted, checked; BadRules names the option that cannot be used."""
     names = check_formats(formats)
     shape = check_shape(only_main_content, include_tags, exclude_tags, ("include_tags", "exclude_tags"))
-    return Rendering(names, shape.main_only, shape.include, shape.exclude, check_links(links))
+    return PageFormats(names, shape.main_only, shape.include, shape.exclude, check_links(links))
 
 
 class Renderer:
     """Has pages rendered, all by one order."""
 
-    def __init__(self, parsers: Parsers, order: Rendering) -> None:
+    def __init__(self, parsers: Parsers, order: PageFormats) -> None:
         self._parsers = parsers
         self._order = msgspec.json.encode(order)
 

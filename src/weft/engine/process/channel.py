@@ -71,7 +71,7 @@ class Peer:
         self.notice: object = None  # the latest one, not yet put into `unsent`
 
 
-class Server:
+class ChannelServer:
     """The engine's end. Everything happens in `turn`, on the caller's thread; nothing blocks."""
 
     def __init__(

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from weft.engine.model import Blocked, BrowserStatus, Seeded, Standing, State
+from weft.engine.model import Blocked, BrowserStatus, CrawlSnapshot, CrawlState, Seeded
 from weft.engine.process.channel import ERRORS, LONGEST_FRAME, Gone, framed, socket_path
 from weft.errors import BadInput, WeftError
 from weft.frames import HEAD, length_of
@@ -85,15 +85,15 @@ class EngineLink:
         memory_bytes: int | None = None,
         visits: Mapping[str, PastVisit] = MappingProxyType({}),
         keep_open: bool = False,
-    ) -> Standing:
+    ) -> CrawlSnapshot:
         """Opens a crawl, or finds it open. `visits`: what was found at some of its URLs before."""
         first, more = seeds[:SEEDS_AT_ONCE], len(seeds) > SEEDS_AT_ONCE
         found, _ = await self.call(
             "open", name=name, seeds=first, settings=settings, deadline=deadline, weight=weight, in_flight=in_flight,
             more=more, visits=_of(first, visits), memory_bytes=memory_bytes, keep_open=keep_open,
         )  # fmt: skip
-        standing = msgspec.convert(found, Standing)
-        if not more or standing.state is State.ENDED:
+        standing = msgspec.convert(found, CrawlSnapshot)
+        if not more or standing.state is CrawlState.ENDED:
             return standing
         await self.seed(name, seeds, SEEDS_AT_ONCE, visits)
         return await self.standing(name)
@@ -113,43 +113,43 @@ class EngineLink:
             found.append(msgspec.convert(given, Seeded))
         return found
 
-    async def close_seeds(self, name: str) -> Standing:
+    async def close_seeds(self, name: str) -> CrawlSnapshot:
         """Says that no more seeds come."""
-        return msgspec.convert(await self.call("close_seeds", name=name), Standing)
+        return msgspec.convert(await self.call("close_seeds", name=name), CrawlSnapshot)
 
-    async def standing(self, name: str) -> Standing:
+    async def standing(self, name: str) -> CrawlSnapshot:
         """How a crawl stands."""
-        return msgspec.convert(await self.call("standing", name=name), Standing)
+        return msgspec.convert(await self.call("standing", name=name), CrawlSnapshot)
 
-    async def find(self, name: str, patience_s: float | None = None) -> Standing | None:
+    async def find(self, name: str, patience_s: float | None = None) -> CrawlSnapshot | None:
         """How a crawl stands; None if there is none."""
         found = await self.call("standings", patience_s, names=[name])
-        return msgspec.convert(found[0], Standing) if found else None
+        return msgspec.convert(found[0], CrawlSnapshot) if found else None
 
-    async def standings(self, names: Sequence[str], patience_s: float | None = None) -> dict[str, Standing]:
+    async def standings(self, names: Sequence[str], patience_s: float | None = None) -> dict[str, CrawlSnapshot]:
         """How some crawls stand, by name; those that are not there are left out."""
-        found = msgspec.convert(await self.call("standings", patience_s, names=list(names)), list[Standing])
+        found = msgspec.convert(await self.call("standings", patience_s, names=list(names)), list[CrawlSnapshot])
         return {standing.name: standing for standing in found}
 
-    async def live(self) -> list[Standing]:
+    async def live(self) -> list[CrawlSnapshot]:
         """How the crawls stand that have not ended."""
-        return msgspec.convert(await self.call("standings", live=True), list[Standing])
+        return msgspec.convert(await self.call("standings", live=True), list[CrawlSnapshot])
 
-    async def pause(self, name: str) -> Standing:
+    async def pause(self, name: str) -> CrawlSnapshot:
         """Nothing of it is asked for until `resume`."""
-        return msgspec.convert(await self.call("pause", name=name), Standing)
+        return msgspec.convert(await self.call("pause", name=name), CrawlSnapshot)
 
-    async def hold(self, name: str) -> Standing:
+    async def hold(self, name: str) -> CrawlSnapshot:
         """The same without a change of its state: its readers see nothing of it."""
-        return msgspec.convert(await self.call("pause", name=name, held=True), Standing)
+        return msgspec.convert(await self.call("pause", name=name, held=True), CrawlSnapshot)
 
-    async def resume(self, name: str) -> Standing:
+    async def resume(self, name: str) -> CrawlSnapshot:
         """Goes on with a crawl that is paused or held."""
-        return msgspec.convert(await self.call("resume", name=name), Standing)
+        return msgspec.convert(await self.call("resume", name=name), CrawlSnapshot)
 
-    async def cancel(self, name: str) -> Standing:
+    async def cancel(self, name: str) -> CrawlSnapshot:
         """Ends a crawl now."""
-        return msgspec.convert(await self.call("cancel", name=name), Standing)
+        return msgspec.convert(await self.call("cancel", name=name), CrawlSnapshot)
 
     async def forget(self, names: Sequence[str]) -> None:
         """Deletes everything of some crawls; those that are not there are left out."""

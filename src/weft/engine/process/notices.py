@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from weft.engine.process.channel import Peer, Server
+from weft.engine.process.channel import ChannelServer, Peer
 
 
 class Notices:
@@ -25,7 +25,7 @@ class Notices:
         self._standing = standing
         self._sent: dict[Peer, int] = {}  # by subscriber: the last batch, or number of its crawl, in a notice to it
 
-    def committed(self, server: Server, batch: int) -> None:
+    def committed(self, server: ChannelServer, batch: int) -> None:
         """After a commit: subscribers to all crawls get the batch's number, those to one crawl its standing."""
         for peer in server.subscribers:
             if peer.topic is None:
@@ -41,7 +41,7 @@ class Notices:
             there = set(server.subscribers)
             self._sent = {peer: last for peer, last in self._sent.items() if peer in there}
 
-    def changed(self, server: Server, crawls: Collection[int]) -> None:
+    def changed(self, server: ChannelServer, crawls: Collection[int]) -> None:
         """The standings of these crawls have changed: whoever follows one of them gets it."""
         for peer in server.subscribers:
             number = self._number_of(peer.topic) if peer.topic is not None else None

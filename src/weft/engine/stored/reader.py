@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from weft.engine.crawls.tenant import Record
+from weft.engine.crawls.tenant import TenantRecord
 from weft.engine.loop.fetcher.verdict import failure_of, refusal_of
-from weft.engine.model import EndReason, Event, State, end_name
+from weft.engine.model import CrawlEvent, CrawlState, EndReason, end_name
 from weft.engine.stored.stored_page import CrawledPage, read_page
 from weft.fetch.headers import Head
 from weft.records import PastVisit, Row
-from weft.store.errors import Unreadable
-from weft.store.export.warc import Places
+from weft.store.errors import UnreadableData
+from weft.store.export.warc import RecordLocator
 from weft.store.pages import PageStore
 from weft.store.warc.heads import Heads
 from weft.telemetry import Log
@@ -31,7 +31,7 @@ log = Log("weft.engine.stored.reader")
 _BATCH_BITS = 20  # a cursor over all crawls: the batch, and the place in it
 
 
-class Reader:
+class EngineReader:
     """Reads what is stored, from the index itself."""
 
     def __init__(self, data_dir: Path) -> None:
@@ -40,14 +40,14 @@ class Reader:
         self._names: dict[int, str] = {}
         self._heads = Heads(self._store.warc_path)
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> EngineReader:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._heads.close()
         self._store.abandon()
 
-    def events(self, crawl: int, name: str, after: int) -> Iterator[Event]:
+    def events(self, crawl: int, name: str, after: int) -> Iterator[CrawlEvent]:
         """A crawl's rows and changes of state after a number."""
         while True:
             some = self.some(crawl, name, after)
@@ -56,25 +56,25 @@ class Reader:
                 return
             after = some[-1].number
 
-    def some(self, crawl: int, name: str, after: int, limit: int = READ_AT_ONCE) -> list[Event]:
+    def some(self, crawl: int, name: str, after: int, limit: int = READ_AT_ONCE) -> list[CrawlEvent]:
         """The next few events of a crawl."""
         rows_found, changes_found = self._store.happened(crawl, after, limit)
         rows = [_row_event(name, number, row) for number, row in rows_found]
         changes = [
-            Event(
+            CrawlEvent(
                 crawl=name,
                 kind="state",
                 number=number,
                 cursor=number,
                 at=at,
-                state=State(state),
+                state=CrawlState(state),
                 reason=EndReason(reason) if reason else None,
             )
             for number, at, state, reason in changes_found
         ]
         return sorted([*rows, *changes], key=lambda event: event.number)[:limit]
 
-    def everything(self, after: int) -> Iterator[Event]:
+    def everything(self, after: int) -> Iterator[CrawlEvent]:
         """The events of all crawls behind a cursor, in the order of their commits."""
         batch, place = after >> _BATCH_BITS, after & ((1 << _BATCH_BITS) - 1)
         while found := self._store.batches(batch - 1 if place else batch, READ_AT_ONCE):
@@ -85,13 +85,13 @@ class Reader:
                     yield msgspec.structs.replace(event, cursor=(at << _BATCH_BITS) + spot)
             batch, place = found[-1][0], 0
 
-    def _events_in(self, found: list[tuple[int, int, int, int]]) -> dict[tuple[int, int], Event]:
+    def _events_in(self, found: list[tuple[int, int, int, int]]) -> dict[tuple[int, int], CrawlEvent]:
         """The events of some commits, by crawl and number."""
         spans: dict[int, tuple[int, int]] = {}
         for _, _, crawl, number in found:
             first, last = spans.get(crawl, (number, number))
             spans[crawl] = min(first, number), max(last, number)
-        events: dict[tuple[int, int], Event] = {}
+        events: dict[tuple[int, int], CrawlEvent] = {}
         for crawl, (first, last) in spans.items():
             if name := self._name(crawl):
                 # Numbers have no gaps but those of rows that were deleted, so these are all, and few more.
@@ -102,12 +102,13 @@ class Reader:
     def settings(self, crawl: int) -> dict[str, Any]:
         """What a crawl was opened with."""
         kept = self._store.crawl(crawl)
-        return {} if kept is None else msgspec.msgpack.decode(kept[1], type=Record).settings
+        return {} if kept is None else msgspec.msgpack.decode(kept[1], type=TenantRecord).settings
 
-    def crawls(self) -> list[tuple[int, str, Record]]:
+    def crawls(self) -> list[tuple[int, str, TenantRecord]]:
         """Every crawl that is kept: number, name, and what is known of it."""
         return [
-            (number, name, msgspec.msgpack.decode(data, type=Record)) for number, name, data in self._store.crawls()
+            (number, name, msgspec.msgpack.decode(data, type=TenantRecord))
+            for number, name, data in self._store.crawls()
         ]
 
     def rows(self, crawl: int, after: int, limit: int) -> list[tuple[int, Row]]:
@@ -135,7 +136,7 @@ class Reader:
         """The page of a row that has one; where its bytes are damaged or gone, its facts and what is wrong."""
         try:
             page = self.read(number, row)
-        except Unreadable as error:
+        except UnreadableData as error:
             log.error("a stored page cannot be read", url=row.url, error=error)
             page = None
         if page is None:
@@ -158,13 +159,13 @@ class Reader:
     def records(self, rows: Iterable[Row]) -> Iterator[bytes]:
         """The WARC records of rows that have any, request and response, as gzip members; credentials are masked. Those
         that are damaged are left out."""
-        places = Places(self._store.warc_path)
+        places = RecordLocator(self._store.warc_path)
         try:
             for row in rows:
                 if row.warc_file:
                     try:
                         yield places.members(row)
-                    except Unreadable as error:
+                    except UnreadableData as error:
                         log.error("a stored record cannot be read", url=row.url, error=error)
         finally:
             places.close()
@@ -203,7 +204,7 @@ class Reader:
         return after, last
 
     def ends(self, crawl: int) -> dict[str, int]:
-        """What `Standing.ends` holds, as far as it was committed."""
+        """What `CrawlSnapshot.ends` holds, as far as it was committed."""
         found: Counter[str] = Counter()
         for (status, error), count in self._store.stats(0, crawl=crawl).kinds.items():
             found[end_name(status, error)] += count
@@ -230,14 +231,14 @@ class Reader:
         return name
 
 
-def _row_event(name: str, number: int, row: Row) -> Event:
+def _row_event(name: str, number: int, row: Row) -> CrawlEvent:
     if refusal_of(row.status, row.error):
         kind = "refusal"
     elif failure_of(row.status, row.error):
         kind = "failure"
     else:
         kind = "redirect" if 300 <= row.status < 400 and row.status != 304 else "page"
-    return Event(
+    return CrawlEvent(
         crawl=name, kind=kind, number=number, cursor=number, at=row.fetched_at, url=row.url, status=row.status,
         error=row.error, title=row.title, depth=row.depth, length=row.length,
     )  # fmt: skip

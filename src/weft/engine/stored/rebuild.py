@@ -22,9 +22,9 @@ from pathlib import Path
 import msgspec
 
 from weft.engine.core import SLOT
-from weft.engine.crawls.tenant import Record
+from weft.engine.crawls.tenant import TenantRecord
 from weft.engine.folder import EngineFolder
-from weft.engine.model import EndReason, State
+from weft.engine.model import CrawlState, EndReason
 from weft.engine.parsing.page_reader import PageReader
 from weft.engine.parsing.parsers import CRASH, TIMEOUT, Parsers, as_many_as_cores
 from weft.engine.stored.finished import Frontiers
@@ -126,8 +126,8 @@ def _changes(crawls: dict[int, tuple[str, bytes]], with_rows: Sequence[int]) -> 
     unknown = {number: (recovered_name(number), _lost_record()) for number in with_rows if number}
     changes = []
     for number, (name, encoded) in sorted((unknown | crawls).items()):
-        record = msgspec.msgpack.decode(encoded, type=Record)
-        has_ended = record.state is State.ENDED
+        record = msgspec.msgpack.decode(encoded, type=TenantRecord)
+        has_ended = record.state is CrawlState.ENDED
         changes.append(
             Change(
                 number, name, encoded, record.ended_at or 0.0, str(record.state) if has_ended else "",
@@ -141,7 +141,7 @@ def _lost_record() -> bytes:
     """Of a crawl whose settings are lost: it has ended, and what it has stored can be read."""
     now = time.time()
     return msgspec.msgpack.encode(
-        Record(settings={}, state=State.ENDED, reason=EndReason.FAILED, opened_at=now, ended_at=now)
+        TenantRecord(settings={}, state=CrawlState.ENDED, reason=EndReason.FAILED, opened_at=now, ended_at=now)
     )
 
 
@@ -162,7 +162,7 @@ def _from_index(path: Path) -> dict[int, tuple[str, bytes]]:
 def _read_crawls(db: sqlite3.Connection, order: str, found: dict[int, tuple[str, bytes]]) -> None:
     try:
         for number, name, record in db.execute(f"SELECT * FROM crawls ORDER BY number {order}"):  # noqa: S608
-            msgspec.msgpack.decode(record, type=Record)
+            msgspec.msgpack.decode(record, type=TenantRecord)
             found[int(number)] = str(name), bytes(record)
     except (sqlite3.Error, msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError):
         return

@@ -16,7 +16,7 @@ from weft.store.warc.warc_records import RENDERED, VIEW
 
 
 class CrawledPage(Page):
-    """A stored page: what a `Page` is, and its row's facts. `parent` is unknown here: a row has its number."""
+    """A stored page: what a `ParsedPage` is, and its row's facts. `parent` is unknown here: a row has its number."""
 
     def __init__(
         self,

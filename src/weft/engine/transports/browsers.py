@@ -29,7 +29,7 @@ from weft.extract.page import extract
 from weft.fetch.browser.chromium import chromium_path, sandbox_trouble
 from weft.fetch.browser.messages import NO_BROWSERS, HostSettings, RenderOptions
 from weft.fetch.browser.renderer import RenderingTransport, RenderLink
-from weft.fetch.contract import Way
+from weft.fetch.contract import Transport
 from weft.fetch.decode import decode
 from weft.fetch.headers import Head
 from weft.frontier.contract import Frontier
@@ -59,7 +59,7 @@ class Browsers:
         self._heard_at = 0.0  # when the browser process reported last, or was wanted first
         self.judge = PartJudge(crawls, frontier)
 
-    def around(self, inner: Way, section: FetchSection) -> Way:
+    def around(self, inner: Transport, section: FetchSection) -> Transport:
         """A transport that renders what must be rendered. Missing: no browser is installed."""
         if self._link is None:
             self._open(chromium_path())

@@ -15,7 +15,7 @@ import msgspec
 
 from weft.bodies import Spool
 from weft.config import FetchSection, ProxySection
-from weft.fetch.contract import Done, Way
+from weft.fetch.contract import Done, Transport
 from weft.fetch.curl.client import Client, Refusal
 from weft.fetch.dns.resolver import NameCounts
 from weft.fetch.guard import Guard, is_loopback
@@ -34,7 +34,7 @@ class Clients:
         spool: Spool,
         proxy: ProxySection,
         folder: Path,
-        browsers: Callable[[Way, FetchSection], Way],
+        browsers: Callable[[Transport, FetchSection], Transport],
     ) -> None:
         """`folder`: where proxies that have passed their test are written down. `browsers` puts a transport that
         renders around another one."""
@@ -45,12 +45,12 @@ class Clients:
         self._needed: set[ProxyPool] = set()  # without one of theirs nothing goes out
         self._counts = ProxyCounts()
 
-    def __call__(self, section: FetchSection) -> Way:
+    def __call__(self, section: FetchSection) -> Transport:
         """One for these settings. Missing: it needs a browser, and none is installed."""
         inner = self._client(section)
         return inner if section.render == "never" else self._browsers(inner, section)
 
-    def _client(self, section: FetchSection) -> Way:
+    def _client(self, section: FetchSection) -> Transport:
         refusal = refusal_of(section)
         if section.proxies is None:
             return Client(section, refusal=refusal, handles=self._handles, spool=self._spool)
@@ -105,18 +105,18 @@ def refresh_of(section: FetchSection, proxy: ProxySection, folder: Path, counts:
 _key = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
-class Ways:
+class Transports:
     """All ways out, polled together. `slots`: how many transfers may be in flight over all of them."""
 
     def __init__(
-        self, make: Callable[[FetchSection], Way], slots: int, clock: Callable[[], float] = time.monotonic
+        self, make: Callable[[FetchSection], Transport], slots: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._make = make
         self._slots = slots
         self._clock = clock
-        self._ways: dict[bytes, Way] = {}
+        self._ways: dict[bytes, Transport] = {}
         self._users: dict[bytes, int] = {}
-        self._only: Way | None = None  # the one way, while there is one and nothing else is watched
+        self._only: Transport | None = None  # the one way, while there is one and nothing else is watched
         self._watched: dict[int, Callable[[], None]] = {}
         self._epoll: select.epoll | None = None
         self._early: Done = []  # results of a way that was closed
@@ -139,7 +139,7 @@ class Ways:
             total.add(counts)
         return total
 
-    def open(self, section: FetchSection) -> Way:
+    def open(self, section: FetchSection) -> Transport:
         """The way for these settings; to be given back with `close`."""
         key = _key(section)
         way = self._ways.get(key)

@@ -1,8 +1,8 @@
 """Rules: the fields of a page, by CSS, XPath, pattern or JSON-LD. The one mechanism of jobs, sites and crawls.
 
-`compile_rules` checks a specification once (BadRules names every mistake by its path); `Rules.apply` reads a page's
-fields. Pure. Where nothing is found a field is null (an empty list, with `many`), or its default; a value that does not
-convert is null, too, and `errors` says why, by the field's path: `price`, `items[2].price`.
+`compile_rules` checks a specification once (BadRules names every mistake by its path); `FieldRules.apply` reads a
+page's fields. Pure. Where nothing is found a field is null (an empty list, with `many`), or its default; a value that
+does not convert is null, too, and `errors` says why, by the field's path: `price`, `items[2].price`.
 
 Invariants: `apply` never raises; the size of what it gives is bounded by MAX_RESULTS, MAX_VALUE_CHARS and MAX_CHARS.
 Its time is not: rules are applied in parser processes, which have a time limit (engine/parsing/parsers.py).
@@ -18,14 +18,23 @@ from typing import Any
 
 from weft.extract.html_writer import written
 from weft.extract.metadata import Json
-from weft.extract.page import Page
+from weft.extract.page import ParsedPage
 from weft.extract.rules import convert
 from weft.extract.rules.json_path import objects, values_at
 from weft.extract.rules.rule import MAX_NESTING, MAX_RULES, TYPES, BadRules, Rule, check
 from weft.extract.text.full_text import one_line
 from weft.extract.turbo import Document, Element
 
-__all__ = ["MAX_NESTING", "MAX_RESULTS", "MAX_RULES", "TYPES", "BadRules", "Fields", "Rules", "compile_rules"]
+__all__ = [
+    "MAX_NESTING",
+    "MAX_RESULTS",
+    "MAX_RULES",
+    "TYPES",
+    "BadRules",
+    "ExtractedFields",
+    "FieldRules",
+    "compile_rules",
+]
 
 MAX_RESULTS = 1000  # values of one field
 MAX_VALUE_CHARS = 50_000
@@ -43,7 +52,7 @@ _VALUES = {"data": "value", "meter": "value", "progress": "value", "input": "val
 
 
 @dataclass(slots=True)
-class Fields:
+class ExtractedFields:
     """What was read from a page: `values` by field, and `errors` by the path of a field."""
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -60,7 +69,7 @@ class TooMuch(Exception):
     """The values of a page have more characters than are kept."""
 
 
-class Rules:
+class FieldRules:
     """Rules that were checked; `spec` is what they were made of."""
 
     __slots__ = ("_rules", "spec")
@@ -77,32 +86,32 @@ class Rules:
     def __bool__(self) -> bool:
         return bool(self._rules)
 
-    def apply(self, page: Page) -> Fields:
+    def apply(self, page: ParsedPage) -> ExtractedFields:
         """The fields of a page."""
         return _Reader(page).read(self._rules)
 
-    def unread(self, why: str) -> Fields:
+    def unread(self, why: str) -> ExtractedFields:
         """The fields of a page that the rules cannot be applied to: none, and `why` for each."""
         values: dict[str, Any] = {name: [] if rule.many else None for name, rule in self._rules.items()}
-        return Fields(values, dict.fromkeys(list(values)[:MAX_ERRORS], why))
+        return ExtractedFields(values, dict.fromkeys(list(values)[:MAX_ERRORS], why))
 
 
-def compile_rules(spec: Mapping[str, Any], at: str = "extract") -> Rules:
+def compile_rules(spec: Mapping[str, Any], at: str = "extract") -> FieldRules:
     """Checks rules; BadRules names what is wrong, with `at` before every path. Missing: a pattern, and no RE2."""
-    return Rules(spec, check(spec, at))
+    return FieldRules(spec, check(spec, at))
 
 
 class _Reader:
     """Reads the fields of one page. A scope is the document, an element, or an object of JSON-LD."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: ParsedPage) -> None:
         self._page = page
         self._chars_left = MAX_CHARS
         self._errors: dict[str, str] = {}
 
-    def read(self, rules: dict[str, Rule]) -> Fields:
+    def read(self, rules: dict[str, Rule]) -> ExtractedFields:
         """All fields."""
-        return Fields(self._object(rules, self._page.searchable, ""), self._errors)
+        return ExtractedFields(self._object(rules, self._page.searchable, ""), self._errors)
 
     def _object(self, rules: dict[str, Rule], scope: Any, path: str) -> dict[str, Any]:
         return {name: self._field(rule, scope, path + name) for name, rule in rules.items()}

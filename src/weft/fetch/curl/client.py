@@ -49,7 +49,7 @@ from weft.fetch.curl.handles import (
 from weft.fetch.curl.lenient import RawReads
 from weft.fetch.curl.pools import Pools
 from weft.fetch.curl.surplus import has_surplus
-from weft.fetch.dns.resolver import Answer, NameCounts, Resolver
+from weft.fetch.dns.resolver import NameCounts, ResolvedName, Resolver
 from weft.fetch.headers import final_head, merged, wire
 from weft.records import FetchResult
 
@@ -284,7 +284,7 @@ class Client:
         self._waiting.setdefault(transfer.host, []).append(transfer)
         self._resolver.ask(transfer.host)
 
-    def _route(self, transfer: Transfer, answer: Answer) -> None:
+    def _route(self, transfer: Transfer, answer: ResolvedName) -> None:
         """Keeps the permitted addresses, and connects to the first."""
         transfer.addresses = tuple(a for a in answer.addresses if self._refusal(a) is None)
         if transfer.addresses:
@@ -301,7 +301,7 @@ class Client:
             transfer.addresses = (address,)
             self._start(transfer)
             return
-        answer = self._resolver.find(transfer.host) or Answer((), "no address")
+        answer = self._resolver.find(transfer.host) or ResolvedName((), "no address")
         if any(self._refusal(other) is None for other in answer.addresses):
             self._end(transfer, "dns", "its address has just changed")
         else:

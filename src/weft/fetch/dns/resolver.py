@@ -42,7 +42,7 @@ log = Log("weft.fetch.dns.resolver")
 Lookup = Callable[[str], tuple[str, ...]]
 
 
-class Answer(Struct, frozen=True, gc=False):
+class ResolvedName(Struct, frozen=True, gc=False):
     """A name's addresses in the order to try them, or why there are none."""
 
     addresses: tuple[str, ...]
@@ -101,7 +101,7 @@ class Resolver:
         )
         self._lookups: Lookups | None = None
         self._size = size
-        self._cache: OrderedDict[str, Answer] = OrderedDict()
+        self._cache: OrderedDict[str, ResolvedName] = OrderedDict()
         self._running: dict[str, float] = {}  # names, and when each was asked for
         self._epoll = select.epoll()
         self._tick_s: float | None = None
@@ -117,16 +117,16 @@ class Resolver:
         """When `take` must be called though nothing was readable, by the clock: time limits of lookups."""
         return self._next_tick
 
-    def find(self, host: str) -> Answer | None:
+    def find(self, host: str) -> ResolvedName | None:
         """The cached answer for a name; None if it must be looked up."""
         return self._cached(host) if host in self._cache else self._certain(host)
 
-    def find_proxy(self, host: str) -> Answer | None:
+    def find_proxy(self, host: str) -> ResolvedName | None:
         """The same for the name of a proxy: a pin of exactly this name counts, and no wildcard, which is for sites."""
         if not self._is_redirected(host):
             return self.find(host)
         address = literal(host)
-        return self._cached(_PROXY + host) if address is None else Answer((address,))
+        return self._cached(_PROXY + host) if address is None else ResolvedName((address,))
 
     def ask(self, host: str) -> None:
         """Starts a lookup, unless one for this name is running."""
@@ -142,13 +142,13 @@ class Resolver:
         self.counts.running = len(self._running)
         self._lookups.ask(host)
 
-    def take(self) -> list[tuple[str, Answer]]:
+    def take(self) -> list[tuple[str, ResolvedName]]:
         """The lookups that have ended since the last call."""
         if self._lookups is None:
             return []
         ended, now = [], self._clock()
         for found in self._lookups.take():
-            answer = Answer(found.addresses, found.error, now + _kept_s(found))
+            answer = ResolvedName(found.addresses, found.error, now + _kept_s(found))
             self._count(found.kind, now - self._running.pop(found.host, now))
             self._keep(_PROXY * self._is_redirected(found.host) + found.host, answer)
             ended.append((found.host, answer))
@@ -161,7 +161,7 @@ class Resolver:
         answer = self._cache.get(host)
         if answer is not None and address in answer.addresses:
             others = tuple(other for other in answer.addresses if other != address)
-            self._cache[host] = Answer((*others, address), answer.error, answer.expires)
+            self._cache[host] = ResolvedName((*others, address), answer.error, answer.expires)
 
     def close(self) -> None:
         """Drops what runs."""
@@ -169,16 +169,16 @@ class Resolver:
             self._lookups.close()
         self._epoll.close()
 
-    def _certain(self, host: str) -> Answer | None:
+    def _certain(self, host: str) -> ResolvedName | None:
         """Literals and pins, which need no name server."""
         address = self._pinned(host) or literal(host)
         if address is None:
             return None
-        answer = Answer((address,))
+        answer = ResolvedName((address,))
         self._keep(host, answer)
         return answer
 
-    def _cached(self, key: str) -> Answer | None:
+    def _cached(self, key: str) -> ResolvedName | None:
         answer = self._cache.get(key)
         if answer is None or answer.expires <= self._clock():
             self._cache.pop(key, None)
@@ -203,7 +203,7 @@ class Resolver:
                 return pin
         return self._pins.get("*")
 
-    def _keep(self, host: str, answer: Answer) -> None:
+    def _keep(self, host: str, answer: ResolvedName) -> None:
         self._cache[host] = answer
         if len(self._cache) > self._size:
             self._cache.popitem(last=False)

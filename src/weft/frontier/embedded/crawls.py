@@ -11,7 +11,7 @@ from weft.config import PolitenessSection
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.durability.journal import undamaged
-from weft.frontier.durability.recovery import Recovery
+from weft.frontier.durability.recovery import FrontierRecovery
 from weft.frontier.embedded.durability import EmbeddedDurability
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.known_sites import EmbeddedSites
@@ -32,7 +32,7 @@ class EmbeddedCrawls:
         rejected: EmbeddedRejected,
         durability: EmbeddedDurability,
         excluded: Excluded,
-        recovery: Recovery,
+        recovery: FrontierRecovery,
     ) -> None:
         self._base = base
         self._queues, self._journal = base.queues, base.journal

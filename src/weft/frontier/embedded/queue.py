@@ -14,7 +14,7 @@ from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.rejected import EmbeddedRejected
 from weft.frontier.embedded.resources import Resources
 from weft.frontier.link_lists import numbered
-from weft.frontier.scheduling.sites import Crawl, KnownDepth, Lane
+from weft.frontier.scheduling.sites import Crawl, KnownDepth, SiteQueue
 from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found, Purpose, Reason
 
@@ -217,6 +217,6 @@ class EmbeddedQueue:
         return False
 
 
-def _room(lane: Lane, cap: int) -> int:
+def _room(lane: SiteQueue, cap: int) -> int:
     """How many more URLs the queue of a site takes."""
     return _OVERFLOW * cap + 1000 - lane.queued - lane.pages

@@ -8,7 +8,7 @@ import msgspec
 
 from weft.errors import Damaged
 from weft.frontier.durability.journal import ANY_CRAWL, FROM_STORE, LOST_TAIL, REMEDY, undamaged
-from weft.frontier.durability.recovery import Recovery
+from weft.frontier.durability.recovery import FrontierRecovery
 from weft.frontier.embedded.durability import EmbeddedDurability
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.known_sites import EmbeddedSites
@@ -34,7 +34,7 @@ class EmbeddedRecovery:
         sites: EmbeddedSites,
         durability: EmbeddedDurability,
         excluded: Excluded,
-        recovery: Recovery,
+        recovery: FrontierRecovery,
     ) -> None:
         self._base = base
         self._journal, self._queues, self._counts = base.journal, base.queues, base.counts

@@ -28,7 +28,7 @@ _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 log = Log("weft.jobs.api")
 
 
-class Places:
+class StreamSlots:
     """How many streams are open, in all and of each key."""
 
     def __init__(self, settings: ApiSettings) -> None:
@@ -61,7 +61,7 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, pieces: Callable[[Write], AsyncGenerator[bytes, None]], places: Places, owner: str,
+        self, pieces: Callable[[Write], AsyncGenerator[bytes, None]], places: StreamSlots, owner: str,
         settings: ApiSettings, headers: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(headers={**_HEADERS, **(headers or {})})

@@ -28,7 +28,7 @@ from weft.jobs.api.routes.tasks import digest_of, read_order
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.dashboard import text
 from weft.jobs.dashboard.door import Visitor
-from weft.jobs.dashboard.pages import Pages
+from weft.jobs.dashboard.pages import DashboardPages
 from weft.jobs.model import Lane, TaskSpec
 from weft.jobs.reading.hub import Hub
 from weft.jobs.service import JobService, Submission
@@ -52,7 +52,7 @@ Form = dict[str, list[str]]
 class Ordering:
     """Holds what the form needs."""
 
-    def __init__(self, service: JobService, pages: Pages, settings: ApiSettings, rate: Rate, hub: Hub) -> None:
+    def __init__(self, service: JobService, pages: DashboardPages, settings: ApiSettings, rate: Rate, hub: Hub) -> None:
         self._service = service
         self._hub = hub
         self._pages = pages

@@ -30,7 +30,7 @@ _HERE = files("weft.jobs.dashboard")
 _SMALL = 1000  # bytes that are not worth compressing
 
 
-class Pages:
+class DashboardPages:
     """Every page, and what they load."""
 
     def __init__(self, has_keys: Any) -> None:

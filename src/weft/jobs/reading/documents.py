@@ -1,4 +1,4 @@
-"""A scraped page as its task has ordered it: what `Result.document` holds, for every front door and export.
+"""A scraped page as its task has ordered it: what `ScrapedResult.document` holds, for every front door and export.
 
 The first keys are in every document; `fields` where the task has rules, read when the page was; and the formats that it
 has ordered, made when they are asked for, by parser children: a page that kills its parser costs its formats alone.

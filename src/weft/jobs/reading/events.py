@@ -14,14 +14,14 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from weft.engine.model import Event, Standing, State
+from weft.engine.model import CrawlEvent, CrawlSnapshot, CrawlState
 from weft.engine.process.channel import Gone
 from weft.engine.process.link import EngineLink
 from weft.engine.stored.reader import READ_AT_ONCE
 from weft.errors import WeftError
 from weft.jobs.crawls import progress_of, waiting
 from weft.jobs.model import Task, error_class, error_text, waiting_text
-from weft.jobs.reading.index import Index
+from weft.jobs.reading.index import IndexReaders
 from weft.jobs.service import JobEvent
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.scraping import TaskState
@@ -33,7 +33,7 @@ PROGRESS_S = 0.5
 WAITING_S = 0.1  # between two looks at tasks that the engine does not know yet, or any more
 LONGEST_S = 15.0  # a reader looks for itself when nothing was heard for so long
 log = Log("weft.jobs.reading.events")
-_STATES = {State.RUNNING: TaskState.RUNNING, State.PAUSED: TaskState.PAUSED}
+_STATES = {CrawlState.RUNNING: TaskState.RUNNING, CrawlState.PAUSED: TaskState.PAUSED}
 
 
 class _Followed:
@@ -60,7 +60,7 @@ class TaskEvents:
     def __init__(self, store: SqliteJobStore, engine: EngineLink, engine_dir: Path) -> None:
         self._store = store
         self._engine = engine
-        self._index = Index(engine_dir, "events")
+        self._index = IndexReaders(engine_dir, "events")
         self._followed: dict[str, _Followed] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closed = False
@@ -190,10 +190,10 @@ class TaskEvents:
             except (Gone, WeftError):
                 continue
             for name, standing in standings.items():
-                if name in self._followed and standing.state is not State.ENDED:
+                if name in self._followed and standing.state is not CrawlState.ENDED:
                     self._put_progress(self._followed[name], standing, self._task(self._followed[name], name))
 
-    def _put_progress(self, followed: _Followed, standing: Standing, task: Task | None) -> None:
+    def _put_progress(self, followed: _Followed, standing: CrawlSnapshot, task: Task | None) -> None:
         if task is None:
             return
         data = progress_data(task, standing)
@@ -210,7 +210,7 @@ async def _wait(changed: asyncio.Event, at_most_s: float) -> None:
         pass
 
 
-def progress_data(task: Task, standing: Standing) -> dict[str, Any]:
+def progress_data(task: Task, standing: CrawlSnapshot) -> dict[str, Any]:
     """What a progress event says."""
     progress, classes = progress_of(standing)
     waiting_for, waiting_until = waiting(task, standing)
@@ -236,13 +236,13 @@ def _ended(task: Task) -> JobEvent:
     return JobEvent(kind="state", number=_last_number(task), at=task.finished_at or 0.0, data=data)
 
 
-def job_event(event: Event) -> JobEvent:
+def job_event(event: CrawlEvent) -> JobEvent:
     """An engine's event as a task's; `hidden` ones have a number, and nothing that a caller wants to know."""
     data: dict[str, Any]
     if event.kind == "state":
         state = _STATES.get(event.state) if event.state is not None else None
         kind, data = ("state", {"state": str(state), "finish_reason": None}) if state else ("hidden", {})
-        if event.state is State.ENDED:
+        if event.state is CrawlState.ENDED:
             data = {"ended": True}  # the task's own end says more, and has this number
     elif event.kind == "redirect":
         kind, data = "hidden", {}

@@ -65,7 +65,7 @@ class Follower:
         self.leaves = leaves  # done when the client must look for itself
 
 
-class Feed:
+class HubFeed:
     """The end of one source, for its watchers in this worker."""
 
     def __init__(self, source: Source, after: int, heartbeat_s: float) -> None:
@@ -198,7 +198,7 @@ class Hub:
         self._service = service
         self._heartbeat_s = heartbeat_s
         self._tick_s = tick_s
-        self._feeds: dict[Hashable, Feed] = {}
+        self._feeds: dict[Hashable, HubFeed] = {}
 
     def close(self) -> None:
         """The worker ends: every stream ends, and its watcher comes again to the next."""
@@ -272,14 +272,14 @@ class Hub:
         finally:
             self._leave(key, feed)
 
-    def _open(self, key: Hashable, source: Source, at: int) -> Feed:
+    def _open(self, key: Hashable, source: Source, at: int) -> HubFeed:
         feed = self._feeds.get(key)
         if feed is None or feed.has_ended:
-            feed = self._feeds[key] = Feed(source, at, self._heartbeat_s)
+            feed = self._feeds[key] = HubFeed(source, at, self._heartbeat_s)
         feed.watchers += 1
         return feed
 
-    def _leave(self, key: Hashable, feed: Feed) -> None:
+    def _leave(self, key: Hashable, feed: HubFeed) -> None:
         feed.watchers -= 1
         if not feed.watchers:
             feed.close()

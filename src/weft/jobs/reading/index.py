@@ -9,22 +9,22 @@ from pathlib import Path
 from threading import local
 from typing import TypeVar
 
-from weft.engine.stored.reader import Reader
+from weft.engine.stored.reader import EngineReader
 from weft.errors import BadInput
 from weft.jobs.errors import EngineAway
 
 _T = TypeVar("_T")
 
 
-def open_reader(engine_dir: Path) -> Reader:
+def open_reader(engine_dir: Path) -> EngineReader:
     """A reader of what the engine has stored; EngineAway before its first start."""
     try:
-        return Reader(engine_dir)
+        return EngineReader(engine_dir)
     except BadInput as error:
         raise EngineAway(str(error)) from None
 
 
-class Index:
+class IndexReaders:
     """Some threads, each with a reader of its own, which is opened when it is first needed."""
 
     def __init__(self, engine_dir: Path, name: str, threads: int = 1) -> None:
@@ -33,11 +33,11 @@ class Index:
         self._local = local()
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> EngineReader:
         """The calling thread's; EngineAway before the engine's first start."""
         if not hasattr(self._local, "reader"):
             self._local.reader = open_reader(self._engine_dir)
-        reader: Reader = self._local.reader
+        reader: EngineReader = self._local.reader
         return reader
 
     async def run(self, look: Callable[[], _T]) -> _T:

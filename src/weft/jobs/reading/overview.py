@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from weft.engine.model import Standing
+from weft.engine.model import CrawlSnapshot
 from weft.engine.process.channel import Gone
 from weft.engine.process.link import EngineLink
 from weft.engine.stored.reader import READ_AT_ONCE
 from weft.jobs.crawls import status_of
-from weft.jobs.model import Outcome, outcome
+from weft.jobs.model import UrlOutcome, outcome
 from weft.jobs.reading.events import job_event
-from weft.jobs.reading.index import Index
-from weft.jobs.service import JobEvent, Latest, Second, Status, Timeline
+from weft.jobs.reading.index import IndexReaders
+from weft.jobs.service import JobEvent, Latest, Second, TaskSnapshot, Timeline
 from weft.jobs.store.contract import Listing
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.scraping import TaskState
@@ -35,8 +35,8 @@ class Overview:
         self._store = store
         self._engine = engine
         self._clock = clock
-        self._index = Index(engine_dir, "overview")
-        self._standings: dict[str, Standing] = {}  # as the engine has told them last
+        self._index = IndexReaders(engine_dir, "overview")
+        self._standings: dict[str, CrawlSnapshot] = {}  # as the engine has told them last
 
     def close(self) -> None:
         """Ends its thread."""
@@ -61,7 +61,7 @@ class Overview:
             found[str(state)] += count
         return dict(found)
 
-    async def started(self) -> tuple[Status, ...]:
+    async def started(self) -> tuple[TaskSnapshot, ...]:
         """What runs, at one moment."""
         tasks = await self._index.run(self._store.started)
         if not tasks:
@@ -117,8 +117,8 @@ class Overview:
         seconds: dict[int, list[int]] = {}
         for at, status, error, rows, size in reader.timeline(crawl, after, upto):
             counts, what = seconds.setdefault(at, [0, 0, 0]), outcome(status, error)
-            counts[0] += rows if what is Outcome.COMPLETED else 0
-            counts[1] += rows if what is Outcome.FAILED else 0
+            counts[0] += rows if what is UrlOutcome.COMPLETED else 0
+            counts[1] += rows if what is UrlOutcome.FAILED else 0
             counts[2] += size
         found = tuple(Second(at, *counts) for at, counts in sorted(seconds.items()))
         return Timeline(found, upto, upto == last)

@@ -15,13 +15,13 @@ from typing import Any
 from msgspec import Struct
 
 from weft.engine.stored.exporting import info_of
-from weft.engine.stored.reader import Reader
+from weft.engine.stored.reader import EngineReader
 from weft.engine.stored.stored_page import CrawledPage
 from weft.errors import BadInput
 from weft.jobs.model import Task, error_class, error_text
 from weft.jobs.reading.documents import Documents
-from weft.jobs.reading.index import Index
-from weft.jobs.service import Failure, Records, Result, Results
+from weft.jobs.reading.index import IndexReaders
+from weft.jobs.service import Failure, Records, ResultSlice, ScrapedResult
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.records import Row
 from weft.scraping import ErrorClass
@@ -41,7 +41,7 @@ class StoredResults:
 
     def __init__(self, engine_dir: Path, store: SqliteJobStore) -> None:
         self._store = store
-        self._index, self._local = Index(engine_dir, "results", 2), local()
+        self._index, self._local = IndexReaders(engine_dir, "results", 2), local()
         self._documents: list[Documents] = []
         self._made = _Made()
         self._page_counts = PageCounts()
@@ -55,7 +55,7 @@ class StoredResults:
     async def results(
         self, task_id: str, owner: str | None = None, *, cursor: int = 0, limit: int = 100,
         include_errors: bool = False,
-    ) -> Results:  # fmt: skip
+    ) -> ResultSlice:  # fmt: skip
         """Pages as their task has ordered them."""
         task = self._checked(task_id, owner, cursor, limit)
         return await self._index.run(lambda: self._results(task, cursor, limit, include_errors))
@@ -98,7 +98,7 @@ class StoredResults:
             raise BadInput("cursor: use the next_cursor of an earlier answer, or 0; limit: from 1")
         return self._store.task(task_id, owner)
 
-    def _results(self, task: Task, cursor: int, limit: int, include_errors: bool) -> Results:
+    def _results(self, task: Task, cursor: int, limit: int, include_errors: bool) -> ResultSlice:
         reader = self._index.reader
         pages, errors = list[CrawledPage | _Kept](), list[Failure]()
 
@@ -116,7 +116,7 @@ class StoredResults:
 
         cursor, is_full = _stretch(reader, task.id, cursor, limit, include_errors, take)
         made = self._shown([page for page in pages if isinstance(page, CrawledPage)], task)
-        return Results(
+        return ResultSlice(
             results=tuple(page.result if isinstance(page, _Kept) else next(made) for page in pages),
             errors=tuple(errors), cursor=cursor, next_cursor=cursor if is_full else None,
         )  # fmt: skip
@@ -134,7 +134,7 @@ class StoredResults:
         data = b"".join([*begins, *reader.records(rows)])
         return Records(data=data, cursor=cursor, next_cursor=cursor if is_full else None)
 
-    def _shown(self, pages: Sequence[CrawledPage], task: Task) -> Iterator[Result]:
+    def _shown(self, pages: Sequence[CrawledPage], task: Task) -> Iterator[ScrapedResult]:
         if not hasattr(self._local, "documents"):
             self._local.documents = Documents()
             self._documents.append(self._local.documents)
@@ -153,7 +153,7 @@ class PageCounts:
         self._lock = Lock()
         self._counts: OrderedDict[int, list[int]] = OrderedDict()  # crawl → pages up to 0, STRIDE, 2 * STRIDE, ...
 
-    def cursor_behind(self, numbers: Reader, crawl: int, pages: int) -> int:
+    def cursor_behind(self, numbers: EngineReader, crawl: int, pages: int) -> int:
         """0 for no pages; behind the last event where there are not as many."""
         if pages <= 0:
             return 0
@@ -174,7 +174,7 @@ class PageCounts:
 class _Kept(Struct, frozen=True):
     """A page that was read before."""
 
-    result: Result
+    result: ScrapedResult
     body_bytes: int
     size: int
 
@@ -194,7 +194,7 @@ class _Made:
                 self._kept.move_to_end((task_id, number))
             return found
 
-    def keep(self, task_id: str, result: Result, body_bytes: int) -> None:
+    def keep(self, task_id: str, result: ScrapedResult, body_bytes: int) -> None:
         size = 2000 + sum(map(_length, result.document.values()))
         with self._lock:
             if (task_id, result.number) in self._kept:
@@ -206,10 +206,10 @@ class _Made:
                 self._bytes -= gone.size
 
 
-def result_of(page: CrawledPage, document: dict[str, Any]) -> Result:
+def result_of(page: CrawledPage, document: dict[str, Any]) -> ScrapedResult:
     """A stored page, with what its task has ordered of it."""
     row = page.row
-    return Result(
+    return ScrapedResult(
         number=page.number, url=row.url, status=row.status, title=row.title, depth=row.depth,
         fetched_at=row.fetched_at, document=document, asked_url=page.asked_url,
     )  # fmt: skip
@@ -220,7 +220,9 @@ def _length(value: object) -> int:
     return len(value) if isinstance(value, str) else 100 * len(value) if isinstance(value, list) else 0
 
 
-def _stretch(reader: Reader, name: str, cursor: int, limit: int, include_errors: bool, take: Take) -> tuple[int, bool]:
+def _stretch(
+    reader: EngineReader, name: str, cursor: int, limit: int, include_errors: bool, take: Take
+) -> tuple[int, bool]:
     """Hands over a task's next rows; returns the number of the last one looked at, and whether there are more now."""
     crawl = reader.crawl_named(name)
     taken, room, more = 0, ANSWER_BYTES, crawl is not None

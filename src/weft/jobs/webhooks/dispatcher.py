@@ -31,7 +31,7 @@ from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.webhooks.forms import body_of, headers_of
 from weft.jobs.webhooks.model import Attempt, Hook, HookState, failed, order_of, succeeded
 from weft.jobs.webhooks.signing import secret_of
-from weft.jobs.webhooks.source import Source, Stretch
+from weft.jobs.webhooks.source import DeliverySource, Stretch
 from weft.jobs.webhooks.telling import Telling
 from weft.records import FetchResult
 from weft.scraping import HookEvent, TaskState
@@ -70,7 +70,7 @@ class Dispatcher:
             total_timeout_s=ANSWER_S, **_CHANGED,
         )  # fmt: skip
         self._guard = Guard(fetch.allow_private)
-        self._source = Source(engine_dir, store.sites)
+        self._source = DeliverySource(engine_dir, store.sites)
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._looked: dict[str, float] = {}  # monotonic, of hooks that had nothing to tell
         self._hosts: Counter[str] = Counter()

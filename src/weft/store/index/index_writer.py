@@ -76,7 +76,7 @@ class Change:
     reason: str = ""
 
 
-class Numbers:
+class RowNumbers:
     """Counts each crawl's rows and changes of state, over all data dirs; a number is used when it is committed."""
 
     def __init__(self) -> None:
@@ -101,14 +101,14 @@ class Numbers:
         self._last.pop(crawl, None)
 
 
-class Index:
+class SlotIndex:
     """The writer's side of one index."""
 
     def __init__(
         self,
         path: Path,
         facts: Mapping[str, object],
-        numbers: Numbers | None = None,
+        numbers: RowNumbers | None = None,
         alive: Alive = silent,
     ) -> None:
         """Makes the index where there is none; `facts` are what the crawl is known by, and must not change.
@@ -118,7 +118,7 @@ class Index:
         self.path = path
         self._alive = alive
         self._deletions = 0
-        self._numbers = numbers or Numbers()
+        self._numbers = numbers or RowNumbers()
         self._sync_db: sqlite3.Connection | None = None
         with writing(path):
             self._db = _connect(path, timeout=30)

@@ -26,8 +26,8 @@
 Everything that grows with the crawl grows at its end: a table in the order of items, as links are found and not as
 their pages are fetched, writes 18 KB for a row of 300 bytes (docs/decisions/0063).
 
-WAL, so that readers and the writer never wait for each other. `synchronous=NORMAL` survives kill -9; what `Index.sync`
-has synced survives a power cut.
+WAL, so that readers and the writer never wait for each other. `synchronous=NORMAL` survives kill -9; what
+`SlotIndex.sync` has synced survives a power cut.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from weft.alive import Alive, silent
 from weft.records import RowOutput
 from weft.store.errors import StoreError, writing
 from weft.store.index import schema
-from weft.store.index.index_writer import FileState, Index
+from weft.store.index.index_writer import FileState, SlotIndex
 from weft.store.warc import row_field
 from weft.store.warc.warc_read import WarcScan, read_records
 
@@ -37,7 +37,7 @@ class Tail:
     next_batch: Callable[[], int]
 
 
-def repair(index: Index, folder: Path, durable: int, tail: Tail | None = None, alive: Alive = silent) -> int:
+def repair(index: SlotIndex, folder: Path, durable: int, tail: Tail | None = None, alive: Alive = silent) -> int:
     """Removes rows whose bytes are gone, and cuts bytes without a row; returns how many rows were restored.
 
     `alive` is called for each record that is read.
@@ -69,7 +69,7 @@ def _is_whole(path: Path, file: FileState, late: set[tuple[int, int]], alive: Al
     return True
 
 
-def _mend(index: Index, path: Path, file: FileState, alive: Alive) -> FileState:
+def _mend(index: SlotIndex, path: Path, file: FileState, alive: Alive) -> FileState:
     """Removes the rows whose records are incomplete; returns the file's state up to its last complete record."""
     lost = {(row.warc_offset, row.warc_length): row for row in index.rows_in(file.id)}
     offsets = {offset for offset, _ in lost}
@@ -89,7 +89,7 @@ def _mend(index: Index, path: Path, file: FileState, alive: Alive) -> FileState:
     return mended
 
 
-def _read_back(index: Index, path: Path, file: FileState, tail: Tail, alive: Alive) -> tuple[FileState, int]:
+def _read_back(index: SlotIndex, path: Path, file: FileState, tail: Tail, alive: Alive) -> tuple[FileState, int]:
     rows, outputs = [], dict[int, RowOutput]()
     for found in WarcScan(path, file.length):
         alive()

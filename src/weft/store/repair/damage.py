@@ -42,7 +42,7 @@ class Gap:
 
 
 @dataclass(slots=True)
-class Run:
+class RecordRun:
     """Consecutive complete records."""
 
     begin: int
@@ -56,19 +56,19 @@ def writer_of(record_id: str) -> str:
     return record_id[:-_SERIAL]
 
 
-def find_runs(file: BinaryIO, start: int, known: Callable[[int], bool]) -> list[Run]:
+def find_runs(file: BinaryIO, start: int, known: Callable[[int], bool]) -> list[RecordRun]:
     """Every run of complete records from an offset on, of any writer; `known`: whether an index has a row there."""
-    runs: list[Run] = []
+    runs: list[RecordRun] = []
     while (run := _next_run(file, start, known)) is not None:
         runs.append(run)
         start = run.end
     return runs
 
 
-def own_runs(runs: list[Run], writers: Set[str], size: int) -> list[Run]:
+def own_runs(runs: list[RecordRun], writers: Set[str], size: int) -> list[RecordRun]:
     """The runs that are tied to a file of that size, whose other records are by `writers`."""
     own = set(writers)
-    left, tied = runs, list[Run]()
+    left, tied = runs, list[RecordRun]()
     while True:
         more = [run for run in left if run.end == size or run.is_known or run.writers & own - {""}]
         if not more:
@@ -78,12 +78,12 @@ def own_runs(runs: list[Run], writers: Set[str], size: int) -> list[Run]:
         left = [run for run in left if run not in more]
 
 
-def _next_run(file: BinaryIO, start: int, known: Callable[[int], bool]) -> Run | None:
+def _next_run(file: BinaryIO, start: int, known: Callable[[int], bool]) -> RecordRun | None:
     for place in member_starts(file, start):
         found = measure(file, place)
         if found is None:
             continue
-        run = Run(place, place)
+        run = RecordRun(place, place)
         while found is not None:
             length, writer = found
             run.is_known |= known(run.end)

@@ -31,7 +31,7 @@ from weft.records import POD_SHIFT, Row, RowOutput
 from weft.store.contract import StoredPage
 from weft.store.errors import StoreError, writing
 from weft.store.index import schema
-from weft.store.index.index_writer import Change, FileState, Index
+from weft.store.index.index_writer import Change, FileState, SlotIndex
 from weft.store.index.query import IndexReader
 from weft.store.index.schema import values_of
 from weft.store.shard import TEXT_ALONE, own
@@ -47,7 +47,7 @@ BYTES_AHEAD = 4 << 20  # of their records, which are compressed
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class DamagedStretch:
     """A damaged stretch of a WARC file, and the pages in it according to the old index."""
 
     file: str
@@ -71,7 +71,7 @@ class Rebuilt:
     foreign: int = 0  # responses without a row
     unfinished: int = 0  # records of items that were not finished when the crawl died: they are fetched again
     torn: list[str] = field(default_factory=list)  # files that end in half a record
-    damage: list[Damage] = field(default_factory=list)
+    damage: list[DamagedStretch] = field(default_factory=list)
     lost: int = 0  # items that were stored, or should have been, and have no row now: they are queued again
     lost_urls: list[str] = field(default_factory=list)  # the first of them
     unparsed: int = 0  # pages whose text could not be made: they kill or hold their parser
@@ -157,7 +157,7 @@ class Rebuild:
     def _make(self, place: _Place) -> None:
         place.clear()
         facts = {"crawl_id": self._crawl_id, "data_dirs": len(self._dirs), "data_dir": place.number}
-        place.new = index = Index(place.new_path, facts)
+        place.new = index = SlotIndex(place.new_path, facts)
         index.may_come_again(0, -1)  # rows come in another order now
         for name in files_of(place.folder / "warc", self._crawl_id, place.slot):
             self._read(place, index, index.register(name, crawl_of(name)))
@@ -193,7 +193,7 @@ class Rebuild:
         """Those of the items that have a row."""
         return set().union(*(place.new.known(items) for place in self._places if place.new is not None))
 
-    def _read(self, place: _Place, index: Index, file: FileState) -> None:
+    def _read(self, place: _Place, index: SlotIndex, file: FileState) -> None:
         """Inserts every row that a file holds."""
         name = file.name
         scan = WarcScan(place.folder / "warc" / name, known=lambda offset: place.old_row(name, offset) is not None)
@@ -226,7 +226,8 @@ class Rebuild:
         if scan.torn:
             self.report.torn.append(name)
         self.report.damage += [
-            Damage(name, gap.offset, gap.length, place.old_urls(name, gap.offset, gap.length)) for gap in scan.gaps
+            DamagedStretch(name, gap.offset, gap.length, place.old_urls(name, gap.offset, gap.length))
+            for gap in scan.gaps
         ]
         self._bytes += scan.end
 
@@ -268,7 +269,7 @@ class Rebuild:
                 texts.write(row.url, text, row.crawl)
                 self.report.texts += 1
 
-    def _commit(self, place: _Place, index: Index, batch: list[Row], file: FileState) -> None:
+    def _commit(self, place: _Place, index: SlotIndex, batch: list[Row], file: FileState) -> None:
         """Inserts rows of one file and its length; an item that has a row, here or in another slot, keeps it."""
         rows = {row.item: row for row in reversed(batch)}
         items = [*rows]
@@ -279,7 +280,7 @@ class Rebuild:
         self._insert(index, [(row, file.id if row.warc_file else None) for row in rows.values()], file)
         batch.clear()
 
-    def _insert(self, index: Index, rows: list[tuple[Row, int | None]], file: FileState | None) -> None:
+    def _insert(self, index: SlotIndex, rows: list[tuple[Row, int | None]], file: FileState | None) -> None:
         self._batch += 1
         made = [values_of(row, row.digest, number, row.warc_offset, row.warc_length) for row, number in rows]
         index.commit(self._batch, self._batch, made, [file] if file else [], outputs=self._outputs)
@@ -288,7 +289,7 @@ class Rebuild:
         self.report.rows += len(rows)
         self.report.pages += sum(200 <= row.status < 300 and number is not None for row, number in rows)
 
-    def _carry_over(self, place: _Place, index: Index) -> None:
+    def _carry_over(self, place: _Place, index: SlotIndex) -> None:
         """Keeps the old index's rows that have no record, and records those whose record is gone as lost."""
         for rows in place.old_rows():
             known = index.known([row.item for row in rows])
@@ -310,7 +311,7 @@ class _Place:
         self.number, self.folder, self.slot = number, folder, slot
         self.path = schema.path_of(folder, slot)
         self.new_path = folder / f"index-{slot}.rebuilt"
-        self.new: Index | None = None
+        self.new: SlotIndex | None = None
         self.committed: dict[str, int] = {}
         self._old: IndexReader | None = None
         self.lost: dict[int, Row] = {}

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from weft.store.errors import StoreError, Unreadable
+from weft.store.errors import StoreError, UnreadableData
 from weft.store.repair.damage import measure, member_starts
-from weft.store.warc.warc_content import Content, GzipContent, Place, Torn, content_of
-from weft.store.warc.warc_read import HEAD_BYTES, Record, headers_of
+from weft.store.warc.warc_content import Content, ContentPosition, GzipContent, Torn, content_of
+from weft.store.warc.warc_read import HEAD_BYTES, WarcRecord, headers_of
 
 START_BYTES = 1024  # of a record's block that are kept of it when a file is gone through
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
@@ -31,20 +31,20 @@ _CHUNK = 1 << 16
 class FoundRecord:
     """A complete record: its place, its headers (names in lower case) and how its block begins."""
 
-    place: Place
+    place: ContentPosition
     headers: dict[str, str]
     start: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class UnreadableStretch:
     """A stretch of a file in which no record can be read."""
 
     offset: int
     detail: str
 
 
-def find_records(path: Path) -> Iterator[FoundRecord | Damage]:
+def find_records(path: Path) -> Iterator[FoundRecord | UnreadableStretch]:
     """The records of a file in their order, and what is damaged; BadInput for a file that is no WARC file."""
     try:
         with path.open("rb") as file:
@@ -54,7 +54,7 @@ def find_records(path: Path) -> Iterator[FoundRecord | Damage]:
                     yield from _records(content)
                     return
                 except Torn as torn:
-                    yield Damage(torn.offset, torn.detail)
+                    yield UnreadableStretch(torn.offset, torn.detail)
                     content = _after(content, file, torn.offset)
     except OSError as error:
         raise StoreError(path, f"cannot be read: {error.strerror}") from error
@@ -68,21 +68,21 @@ class RecordReader:
         self._content: Content | None = None
         self._path = Path()
 
-    def read(self, path: Path, place: Place, limit: int) -> tuple[Record, bool]:
+    def read(self, path: Path, place: ContentPosition, limit: int) -> tuple[WarcRecord, bool]:
         """The record at a place, with at most so many bytes of its block, and whether there were more; Unreadable."""
         try:
             content = self._at(path, place)
             headers, length = _head(content)
             block = _taken(content, min(length, limit))
             if len(block) < min(length, limit):
-                raise Unreadable(path, f"the record at {place.offset} is cut off")
+                raise UnreadableData(path, f"the record at {place.offset} is cut off")
         except Torn as torn:
             self.close()
-            raise Unreadable(path, f"no WARC record at {place.offset}: {torn.detail}") from torn
+            raise UnreadableData(path, f"no WARC record at {place.offset}: {torn.detail}") from torn
         except OSError as error:
             self.close()
-            raise Unreadable(path, f"cannot be read: {error.strerror}") from error
-        return Record(headers, block), length > limit
+            raise UnreadableData(path, f"cannot be read: {error.strerror}") from error
+        return WarcRecord(headers, block), length > limit
 
     def close(self) -> None:
         """Closes the file."""
@@ -90,7 +90,7 @@ class RecordReader:
             self._file.close()
         self._file = self._content = None
 
-    def _at(self, path: Path, place: Place) -> Content:
+    def _at(self, path: Path, place: ContentPosition) -> Content:
         content = self._content
         if content is not None and path == self._path and place.inside:
             now = content.place()

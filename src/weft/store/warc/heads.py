@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from weft.records import Row
-from weft.store.errors import Unreadable
+from weft.store.errors import UnreadableData
 from weft.store.warc.warc_read import http_head
 
 OPEN_FILES = 32
@@ -27,7 +27,7 @@ class Heads:
         path = self._warc_path(row)
         try:
             return http_head(path, self._fd(path), row.warc_offset, row.warc_length)
-        except Unreadable:
+        except UnreadableData:
             return None
 
     def close(self) -> None:
@@ -41,7 +41,7 @@ class Heads:
             try:
                 fd = self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except OSError as error:
-                raise Unreadable(path, f"cannot be read: {error.strerror}") from error
+                raise UnreadableData(path, f"cannot be read: {error.strerror}") from error
             if len(self._open) > OPEN_FILES:
                 os.close(self._open.popitem(last=False)[1])
         return fd

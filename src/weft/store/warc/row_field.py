@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from weft.records import Row, RowOutput
-from weft.store.warc.warc_read import Record
+from weft.store.warc.warc_read import WarcRecord
 
 NAME = "X-Weft-Row"
 OUTPUT = "X-Weft-Output"  # of a record before the page's: the item, and how many items a user's code has made of it
@@ -21,7 +21,7 @@ TOO_LONG = (
 )
 
 
-class Facts(msgspec.Struct, omit_defaults=True, gc=False):
+class RowFacts(msgspec.Struct, omit_defaults=True, gc=False):
     """The field's content; default values are omitted."""
 
     item: int
@@ -46,7 +46,7 @@ class Facts(msgspec.Struct, omit_defaults=True, gc=False):
 
 def field(row: Row) -> str:
     """The field's line."""
-    facts = Facts(
+    facts = RowFacts(
         row.item, row.fetched_at, row.crawl, row.status, "" if row.final_url == row.url else row.final_url,
         row.content_type, row.charset, row.language, row.title, row.depth, row.parent, row.length, row.digest,
         row.error, row.hops, row.fields if _fits(row.fields) else TOO_LONG, row.rendered, row.request,
@@ -59,7 +59,7 @@ def field(row: Row) -> str:
     return f"{NAME}: {encoded.decode()}\r\n"
 
 
-def row_of(record: Record, file: str, offset: int, length: int) -> Row | None:
+def row_of(record: WarcRecord, file: str, offset: int, length: int) -> Row | None:
     """The row in a record, which is at this place; None where it has none."""
     encoded = record.headers.get(NAME.lower())
     if encoded is None:
@@ -79,7 +79,7 @@ def row_of(record: Record, file: str, offset: int, length: int) -> Row | None:
     )  # fmt: skip
 
 
-def output_in(record: Record) -> tuple[int, RowOutput] | None:
+def output_in(record: WarcRecord) -> tuple[int, RowOutput] | None:
     """The item and the output in a record; None where it has none."""
     item, _, count = record.headers.get(OUTPUT.lower(), "").partition(" ")
     if not item.isdecimal() or not count.isdecimal():
@@ -87,7 +87,7 @@ def output_in(record: Record) -> tuple[int, RowOutput] | None:
     return int(item), RowOutput(int(count), record.block)
 
 
-def needs_next(record: Record) -> bool:
+def needs_next(record: WarcRecord) -> bool:
     """Whether a record is nothing without the one behind it: at the end of a file it has lost that."""
     return record.kind == "request" or OUTPUT.lower() in record.headers
 
@@ -102,4 +102,4 @@ def _whole(text: str) -> str:
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Facts).decode
+_decode = msgspec.json.Decoder(RowFacts).decode

@@ -36,7 +36,7 @@ class Torn(StoreError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ContentPosition:
     """Where something begins: at an offset of the file, and so far inside the gzip member there."""
 
     offset: int
@@ -53,9 +53,9 @@ class PlainContent:
         self._at = offset
         file.seek(offset)
 
-    def place(self) -> Place:
+    def place(self) -> ContentPosition:
         """Of the first byte that was not taken."""
-        return Place(self._at)
+        return ContentPosition(self._at)
 
     def fill(self) -> bool:
         """Adds to the buffer; False at the end of the file."""
@@ -85,14 +85,14 @@ class GzipContent:
         self._unpacked = 0
         self._members: deque[tuple[int, int]] = deque()  # content positions and offsets of members from there on
 
-    def place(self) -> Place:
+    def place(self) -> ContentPosition:
         """Of the first byte that was not taken."""
         while len(self._members) > 1 and self._members[1][0] <= self._position:
             self._members.popleft()
         if not self._members or (not self.buffer and self._inflate is None):
-            return Place(self._read - len(self._input))
+            return ContentPosition(self._read - len(self._input))
         start, offset = self._members[0]
-        return Place(offset, self._position - start)
+        return ContentPosition(offset, self._position - start)
 
     def fill(self) -> bool:
         """Adds to the buffer; False at the end of the file. Raises Torn."""

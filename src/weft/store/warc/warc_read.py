@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from isal import isal_zlib
 
-from weft.store.errors import StoreError, Unreadable
+from weft.store.errors import StoreError, UnreadableData
 from weft.store.repair.damage import BROKEN, GZIP, Gap, find_runs, own_runs, writer_of
 
 HEAD_BYTES = 1 << 20  # of a record, in which the heads of the record and of the response lie
@@ -44,7 +44,7 @@ class Http:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class WarcRecord:
     """One WARC record; header names are lower case."""
 
     headers: dict[str, str]
@@ -76,32 +76,32 @@ class Located:
 
     offset: int
     length: int
-    record: Record
+    record: WarcRecord
 
 
-def read_record(path: Path, offset: int, length: int) -> Record:
+def read_record(path: Path, offset: int, length: int) -> WarcRecord:
     """The record in the gzip member at a place; Unreadable where there is none."""
     try:
         with path.open("rb", buffering=0) as file:
             member = os.pread(file.fileno(), length, offset)
     except OSError as error:
-        raise Unreadable(path, f"cannot be read: {error.strerror}") from error
+        raise UnreadableData(path, f"cannot be read: {error.strerror}") from error
     try:
         if len(member) < length:
             raise ValueError(f"the file ends {length - len(member)} bytes early")
         return parse(isal_zlib.decompress(member, GZIP))
     except BROKEN as error:
-        raise Unreadable(path, f"no WARC record at {offset}: {error}") from error
+        raise UnreadableData(path, f"no WARC record at {offset}: {error}") from error
 
 
-def read_records(path: Path, offset: int, length: int) -> list[Record]:
+def read_records(path: Path, offset: int, length: int) -> list[WarcRecord]:
     """The records in the gzip members at a place, one behind the other; Unreadable where one is damaged."""
     try:
         with path.open("rb", buffering=0) as file:
             left = os.pread(file.fileno(), length, offset)
     except OSError as error:
-        raise Unreadable(path, f"cannot be read: {error.strerror}") from error
-    found: list[Record] = []
+        raise UnreadableData(path, f"cannot be read: {error.strerror}") from error
+    found: list[WarcRecord] = []
     try:
         if len(left) < length:
             raise ValueError(f"the file ends {length - len(left)} bytes early")
@@ -113,7 +113,7 @@ def read_records(path: Path, offset: int, length: int) -> list[Record]:
             found.append(parse(data))
             left = inflate.unused_data
     except BROKEN as error:
-        raise Unreadable(path, f"no WARC records at {offset}: {error}") from error
+        raise UnreadableData(path, f"no WARC records at {offset}: {error}") from error
     return found
 
 
@@ -133,13 +133,13 @@ def http_head(path: Path, fd: int, offset: int, length: int) -> bytes:
         if not version.startswith(b"WARC/") or end is None:
             raise ValueError("no response")
     except OSError as error:
-        raise Unreadable(path, f"cannot be read: {error.strerror}") from error
+        raise UnreadableData(path, f"cannot be read: {error.strerror}") from error
     except BROKEN as error:
-        raise Unreadable(path, f"no WARC record at {offset}: {error}") from error
+        raise UnreadableData(path, f"no WARC record at {offset}: {error}") from error
     return rest[: end.end()]
 
 
-def parse(data: bytes) -> Record:
+def parse(data: bytes) -> WarcRecord:
     """Parses a decompressed record; ValueError where it is not one."""
     head, found, rest = data.partition(b"\r\n\r\n")
     if not found or not head.startswith(b"WARC/"):
@@ -148,7 +148,7 @@ def parse(data: bytes) -> Record:
     length = int(headers.get("content-length", "-1"))
     if length < 0 or len(rest) < length:
         raise ValueError("the block is shorter than its Content-Length")
-    return Record(headers, rest[:length])
+    return WarcRecord(headers, rest[:length])
 
 
 def headers_of(head: bytes) -> dict[str, str]:

@@ -51,7 +51,7 @@ _HALVES = tuple(_halves())
 RENDERED, VIEW, PRINTED = "urn:rendered:", "urn:view:", "urn:print:"
 
 
-class Page:
+class PageRecords:
     """The records of one ended item: the request's member, then the response's and what a browser made of it, or a note
     where there was no response. Before the response or note comes the output of a user's code, where there is one.
 
@@ -108,7 +108,7 @@ class RecordMaker:
         named: str = "",
         response_id: str = "",
         rendered: bytes = b"",
-    ) -> Page:
+    ) -> PageRecords:
         """The records of a response and of the request that led to it. `at`: the time of day when it was made.
 
         `named` are lines of named fields that the response's record is to have. `response_id`, `rendered`: see
@@ -126,12 +126,12 @@ class RecordMaker:
         body = result.body
         head = _warc_head("response", response_id, date, where, _RESPONSE, len(head) + len(body)) + head
         response = member(head, body, _END) if isinstance(body, bytes) else LargeMember(head, body, _END)
-        return Page(self._request(result, date, response_id), response, digest, rendered=rendered)
+        return PageRecords(self._request(result, date, response_id), response, digest, rendered=rendered)
 
     def revisit(
         self, result: FetchResult, digest: str, of_date: float, not_modified: bool = False, *, at: float | None = None,
         named: str = "",
-    ) -> Page:  # fmt: skip
+    ) -> PageRecords:  # fmt: skip
         """The records of a page that has not changed since an earlier record, and of its request."""
         date = self._date(result.started if at is None else at)
         response_id = self._id()
@@ -142,11 +142,11 @@ class RecordMaker:
         more += _protocol(result.head) + named
         head = _response_head(result.head, None)
         record = _record("revisit", response_id, date, _where(result) + more, _RESPONSE, head)
-        return Page(self._request(result, date, response_id), record, digest)
+        return PageRecords(self._request(result, date, response_id), record, digest)
 
-    def note(self, url: str, at: float, named: str) -> Page:
+    def note(self, url: str, at: float, named: str) -> PageRecords:
         """The record of an item that ended without a response."""
-        return Page(b"", b"", "", self.metadata(url, at, {}, named=named))
+        return PageRecords(b"", b"", "", self.metadata(url, at, {}, named=named))
 
     def metadata(
         self, url: str, at: float, fields: Mapping[str, str], concurrent_to: str = "", named: str = ""

@@ -18,7 +18,7 @@ from weft.engine.loop.stop import Stop
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.outbox import JUMP, Recent
+from weft.frontier.outbox import JUMP, RecentlySent
 from weft.records import Found, Purpose
 from weft.telemetry import Slot
 
@@ -218,7 +218,7 @@ def test_a_url_in_the_wrong_pod_is_logged_where_that_is_asked_for(
 
 
 def test_what_was_sent_lately_is_known_and_what_was_sent_long_ago_is_not() -> None:
-    recent = Recent(limit=100)
+    recent = RecentlySent(limit=100)
     assert recent.add("a")
     assert not recent.add("a")
     for number in range(99):

@@ -14,7 +14,7 @@ from request_lines import with_sums
 
 from weft.crawl.reports import audit as audit_module
 from weft.crawl.reports.audit import AuditScope, Report, audit
-from weft.crawl.reports.audit_judge import Judge
+from weft.crawl.reports.audit_judge import AuditJudge
 from weft.crawl.reports.audit_report import together
 from weft.crawl.reports.crawls import ReportFolder
 from weft.frontier.contract import RobotsRecord
@@ -40,7 +40,7 @@ def by_lines(crawled: Crawled) -> Report:
     """All in one piece, in the order of the lines."""
     with opened(crawled) as folder:
         view = FrontierView(folder.folder.frontiers())
-        judge = Judge(view, folder.crawls(), AuditScope(), has_several=False)
+        judge = AuditJudge(view, folder.crawls(), AuditScope(), has_several=False)
         report = together([judge.run(view.requests(Gaps()))])
         view.close()
     return report
@@ -276,6 +276,6 @@ def test_a_packed_file_gives_back_every_line(tmp_path: Path) -> None:
     read = list(part.in_order(""))
     order: Callable[[object], str] = repr
     assert sorted(set(map(repr, lines))) == sorted(set(map(order, read)))
-    assert len([one for one in lines if type(one).__name__ in ("Start", "Finish", "Boot")]) == len(
-        [one for one in read if type(one).__name__ in ("Start", "Finish", "Boot")]
+    assert len([one for one in lines if type(one).__name__ in ("RequestStart", "RequestEnd", "Boot")]) == len(
+        [one for one in read if type(one).__name__ in ("RequestStart", "RequestEnd", "Boot")]
     )

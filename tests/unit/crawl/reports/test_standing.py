@@ -11,7 +11,7 @@ from weft.config import load
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.processes.order import ProcessOrder
 from weft.crawl.processes.process import Process
-from weft.crawl.reports.standing import Standing, begin_alone, end_alone
+from weft.crawl.reports.standing import CombinedStatus, begin_alone, end_alone
 from weft.engine.loop.progress import CrawlStatus, read_status, write_status
 from weft.frontier.contract import FrontierStats
 
@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> CrawlFolder:
     return CrawlFolder([tmp_path])
 
 
-def standing(folder: CrawlFolder, told: dict[tuple[int, str, int], CrawlStatus]) -> Standing:
+def standing(folder: CrawlFolder, told: dict[tuple[int, str, int], CrawlStatus]) -> CombinedStatus:
     """Of processes that have told this; none of them is there."""
     config, processes = load(None, {}, {"data_dirs": [str(folder.home)]}).config, []
     for number, ((pod, role, index), status) in enumerate(told.items()):
@@ -29,7 +29,7 @@ def standing(folder: CrawlFolder, told: dict[tuple[int, str, int], CrawlStatus])
         write_status(path, status)
         order = ProcessOrder(config, "c", 1, "run", pod, role, index, 2)
         processes.append(Process(order, folder.home, path, stuck_s=1.0))
-    return Standing(folder.status, processes)
+    return CombinedStatus(folder.status, processes)
 
 
 def test_what_a_pods_processes_share_counts_once_by_who_told_it_last(folder: CrawlFolder) -> None:

@@ -14,9 +14,9 @@ from weft.crawl.seeds import seed_file as seeds_module
 from weft.crawl.seeds import seed_origins
 from weft.crawl.seeds.feeding import learn_scope
 from weft.crawl.seeds.seed_file import SeedFile
-from weft.crawl.seeds.seed_streams import Piece, Stream, read_pieces, write_stream
+from weft.crawl.seeds.seed_streams import Piece, SeedStream, read_pieces, write_stream
 from weft.crawl.start import prepare
-from weft.engine.admission.rules import Rules
+from weft.engine.admission.rules import AdmissionRules
 from weft.engine.loop.progress import CrawlProgress
 from weft.errors import BadInput, Damaged
 
@@ -142,7 +142,7 @@ class Counting(CrawlFolder):
 
     read = 0
 
-    def pieces(self, stream: Stream, at: int = 0) -> Iterator[Piece]:
+    def pieces(self, stream: SeedStream, at: int = 0) -> Iterator[Piece]:
         for piece in super().pieces(stream, at):
             self.read += 1
             yield piece
@@ -157,7 +157,7 @@ def test_the_scope_of_a_large_file_is_read_once_and_before_the_crawl_runs(
     prepare([], flags | {"seed_file": str(large), "scope": scope}, environment={}).close()
     prepare([], flags | {"resume": True, "max_duration": 1}, environment={}).close()
     folder = Counting([tmp_path / "data"])
-    rules = Rules(folder.config().scope, [], this_year=2026)
+    rules = AdmissionRules(folder.config().scope, [], this_year=2026)
     progress = CrawlProgress(None, 1)
     if scope != "any":
         learn_scope(rules, folder, progress, lambda: None)

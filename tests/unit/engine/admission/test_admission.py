@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from weft.config import ScopeSection
-from weft.engine.admission.rules import Rules, read_domains
+from weft.engine.admission.rules import AdmissionRules, read_domains
 from weft.engine.admission.traps import (
     MAX_VARIANTS,
     SAME_LEVELS,
@@ -25,9 +25,9 @@ from weft.records import Reason
 SEED = "https://www.example.com/docs/start.html"
 
 
-def rules(*seeds: str, **settings: Any) -> Rules:
+def rules(*seeds: str, **settings: Any) -> AdmissionRules:
     section = ScopeSection(**({"scope": "domain"} | settings))
-    return Rules(section, seeds or (SEED,), this_year=2026)
+    return AdmissionRules(section, seeds or (SEED,), this_year=2026)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from weft import urls
 from weft.config import ScopeSection
-from weft.engine.admission.rules import Rules, read_domains
+from weft.engine.admission.rules import AdmissionRules, read_domains
 from weft.engine.admission.traps import MAX_VARIANTS, SAME_LEVELS, SamenessGuard, pattern_of
 from weft.errors import BadInput
 from weft.records import Reason
@@ -17,9 +17,9 @@ from weft.records import Reason
 SEED = "https://www.example.com/docs/start.html?x=/y/z"
 
 
-def rules(*seeds: str, extensions: tuple[str, ...] = (), **settings: Any) -> Rules:
+def rules(*seeds: str, extensions: tuple[str, ...] = (), **settings: Any) -> AdmissionRules:
     section = ScopeSection(**({"scope": "domain"} | settings))
-    return Rules(section, seeds or (SEED,), this_year=2026, extensions=extensions)
+    return AdmissionRules(section, seeds or (SEED,), this_year=2026, extensions=extensions)
 
 
 @pytest.mark.parametrize("scope", ["domain", "host", "prefix"])

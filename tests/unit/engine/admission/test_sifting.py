@@ -14,7 +14,7 @@ from written_twice import WAYS, as_installed, in_c, written
 from weft import urls
 from weft.config import ScopeSection
 from weft.engine.admission import rules as admission
-from weft.engine.admission.rules import Patterns, Rules
+from weft.engine.admission.rules import AdmissionRules, Patterns
 from weft.engine.admission.traps import EARLIEST_YEAR, MAX_SEGMENTS, MAX_VARIANTS, trap
 from weft.records import Lease, Purpose, Reason
 
@@ -61,8 +61,8 @@ def lease(url: str = "https://a.test/x/1", depth: int = 2, offsite: int = 0) -> 
     return Lease(9, 1, url, "", depth, 0, 0, Purpose.PAGE, "", offsite, 0, "", 0, 0.0, 0.0)
 
 
-def rules_of(settings: dict[str, Any]) -> Rules:
-    return Rules(ScopeSection(**settings), ["https://a.test/x/start"], this_year=2026)
+def rules_of(settings: dict[str, Any]) -> AdmissionRules:
+    return AdmissionRules(ScopeSection(**settings), ["https://a.test/x/start"], this_year=2026)
 
 
 @given(links=LINKS)
@@ -146,7 +146,7 @@ def test_variants_of_a_path_are_counted_once_each() -> None:
 def test_links_to_an_excluded_domain_are_refused_and_the_others_are_not(tmp_path: Path) -> None:
     (tmp_path / "domains").write_text("b.test\n")
     section = ScopeSection(scope="any", exclude_file=str(tmp_path / "domains"))
-    rules = Rules(section, ["https://a.test/"], this_year=2026)
+    rules = AdmissionRules(section, ["https://a.test/"], this_year=2026)
     there = ["https://b.test/1", "https://www.b.test/2", "https://b.test/3"]
     let_in, refused = rules.sift([*there, "https://c.test/4", "https://ab.test/5"], lease())
     assert sorted(refused) == sorted((url, Reason.EXCLUDED) for url in there)

@@ -10,16 +10,16 @@ import pytest
 from weft.config import Config
 from weft.engine.crawls.recorded import RecordedSettings
 from weft.engine.crawls.settings import config_of
-from weft.engine.crawls.tenant import Record
+from weft.engine.crawls.tenant import TenantRecord
 
 
-def opened(folder: Path, shared: dict[str, Any], **own: Any) -> Record:
-    record = Record(settings=own)
+def opened(folder: Path, shared: dict[str, Any], **own: Any) -> TenantRecord:
+    record = TenantRecord(settings=own)
     RecordedSettings(folder, shared).add(record, config_of(shared, own))
     return record
 
 
-def later(folder: Path, record: Record, **shared: Any) -> Config:
+def later(folder: Path, record: TenantRecord, **shared: Any) -> Config:
     return RecordedSettings(folder, shared).config_of(record)
 
 
@@ -65,7 +65,7 @@ def test_settings_that_are_missing_or_damaged_are_those_of_the_engine(tmp_path: 
     assert kept.config_of(record).scope.max_depth == 2
     assert kept.config_of(record).politeness.delay_s == 70.0, "this is in the crawl's own record"
     assert kept.adopt(record) and not kept.adopt(record)
-    assert RecordedSettings(tmp_path, {"max_depth": 3}).config_of(Record(settings={})).scope.max_depth == 3
+    assert RecordedSettings(tmp_path, {"max_depth": 3}).config_of(TenantRecord(settings={})).scope.max_depth == 3
 
 
 def test_files_are_kept_while_a_record_names_them(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.engine.loop.fetcher.robots import MOST_TRIES, TRIES, is_worth_another, record_of
-from weft.engine.loop.fetcher.verdict import Kind, backoff_s, failure_of, kind_of, site_health
+from weft.engine.loop.fetcher.verdict import VerdictKind, backoff_s, failure_of, kind_of, site_health
 from weft.engine.loop.parser.suspects import Pulse, Suspects, pulse
 from weft.engine.loop.progress import CrawlProgress, read_status
 from weft.engine.loop.steps import STEPS, crash_point
@@ -26,28 +26,28 @@ def result(status: int = 0, error: str | None = None, body: bytes = b"", head: b
 @pytest.mark.parametrize(
     ("status", "error", "kind"),
     [
-        (200, None, Kind.PAGE),
-        (204, None, Kind.PAGE),
-        (301, None, Kind.REDIRECT),
-        (308, None, Kind.REDIRECT),
-        (300, None, Kind.ANSWER),
-        (304, None, Kind.ANSWER),
-        (404, None, Kind.ANSWER),
-        (416, None, Kind.ANSWER),
-        (408, None, Kind.RETRY),
-        (429, None, Kind.SLOW_DOWN),
-        (503, None, Kind.SLOW_DOWN),
-        (500, None, Kind.RETRY),
-        (504, None, Kind.RETRY),
-        (0, "timeout", Kind.RETRY),
-        (200, "truncated", Kind.RETRY),
-        (0, "stale", Kind.AGAIN),
-        (0, "tls", Kind.FAILED),
-        (0, "address", Kind.FAILED),
-        (200, "too_large", Kind.FAILED),
+        (200, None, VerdictKind.PAGE),
+        (204, None, VerdictKind.PAGE),
+        (301, None, VerdictKind.REDIRECT),
+        (308, None, VerdictKind.REDIRECT),
+        (300, None, VerdictKind.ANSWER),
+        (304, None, VerdictKind.ANSWER),
+        (404, None, VerdictKind.ANSWER),
+        (416, None, VerdictKind.ANSWER),
+        (408, None, VerdictKind.RETRY),
+        (429, None, VerdictKind.SLOW_DOWN),
+        (503, None, VerdictKind.SLOW_DOWN),
+        (500, None, VerdictKind.RETRY),
+        (504, None, VerdictKind.RETRY),
+        (0, "timeout", VerdictKind.RETRY),
+        (200, "truncated", VerdictKind.RETRY),
+        (0, "stale", VerdictKind.AGAIN),
+        (0, "tls", VerdictKind.FAILED),
+        (0, "address", VerdictKind.FAILED),
+        (200, "too_large", VerdictKind.FAILED),
     ],
 )
-def test_what_a_result_means(status: int, error: str | None, kind: Kind) -> None:
+def test_what_a_result_means(status: int, error: str | None, kind: VerdictKind) -> None:
     assert kind_of(result(status, error)) is kind
 
 

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from weft.config import FetchSection, PolitenessSection, ScopeSection
-from weft.engine.admission.rules import Rules
+from weft.engine.admission.rules import AdmissionRules
 from weft.engine.crawls.running_crawl import RunningCrawl
-from weft.engine.loop.fetcher.answer import Answer
+from weft.engine.loop.fetcher.answer import EndedTransfer
 from weft.engine.loop.parser.leads import Leads
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.round import Round
 from weft.engine.loop.rows import Rows
-from weft.frontier.contract import Admission, CrawlLimits, Ended, Outcome, PageLinks, RobotsRecord
+from weft.frontier.contract import Admission, CrawlLimits, Ended, EndedLease, PageLinks, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease
 from weft.store.pages import PageStore
@@ -52,7 +52,7 @@ class Watched(EmbeddedFrontier):
         self.told.append(f"cool {len(ended)}")
         self._cool(ended)
 
-    def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
+    def finish(self, outcomes: Iterable[EndedLease], batch: int = 0) -> list[bool]:
         outcomes = list(outcomes)
         self.told.append(f"finish {len(outcomes)} {batch}")
         return self._finish(outcomes, batch)
@@ -69,7 +69,7 @@ class Parts:
         section, fetch = ScopeSection(scope=scope, max_depth=max_depth), FetchSection()
         self.progress = CrawlProgress(folder / "status.json", 1)
         self.crawl = RunningCrawl(
-            number, Rules(section, SITES, this_year=2026), section, fetch, self.frontier, self.progress,
+            number, AdmissionRules(section, SITES, this_year=2026), section, fetch, self.frontier, self.progress,
             politeness=PolitenessSection(delay_s=1.0, places=1),
         )  # fmt: skip
         self.leads = Leads(self.frontier, self.store)
@@ -84,12 +84,12 @@ class Parts:
         self.frontier.told.clear()
         return leases
 
-    def answer(self, lease: Lease) -> Answer:
+    def answer(self, lease: Lease) -> EndedTransfer:
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"
         result = FetchResult(
             lease.url, 200, head, b"<p>page", None, "", 1.0, 2.0, "127.0.0.1", b"GET / HTTP/1.1\r\n\r\n"
         )
-        return Answer(self.crawl, lease, result, 1_700_000_000.0)
+        return EndedTransfer(self.crawl, lease, result, 1_700_000_000.0)
 
     def committed(self) -> list[str]:
         self.store.write()

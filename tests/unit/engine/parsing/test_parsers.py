@@ -16,11 +16,11 @@ import pytest
 from pace import patience
 
 from weft.engine.parsing import parsers
-from weft.engine.parsing.extracted import NAMES, Asked, Extracted, Rendering, Reply, framed, reply_of
+from weft.engine.parsing.extracted import NAMES, Asked, Extracted, PageFormats, Reply, framed, reply_of
 from weft.engine.parsing.parsers import Parsers, Pending
 from weft.errors import Missing, Unparsed, WeftError
 from weft.extract.formats import Shape, render
-from weft.extract.kind import Kind
+from weft.extract.kind import BodyKind
 from weft.extract.page import MAX_BYTES, extract
 from weft.extract.rules.field_rules import compile_rules
 from weft.frames import frames
@@ -93,7 +93,7 @@ def test_a_child_reads_what_is_read_in_process() -> None:
 def test_what_was_not_asked_for_is_no_empty_value() -> None:
     with Parsers() as pages:
         read = pages.result(pages.submit(b"<p>x<a href=y>", "http://a.test/", "text/html", ["text"]))
-    assert (read.text, read.kind) == ("x", Kind.HTML)
+    assert (read.text, read.kind) == ("x", BodyKind.HTML)
     with pytest.raises(LookupError, match="hrefs was not asked for"):
         _ = read.hrefs
 
@@ -232,7 +232,7 @@ def test_children_end_with_their_parent(how: str, texts: tuple[str, ...]) -> Non
 
 
 def test_frames_come_in_any_pieces() -> None:
-    page = Extracted("u", Kind.TEXT, None, None, None, "u", None, None, False, False, False, False, Asked(text="t"))
+    page = Extracted("u", BodyKind.TEXT, None, None, None, "u", None, None, False, False, False, False, Asked(text="t"))
     data = framed(Reply(1, page)) + framed(Reply(2, error=("Missing", "x")))
     heard, found = bytearray(), list[Reply]()
     for at in range(0, len(data), 7):
@@ -245,7 +245,7 @@ def test_frames_come_in_any_pieces() -> None:
 def test_a_child_applies_rules_and_renders_formats_as_in_process() -> None:
     body, url = b"<title>T</title><main><h1>A</h1><p>12<p class=ad>x</main>", "http://a.test/"
     spec = {"h": "h1", "n": {"regex": r"\d+", "type": "number"}, "d": {"css": "p", "type": "date"}}
-    order = Rendering(("markdown", "links"), include=("main",), exclude=(".ad",))
+    order = PageFormats(("markdown", "links"), include=("main",), exclude=(".ad",))
     page = extract(body, url, "text/html")
     with Parsers() as pages:
         read = pages.result(

@@ -16,7 +16,7 @@ import pytest
 from pace import patience
 
 from weft.engine.process import channel
-from weft.engine.process.channel import Connection, Gone, Peer, Server, socket_path
+from weft.engine.process.channel import ChannelServer, Connection, Gone, Peer, socket_path
 from weft.errors import BadInput, Busy, DiskFull, Missing, WeftError
 from weft.frontier.redis.connection import Unreachable
 
@@ -47,8 +47,8 @@ def echo() -> Echo:
 
 
 @pytest.fixture
-def server(tmp_path: Path, echo: Echo) -> Iterator[Server]:
-    server = Server(tmp_path / "s.sock", echo, at_once={"ask", "subscribe"})
+def server(tmp_path: Path, echo: Echo) -> Iterator[ChannelServer]:
+    server = ChannelServer(tmp_path / "s.sock", echo, at_once={"ask", "subscribe"})
     yield server
     server.close()
     assert not (tmp_path / "s.sock").exists()
@@ -69,7 +69,7 @@ def connect(tmp_path: Path) -> Iterator[Callable[[], socket.socket]]:
         one.close()
 
 
-def committed(server: Server) -> None:
+def committed(server: ChannelServer) -> None:
     server.seal()
     server.reply()
 
@@ -80,7 +80,9 @@ def received(peer: socket.socket) -> list[Any]:
     return found
 
 
-def test_a_request_may_come_in_any_pieces(server: Server, echo: Echo, connect: Callable[[], socket.socket]) -> None:
+def test_a_request_may_come_in_any_pieces(
+    server: ChannelServer, echo: Echo, connect: Callable[[], socket.socket]
+) -> None:
     peer = connect()
     server.turn()
     for byte in framed([7, "do", {"x": 1}]):
@@ -97,7 +99,7 @@ def test_a_request_may_come_in_any_pieces(server: Server, echo: Echo, connect: C
     assert received(peer) == [7, "ok", {"x": 1}]
 
 
-def test_questions_are_answered_without_a_commit(server: Server, connect: Callable[[], socket.socket]) -> None:
+def test_questions_are_answered_without_a_commit(server: ChannelServer, connect: Callable[[], socket.socket]) -> None:
     peer = connect()
     server.turn()
     peer.sendall(framed([1, "ask", {}]))
@@ -106,7 +108,9 @@ def test_questions_are_answered_without_a_commit(server: Server, connect: Callab
     assert received(peer) == [1, "ok", {}]
 
 
-def test_errors_keep_their_kind_and_a_defect_ends_nothing(server: Server, connect: Callable[[], socket.socket]) -> None:
+def test_errors_keep_their_kind_and_a_defect_ends_nothing(
+    server: ChannelServer, connect: Callable[[], socket.socket]
+) -> None:
     peer = connect()
     server.turn()
     for how, kind in {"busy": "Busy", "bad": "BadInput", "defect": "WeftError"}.items():
@@ -131,7 +135,7 @@ def test_an_error_goes_out_under_a_name_that_the_other_side_knows() -> None:
     [b"\xff\xff\xff\xff", framed("hello"), framed([1]), framed([1, "do", 3]), struct.pack(">I", 1) + b"\xc1"],
 )
 def test_rubbish_is_hung_up_on_and_what_follows_it_is_not_done(
-    server: Server, echo: Echo, connect: Callable[[], socket.socket], rubbish: bytes
+    server: ChannelServer, echo: Echo, connect: Callable[[], socket.socket], rubbish: bytes
 ) -> None:
     peer, other = connect(), connect()
     server.turn(), server.turn()
@@ -144,7 +148,7 @@ def test_rubbish_is_hung_up_on_and_what_follows_it_is_not_done(
     assert received(other)[1] == "ok"
 
 
-def test_a_peer_that_went_gets_no_reply(server: Server, connect: Callable[[], socket.socket]) -> None:
+def test_a_peer_that_went_gets_no_reply(server: ChannelServer, connect: Callable[[], socket.socket]) -> None:
     peer = connect()
     server.turn()
     peer.sendall(framed([1, "do", {}]))
@@ -156,7 +160,7 @@ def test_a_peer_that_went_gets_no_reply(server: Server, connect: Callable[[], so
 
 
 def test_a_reader_that_does_not_read_keeps_the_last_notice_alone(
-    server: Server, connect: Callable[[], socket.socket]
+    server: ChannelServer, connect: Callable[[], socket.socket]
 ) -> None:
     peer = connect()
     server.turn()
@@ -176,7 +180,7 @@ def test_a_reader_that_does_not_read_keeps_the_last_notice_alone(
 
 
 def test_one_that_lets_its_replies_lie_is_disconnected(
-    server: Server, connect: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch
+    server: ChannelServer, connect: Callable[[], socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel, "UNREAD_BYTES", 1 << 20)
     peer = connect()
@@ -188,7 +192,7 @@ def test_one_that_lets_its_replies_lie_is_disconnected(
         committed(server)
 
 
-def test_a_connection_waits_for_its_reply_and_raises_what_was_raised(server: Server, tmp_path: Path) -> None:
+def test_a_connection_waits_for_its_reply_and_raises_what_was_raised(server: ChannelServer, tmp_path: Path) -> None:
     over = threading.Event()
 
     def serve() -> None:
@@ -230,7 +234,7 @@ def test_nobody_listens(tmp_path: Path) -> None:
 def test_the_socket_is_its_owners_and_takes_the_place_of_a_dead_one(tmp_path: Path) -> None:
     for _ in range(2):  # the second time a file is there
         path = tmp_path / "dead.sock"
-        server = Server(path, lambda *_: None)
+        server = ChannelServer(path, lambda *_: None)
         assert path.stat().st_mode & 0o777 == 0o600
         server._listener.close()
 

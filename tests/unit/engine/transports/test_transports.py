@@ -12,7 +12,7 @@ import pytest
 from pace import patience
 
 from weft.config import FetchSection
-from weft.engine.transports.transports import Ways
+from weft.engine.transports.transports import Transports
 from weft.fetch.contract import Done
 from weft.fetch.dns.resolver import NameCounts
 
@@ -77,15 +77,15 @@ def made() -> list[Recorder]:
 
 
 @pytest.fixture
-def ways(made: list[Recorder]) -> Ways:
+def ways(made: list[Recorder]) -> Transports:
     def make(section: FetchSection) -> Recorder:
         made.append(Recorder(section))
         return made[-1]
 
-    return Ways(make, slots=4)
+    return Transports(make, slots=4)
 
 
-def test_equal_settings_share_a_way_and_others_do_not(ways: Ways, made: list[Recorder]) -> None:
+def test_equal_settings_share_a_way_and_others_do_not(ways: Transports, made: list[Recorder]) -> None:
     first, second = ways.open(FetchSection()), ways.open(FetchSection())
     assert first is second and len(made) == 1
     differing: list[dict[str, Any]] = [
@@ -96,7 +96,7 @@ def test_equal_settings_share_a_way_and_others_do_not(ways: Ways, made: list[Rec
     assert len({id(way) for way in [first, *others]}) == 6
 
 
-def test_a_way_is_closed_with_its_last_user_but_one_stays(ways: Ways, made: list[Recorder]) -> None:
+def test_a_way_is_closed_with_its_last_user_but_one_stays(ways: Transports, made: list[Recorder]) -> None:
     plain, private = FetchSection(), FetchSection(allow_private=True)
     ways.open(plain), ways.open(plain), ways.open(private)
     ways.close(private)
@@ -110,14 +110,14 @@ def test_a_way_is_closed_with_its_last_user_but_one_stays(ways: Ways, made: list
     assert made[0].is_closed
 
 
-def test_slots_are_counted_over_all_of_them(ways: Ways, made: list[Recorder]) -> None:
+def test_slots_are_counted_over_all_of_them(ways: Transports, made: list[Recorder]) -> None:
     ways.open(FetchSection()), ways.open(FetchSection(allow_private=True))
     for at, way in enumerate(made):
         way.submit("", (), at)
     assert (ways.in_flight, ways.free) == (2, 2)
 
 
-def test_what_was_aborted_for_a_closed_way_is_told_all_the_same(ways: Ways, made: list[Recorder]) -> None:
+def test_what_was_aborted_for_a_closed_way_is_told_all_the_same(ways: Transports, made: list[Recorder]) -> None:
     plain, private = FetchSection(), FetchSection(allow_private=True)
     ways.open(plain), ways.open(private)
     made[1].submit("", (), "tag")
@@ -126,7 +126,7 @@ def test_what_was_aborted_for_a_closed_way_is_told_all_the_same(ways: Ways, made
     assert [tag for tag, _ in ways.poll(0.0)] == ["tag"]
 
 
-def test_a_result_or_a_watched_descriptor_ends_the_wait(ways: Ways, made: list[Recorder]) -> None:
+def test_a_result_or_a_watched_descriptor_ends_the_wait(ways: Transports, made: list[Recorder]) -> None:
     ways.open(FetchSection()), ways.open(FetchSection(allow_private=True))
     readable, ring = os.pipe()
     heard: list[str] = []

@@ -16,15 +16,15 @@ from weft import patterns
 from weft.engine.parsing.extracted import TOO_SLOW
 from weft.engine.parsing.parsers import Parsers
 from weft.errors import Missing
-from weft.extract.page import Page, extract
-from weft.extract.rules.field_rules import MAX_CHARS, MAX_RESULTS, BadRules, Fields, compile_rules
+from weft.extract.page import ParsedPage, extract
+from weft.extract.rules.field_rules import MAX_CHARS, MAX_RESULTS, BadRules, ExtractedFields, compile_rules
 
 
-def page_of(html: str) -> Page:
+def page_of(html: str) -> ParsedPage:
     return extract(html.encode("utf-8", "surrogatepass"), BASE, "text/html; charset=utf-8")
 
 
-def fields_of(html: str, **rules: Any) -> Fields:
+def fields_of(html: str, **rules: Any) -> ExtractedFields:
     return compile_rules(rules).apply(page_of(html))
 
 

@@ -11,7 +11,7 @@ import pytest
 from pace import patience
 
 from weft.fetch.dns.dns_system import TTL_S, lookup
-from weft.fetch.dns.resolver import ABSENT_TTL_S, FAILED_TTL_S, Answer, Resolver, literal
+from weft.fetch.dns.resolver import ABSENT_TTL_S, FAILED_TTL_S, ResolvedName, Resolver, literal
 
 
 class Names:
@@ -55,10 +55,10 @@ def resolver(names: Names, clock: Clock) -> Iterator[Resolver]:
     made.close()
 
 
-def ask(resolver: Resolver, *hosts: str) -> dict[str, Answer]:
+def ask(resolver: Resolver, *hosts: str) -> dict[str, ResolvedName]:
     for host in hosts:
         resolver.ask(host)
-    answers: dict[str, Answer] = {}
+    answers: dict[str, ResolvedName] = {}
     while len(answers) < len(set(hosts)):
         assert select.select([resolver.fileno()], [], [], 5)[0]
         answers |= dict(resolver.take())
@@ -139,26 +139,26 @@ def test_pins_come_first_the_closest_wins() -> None:
 def test_a_wildcard_is_not_meant_for_proxies_and_sites_keep_their_pin(names: Names, clock: Clock) -> None:
     names.known["gate.example"] = ("203.0.113.5",)
     resolver = Resolver({"*": "192.0.2.4", "own.example": "192.0.2.5"}, lookup=names, clock=clock)
-    assert resolver.find_proxy("198.51.100.1") == Answer(("198.51.100.1",))
-    assert resolver.find_proxy("own.example") == Answer(("192.0.2.5",))
+    assert resolver.find_proxy("198.51.100.1") == ResolvedName(("198.51.100.1",))
+    assert resolver.find_proxy("own.example") == ResolvedName(("192.0.2.5",))
     assert resolver.find_proxy("gate.example") is None
     assert ask(resolver, "gate.example")["gate.example"].addresses == ("203.0.113.5",)
     as_proxy, as_site = resolver.find_proxy("gate.example"), resolver.find("gate.example")
     assert as_proxy is not None and as_proxy.addresses == ("203.0.113.5",)
-    assert as_site == Answer(("192.0.2.4",))
+    assert as_site == ResolvedName(("192.0.2.4",))
     clock.now += 86400
     assert resolver.find_proxy("gate.example") is None and resolver.find("gate.example") == as_site
     resolver.close()
 
 
 def test_without_a_star_other_names_are_not_pinned(resolver: Resolver) -> None:
-    assert resolver.find("pin.example") == Answer(("192.0.2.9",))
+    assert resolver.find("pin.example") == ResolvedName(("192.0.2.9",))
     assert resolver.find("sub.pin.example") is None and resolver.find("pin.example.org") is None
 
 
 def test_literals_need_no_lookup(resolver: Resolver, names: Names) -> None:
-    assert resolver.find("192.0.2.77") == Answer(("192.0.2.77",))
-    assert resolver.find("[2001:db8::1]") == Answer(("2001:db8::1",))
+    assert resolver.find("192.0.2.77") == ResolvedName(("192.0.2.77",))
+    assert resolver.find("[2001:db8::1]") == ResolvedName(("2001:db8::1",))
     assert names.asked == []
 
 

@@ -20,7 +20,7 @@ from weft.fetch.dns import dns_cares
 from weft.fetch.dns import resolver as dns
 from weft.fetch.dns.dns_cares import CaresLookups, servers_in
 from weft.fetch.dns.dns_system import ThreadLookups
-from weft.fetch.dns.resolver import Answer, Resolver
+from weft.fetch.dns.resolver import ResolvedName, Resolver
 from weft.fetch.guard import Guard
 from weft.records import FetchResult
 from weft.testing.name_server import NameServer, Says
@@ -58,11 +58,11 @@ def resolver(server: NameServer) -> Iterator[Resolver]:
     made.close()
 
 
-def ask(resolver: Resolver, *hosts: str) -> dict[str, Answer]:
+def ask(resolver: Resolver, *hosts: str) -> dict[str, ResolvedName]:
     """What the client's loop does: waits for answers and for time limits."""
     for host in hosts:
         resolver.ask(host)
-    answers: dict[str, Answer] = {}
+    answers: dict[str, ResolvedName] = {}
     until = time.monotonic() + patience(10)
     while len(answers) < len(set(hosts)):
         assert time.monotonic() < until, f"no answer for {set(hosts) - answers.keys()}"
@@ -129,7 +129,7 @@ def test_an_answer_is_kept_as_long_as_it_says_within_bounds(server: NameServer, 
     now = 1000.0
     resolver = Resolver(servers=[server.address], timeout_s=TRY_S, clock=lambda: now)
     resolver.ask(host)
-    answers: dict[str, Answer] = {}
+    answers: dict[str, ResolvedName] = {}
     while not answers:
         select.select([resolver.fileno()], [], [], 0.05)
         answers = dict(resolver.take())

@@ -14,7 +14,7 @@ from proxying import EchoSite, Proxies, hangs, hijacks, speaks_socks4
 from weft.config import FetchSection
 from weft.fetch.proxies.client import ProxyClient
 from weft.fetch.proxies.entry import Proxy, parse
-from weft.fetch.proxies.rotation import Outcome
+from weft.fetch.proxies.rotation import ProxyOutcome
 from weft.records import FetchResult
 
 pytestmark = pytest.mark.usefixtures("proxies_here")
@@ -33,12 +33,12 @@ class Chosen:
 
     def __init__(self) -> None:
         self.proxy: Proxy | None = None
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[ProxyOutcome] = []
 
     def choose(self, _host: str, _tag: object, _now: float) -> Proxy | None:
         return self.proxy
 
-    def ended(self, _proxy: Proxy, _host: str, outcome: Outcome, _took_s: float, _now: float) -> None:
+    def ended(self, _proxy: Proxy, _host: str, outcome: ProxyOutcome, _took_s: float, _now: float) -> None:
         self.outcomes.append(outcome)
 
 
@@ -89,7 +89,7 @@ def test_a_plain_request_is_asked_for_by_its_whole_url_and_kept_as_the_site_gets
     assert site.asked[-1][:3] == ("127.0.0.3", f"127.0.0.1:{site.port}", "/a%7eb?q=1%2f2")
     assert result.request_head.startswith(b"GET /a%7eb?q=1%2f2 HTTP/1.1\r\n")
     assert "secret77" not in repr(result) and b"uthorization" not in result.request_head
-    assert chosen.outcomes == [Outcome.OK]
+    assert chosen.outcomes == [ProxyOutcome.OK]
     assert f"GET {site.url}a%7eb?q=1%2f2 HTTP/1.1" in proxy.requests()[-1]
 
 
@@ -102,7 +102,7 @@ def test_a_wrong_password_is_the_proxys_failure_and_nothing_of_its_page_is_kept(
         result = fetch(client, site.url)
         assert (result.status, result.error, result.head, result.body) == (0, "bad_proxy", b"", b"")
         assert "wrong" not in result.detail
-    assert chosen.outcomes == [Outcome.FAILED, Outcome.FAILED]
+    assert chosen.outcomes == [ProxyOutcome.FAILED, ProxyOutcome.FAILED]
     assert len(site.asked) == before
 
 
@@ -186,21 +186,21 @@ def test_a_proxy_inside_is_not_connected_to(client: ProxyClient, chosen: Chosen,
         result = fetch(client, site.url)
         assert result.error == "bad_proxy"
         assert "inside" in result.detail
-    assert chosen.outcomes == [Outcome.FAILED] * 2
+    assert chosen.outcomes == [ProxyOutcome.FAILED] * 2
 
 
 def test_dead_and_hanging_proxies_fail_and_the_site_is_not_blamed(
     client: ProxyClient, chosen: Chosen, proxies: Proxies, site: EchoSite
 ) -> None:
     for proxy, outcome in (
-        (f"http://127.0.0.1:{free_port()}", Outcome.FAILED),
-        (f"socks5://127.0.0.1:{free_port()}", Outcome.FAILED),
-        (f"http://127.0.0.1:{proxies.listening(hangs)}", Outcome.FAILED),
-        (f"socks5://127.0.0.1:{proxies.listening(hangs)}", Outcome.UNREACHED),
-        (f"socks5://127.0.0.1:{proxies.listening(hijacks)}", Outcome.FAILED),
+        (f"http://127.0.0.1:{free_port()}", ProxyOutcome.FAILED),
+        (f"socks5://127.0.0.1:{free_port()}", ProxyOutcome.FAILED),
+        (f"http://127.0.0.1:{proxies.listening(hangs)}", ProxyOutcome.FAILED),
+        (f"socks5://127.0.0.1:{proxies.listening(hangs)}", ProxyOutcome.UNREACHED),
+        (f"socks5://127.0.0.1:{proxies.listening(hijacks)}", ProxyOutcome.FAILED),
     ):
         chosen.proxy = parse(proxy)
-        assert fetch(client, site.url).error == ("bad_proxy" if outcome is Outcome.FAILED else "proxy")
+        assert fetch(client, site.url).error == ("bad_proxy" if outcome is ProxyOutcome.FAILED else "proxy")
         assert chosen.outcomes[-1] is outcome, proxy
 
 
@@ -211,7 +211,7 @@ def test_a_proxy_that_cannot_reach_the_site_is_not_given_up(
         chosen.proxy = parse(f"{scheme}://127.0.0.1:{proxy.port}")
         for start in ("http", "https"):
             assert fetch(client, f"{start}://127.0.0.1:{free_port()}/").error == "proxy"
-    assert chosen.outcomes == [Outcome.UNREACHED] * 4
+    assert chosen.outcomes == [ProxyOutcome.UNREACHED] * 4
 
 
 def test_a_block_is_the_sites(client: ProxyClient, chosen: Chosen, proxies: Proxies, site: EchoSite) -> None:
@@ -219,7 +219,7 @@ def test_a_block_is_the_sites(client: ProxyClient, chosen: Chosen, proxies: Prox
     site.blocked.add("127.0.0.5")
     result = fetch(client, site.url)
     assert (result.status, result.error) == (403, None)
-    assert chosen.outcomes == [Outcome.BLOCKED]
+    assert chosen.outcomes == [ProxyOutcome.BLOCKED]
 
 
 def test_a_request_waits_for_a_proxy_and_is_given_back_unasked(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from weft.fetch.proxies.counts import MOST_LABELS, OTHER, ProxyCounts
 from weft.fetch.proxies.entry import parse
-from weft.fetch.proxies.rotation import Outcome, Rotation
+from weft.fetch.proxies.rotation import ProxyOutcome, Rotation
 from weft.telemetry import Metrics, Slot, read_snapshot
 
 
@@ -45,6 +45,12 @@ def test_counters_go_on_where_the_process_before_has_stopped(tmp_path: Path) -> 
 def test_rests_and_bans_are_counted() -> None:
     proxy = parse("10.0.0.1:80")
     rotation = Rotation([proxy])
-    for outcome in (Outcome.FAILED, Outcome.BLOCKED, Outcome.OK, Outcome.FAILED, Outcome.UNREACHED):
+    for outcome in (
+        ProxyOutcome.FAILED,
+        ProxyOutcome.BLOCKED,
+        ProxyOutcome.OK,
+        ProxyOutcome.FAILED,
+        ProxyOutcome.UNREACHED,
+    ):
         rotation.ended(proxy.name, "a.test", outcome, 0.1, 0.0)
     assert (rotation.rests, rotation.bans) == (2, 1)

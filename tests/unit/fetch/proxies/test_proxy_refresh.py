@@ -21,7 +21,7 @@ from weft.fetch.proxies.entry import parse, parse_list
 from weft.fetch.proxies.pool import ProxyPool, check
 from weft.fetch.proxies.probe import Probe
 from weft.fetch.proxies.refresh import Refresh, RefreshJob, _lock, last_job
-from weft.fetch.proxies.rotation import FAILS_TO_DIE, Outcome
+from weft.fetch.proxies.rotation import FAILS_TO_DIE, ProxyOutcome
 from weft.fetch.proxies.sources import collect, source_of
 
 FETCH = FetchSection(email="a@b.test", resolve={"localhost": "127.0.0.1"})
@@ -194,7 +194,7 @@ def test_what_nobody_tests_is_tried_again_when_it_has_rested(tmp_path: Path, sec
     proxy = pool.choose("site.test", 10.0, sticky=False, apart=False)
     assert proxy is not None and pool.held_up(10.0) == ""
     for _ in range(FAILS_TO_DIE):
-        pool.ended(proxy, "site.test", Outcome.FAILED, 0.1, 10.0)
+        pool.ended(proxy, "site.test", ProxyOutcome.FAILED, 0.1, 10.0)
     assert pool.choose("site.test", 20.0, sticky=False, apart=False) is None
     assert "list.txt is usable" in pool.held_up(20.0)
     pool.choose("site.test", 5000.0, sticky=False, apart=False)

@@ -15,7 +15,7 @@ from weft.config import FetchSection, ProxySection
 from weft.fetch.proxies.client import ProxyClient
 from weft.fetch.proxies.entry import Proxy, parse
 from weft.fetch.proxies.probe import Probe
-from weft.fetch.proxies.rotation import Outcome
+from weft.fetch.proxies.rotation import ProxyOutcome
 from weft.records import FetchResult
 
 pytestmark = pytest.mark.usefixtures("proxies_here")
@@ -29,12 +29,12 @@ class Chosen:
 
     def __init__(self, proxy: str) -> None:
         self.proxy = parse(proxy)
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[ProxyOutcome] = []
 
     def choose(self, _host: str, _tag: object, _now: float) -> Proxy | None:
         return self.proxy
 
-    def ended(self, _proxy: Proxy, _host: str, outcome: Outcome, _took_s: float, _now: float) -> None:
+    def ended(self, _proxy: Proxy, _host: str, outcome: ProxyOutcome, _took_s: float, _now: float) -> None:
         self.outcomes.append(outcome)
 
 
@@ -60,7 +60,7 @@ def test_https_goes_through_a_tunnel_and_the_proxy_sees_no_more_than_the_host(pr
     with Server("good.pem") as site:
         site.on("/hidden", page(b"secret"))
         result = fetch(chosen, site.url("/hidden"))
-    assert (result.status, result.body, chosen.outcomes) == (200, b"secret", [Outcome.OK])
+    assert (result.status, result.body, chosen.outcomes) == (200, b"secret", [ProxyOutcome.OK])
     assert "CONNECT " not in result.head.decode() and b"secret77" not in result.request_head
     assert "hidden" not in proxy.log.read_text()
     assert proxy.requests()[-1].endswith(f"CONNECT 127.0.0.1:{site.port} HTTP/1.1")
@@ -71,7 +71,7 @@ def test_a_bad_certificate_behind_a_proxy_is_tried_by_another_one(proxies: Proxi
     chosen = Chosen(f"http://127.0.0.1:{proxies.tinyproxy().port}")
     with Server(certificate) as site:
         result = fetch(chosen, site.url("/"))
-    assert (result.status, result.error, chosen.outcomes) == (0, "proxy", [Outcome.UNREACHED])
+    assert (result.status, result.error, chosen.outcomes) == (0, "proxy", [ProxyOutcome.UNREACHED])
     assert "certificate" in result.detail
 
 
@@ -84,7 +84,7 @@ def test_an_https_proxy_is_asked_over_tls_by_its_name(proxies: Proxies) -> None:
         for host, certificate in (("site.test", "expired.pem"), ("elsewhere.test", "good.pem")):
             bad = Chosen(f"https://{host}:{proxies.tls_front(behind, CERTS / certificate)}")
             assert fetch(bad, site.url).error == "bad_proxy"
-            assert bad.outcomes == [Outcome.FAILED]
+            assert bad.outcomes == [ProxyOutcome.FAILED]
         assert len(site.asked) == 1
 
 

@@ -12,7 +12,7 @@ from blob_stores import unused_store
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.durability import checkpoint, recovery
-from weft.frontier.durability.checkpoint import Reader
+from weft.frontier.durability.checkpoint import CheckpointReader
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.scheduling import spill
 from weft.frontier.scheduling.sites import Crawl
@@ -36,7 +36,7 @@ def written(folder: Path, *limits: CrawlLimits) -> Path:
 def is_used(path: Path, *limits: CrawlLimits, last_seq: int = 1_000_000) -> bool:
     section = PolitenessSection(delay_s=1.0, places=1)
     crawls = {number: Crawl(number, "", 1, one, unused_store(), section) for number, one in enumerate(limits, 1)}
-    reader = Reader(path, last_seq, crawls)
+    reader = CheckpointReader(path, last_seq, crawls)
     reader.close()
     return reader.header is not None
 

@@ -21,7 +21,7 @@ from weft.frontier.durability.journal import Journal, check_size
 from weft.frontier.durability.mark import read_mark
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.redis.link import Limits
-from weft.frontier.redis.marks import Marks
+from weft.frontier.redis.marks import PodMarks
 from weft.frontier.redis.parts.lead import Lead
 from weft.frontier.redis.parts.shelf import Shelf
 from weft.frontier.redis.pods.outbox import FileOutbox
@@ -194,7 +194,7 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
         assert {"clock", "queues.db", "frontier.db", "lock"} <= {Path(name).name for name in held}
         frontier.close()
         shelf, box = Shelf(tmp_path / "robots.db"), FileOutbox(tmp_path / "outbox.db")
-        marks = Marks(tmp_path / "marks", "slot")
+        marks = PodMarks(tmp_path / "marks", "slot")
         marks.see(1)
         for one in (shelf, box):
             one.sync()
@@ -233,7 +233,7 @@ def test_folders_are_made_where_there_are_none(tmp_path: Path) -> None:
     for number in range(2):  # they may be there, too
         Shelf(deep / "shelf" / "robots.db").close()
         FileOutbox(deep / "box" / "outbox.db").close()
-        Marks(deep / "marks", "slot").close()
+        PodMarks(deep / "marks", "slot").close()
         RequestLog(deep / "requests", float(number)).close()
         Journal(deep / "journal" / "frontier.db").close()
         EmbeddedFrontier(deep / "frontier", PolitenessSection(delay_s=1.0, places=1)).close()

@@ -18,7 +18,7 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.errors import Damaged
-from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord
 from weft.frontier.durability import mark
 from weft.frontier.durability.journal import Journal, packed_items, unpacked_items
 from weft.frontier.durability.mark import Mark, read_mark
@@ -53,7 +53,7 @@ def work(folder: Path) -> set[str]:
         frontier.durability.commit()
     leases = frontier.leases.claim("me", 100)
     assert len(leases) == 100
-    frontier.leases.finish(Outcome(lease, End.PAGE) for lease in leases)
+    frontier.leases.finish(EndedLease(lease, End.PAGE) for lease in leases)
     frontier.durability.commit()
     left = {item.url for item in frontier.queue.items(1)}
     assert len(left) == 300

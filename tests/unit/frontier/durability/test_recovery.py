@@ -9,7 +9,7 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.errors import Damaged
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
 from weft.frontier.durability.items import Bitmap
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found, Lease
@@ -66,7 +66,7 @@ def end(
     frontier: EmbeddedFrontier, leases: list[Lease], how: End = End.PAGE, wait_s: float = 0.0, batch: int = 0
 ) -> None:
     frontier.leases.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
-    assert all(frontier.leases.finish([Outcome(lease, how, wait_s) for lease in leases], batch))
+    assert all(frontier.leases.finish([EndedLease(lease, how, wait_s) for lease in leases], batch))
     frontier.durability.commit()
 
 

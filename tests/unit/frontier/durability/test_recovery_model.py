@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found, Lease, Purpose
 
@@ -150,7 +150,7 @@ class Model:
     def answer_robots(self, lease: Lease) -> None:
         self.frontier.leases.cool([Ended(lease, self.time, ok=True)])
         self.frontier.sites.robots_known(lease.about, RobotsRecord("allow", b"", 9e12), None)
-        self.frontier.leases.finish([Outcome(lease, End.OTHER)])
+        self.frontier.leases.finish([EndedLease(lease, End.OTHER)])
 
     def end(self, lease: Lease) -> None:
         if lease.item not in self.queued:
@@ -163,7 +163,7 @@ class Model:
         if end in (End.PAGE, End.OTHER) and self.chance.random() < 0.6:
             self.batch += 1
             batch = self.batch
-        assert self.frontier.leases.finish([Outcome(lease, end, wait_s)], batch) == [True]
+        assert self.frontier.leases.finish([EndedLease(lease, end, wait_s)], batch) == [True]
         if end is End.RETRY:
             entry = self.queued[lease.item]
             self.queued[lease.item] = entry._replace(attempt=lease.attempt + 1, not_before=self.time + wait_s)
@@ -230,7 +230,7 @@ class Model:
                     lease.attempt, self.time,
                 )  # fmt: skip
                 frontier.leases.cool([Ended(lease, self.time, ok=True)])
-                assert frontier.leases.finish([Outcome(lease, End.OTHER)]) == [True]
+                assert frontier.leases.finish([EndedLease(lease, End.OTHER)]) == [True]
         return came
 
 

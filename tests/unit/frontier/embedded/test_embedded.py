@@ -14,10 +14,10 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.errors import Busy
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord, Wanted
 from weft.frontier.embedded import rejected as rejected_module
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.requests import Finish, Start, read_events, writing
+from weft.frontier.requests import RequestEnd, RequestStart, read_events, writing
 from weft.frontier.view import FrontierView
 from weft.records import POD_SHIFT, Found, Lease, Purpose, Reason
 
@@ -89,7 +89,7 @@ def allow(frontier: EmbeddedFrontier, *origins: str, crawl_delay_s: float | None
 
 def fetch(frontier: EmbeddedFrontier, lease: Lease, end: End = End.PAGE, batch: int = 0, **facts: Any) -> None:
     frontier.leases.cool([Ended(lease, frontier.now(), **({"ok": True} | facts))])
-    assert frontier.leases.finish([Outcome(lease, end)], batch) == [True]
+    assert frontier.leases.finish([EndedLease(lease, end)], batch) == [True]
 
 
 def claimed(frontier: EmbeddedFrontier) -> list[str]:
@@ -355,7 +355,7 @@ def test_only_an_end_that_tells_something_of_its_site_is_written_at_once(bench: 
         (lease,) = frontier.leases.claim("me", 9)
         frontier.leases.cool([Ended(lease, frontier.now(), ok=True, slow_down=slow_down)])
         assert (frontier._base.journal.waiting == 0) == slow_down, number
-        frontier.leases.finish([Outcome(lease, End.PAGE)])
+        frontier.leases.finish([EndedLease(lease, End.PAGE)])
         bench.time += 100
 
 
@@ -369,14 +369,14 @@ def test_every_request_is_logged_with_its_key_its_delay_and_its_places(bench: Be
     leases = {lease.key: lease for lease in frontier.leases.claim("me", 9)}
     bench.time += 1
     fetch(frontier, leases["a"], outcome="200")
-    frontier.leases.finish([Outcome(leases["b"], End.RELEASE)])
+    frontier.leases.finish([EndedLease(leases["b"], End.RELEASE)])
     bench.time += 100
     frontier.leases.claim("me", 0)
     frontier.durability.commit()
     events = list(read_events(bench.folder / "requests"))
-    starts = [(event.key, event.delay_s, event.places) for event in events if isinstance(event, Start)]
+    starts = [(event.key, event.delay_s, event.places) for event in events if isinstance(event, RequestStart)]
     assert sorted(starts)[:3] == [("a", 2.0, 4), ("b", 2.0, 4), ("c", 30.0, 1)]
-    ends = {event.item: event.status for event in events if isinstance(event, Finish)}
+    ends = {event.item: event.status for event in events if isinstance(event, RequestEnd)}
     assert [ends[leases[key].item] for key in "abc"] == ["200", "unasked", "expired"]
 
 
@@ -390,7 +390,7 @@ def test_tries_of_what_has_ended_are_forgotten(bench: Bench) -> None:
 
     (robots,) = frontier.leases.claim("me", 9)
     frontier.leases.cool([Ended(robots, frontier.now(), ok=False)])
-    frontier.leases.finish([Outcome(robots, End.RETRY, 5.0)])
+    frontier.leases.finish([EndedLease(robots, End.RETRY, 5.0)])
     assert tried("robots_tries") == 1
     bench.time += 11
     (robots,) = frontier.leases.claim("me", 9)
@@ -400,7 +400,7 @@ def test_tries_of_what_has_ended_are_forgotten(bench: Bench) -> None:
     bench.time += 11
     (lease,) = frontier.leases.claim("me", 9)
     frontier.leases.cool([Ended(lease, frontier.now(), ok=False)])
-    frontier.leases.finish([Outcome(lease, End.RETRY, 5.0)])
+    frontier.leases.finish([EndedLease(lease, End.RETRY, 5.0)])
     assert tried("retries") == 1
     bench.time += 11
     (lease,) = frontier.leases.claim("me", 9)
@@ -473,7 +473,7 @@ def test_what_is_rejected_with_its_site_is_asked_for_again_when_there_is_somethi
     frontier.queue.admit(1, [Found("https://a/1", 0)])
     (robots,) = frontier.leases.claim("me", 9)
     frontier.leases.cool([Ended(robots, frontier.now(), ok=False)])
-    frontier.leases.finish([Outcome(robots, End.RETRY, 20.0)])
+    frontier.leases.finish([EndedLease(robots, End.RETRY, 20.0)])
     frontier.queue.drop(1)
     assert [one.item.url for one in frontier.rejected.rejections()] == ["https://a/1"], (
         "the robots.txt is nobody's page"
@@ -533,7 +533,7 @@ def test_a_robots_txt_that_got_no_place_is_asked_for_by_another_crawl_while_its_
     frontier.crawls.pause(1)
     assert frontier.leases.take_places([Wanted(robots, "192.0.2.1")]) == [False]
     frontier.leases.cool([Ended(page, frontier.now(), ok=True)])
-    frontier.leases.finish([Outcome(page, End.PAGE)])
+    frontier.leases.finish([EndedLease(page, End.PAGE)])
     bench.time += 5.0
     (again,) = frontier.leases.claim("me", 9)
     assert (again.url, again.crawl) == ("https://x/robots.txt", 2)
@@ -573,7 +573,7 @@ def test_tries_of_a_page_that_was_stored_before_a_kill_are_forgotten_and_no_othe
     leases = frontier.leases.claim("me", 9)
     for lease in leases:
         frontier.leases.cool([Ended(lease, frontier.now(), ok=False)])
-        frontier.leases.finish([Outcome(lease, End.RETRY, 5.0)])
+        frontier.leases.finish([EndedLease(lease, End.RETRY, 5.0)])
     bench.time += 11
     (again,) = frontier.leases.claim("me", 1)
     fetch(frontier, again, batch=1)
@@ -641,7 +641,7 @@ def test_what_comes_due_during_a_claim_is_asked_for_later(bench: Bench) -> None:
     frontier.queue.admit(1, [Found("https://a/1", 0, 0)])
     (robots,) = frontier.leases.claim("me", 1)
     frontier.leases.cool([Ended(robots, bench.time, ok=False)])
-    frontier.leases.finish([Outcome(robots, End.RETRY, 30.0)])
+    frontier.leases.finish([EndedLease(robots, End.RETRY, 30.0)])
     before, after = bench.time + 29.999, bench.time + 30.001
     bench.time = before
     bench.times = iter([before])

@@ -17,9 +17,9 @@ from request_lines import with_sums
 
 from weft.config import PolitenessSection, ScopeSection
 from weft.engine.admission import rules as admission
-from weft.engine.admission.rules import Rules
+from weft.engine.admission.rules import AdmissionRules
 from weft.errors import DiskFull
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, PageLinks, RobotsRecord, Wanted
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, PageLinks, RobotsRecord, Wanted
 from weft.frontier.durability import checkpoint
 from weft.frontier.durability.journal import FROM_STORE, Journal, sealed
 from weft.frontier.durability.renew import renew
@@ -112,7 +112,7 @@ def test_a_long_queue_comes_back_from_a_checkpoint_piece_by_piece(
     claimed = []
     while leases := frontier.leases.claim("me", 9):
         claimed += [lease.url for lease in leases]
-        frontier.leases.finish([Outcome(lease, End.OTHER) for lease in leases])
+        frontier.leases.finish([EndedLease(lease, End.OTHER) for lease in leases])
     assert claimed == urls
     assert (frontier.status.stats().queued, list(frontier.queue.items(1)), frontier.leases.next_due()) == (0, [], None)
     frontier.queue.admit(1, [Found("http://a/deeper", 2)])
@@ -252,7 +252,7 @@ def test_a_robots_txt_that_could_not_be_had_is_asked_for_again_with_a_new_visit(
 
 def test_origins_are_judged_alike_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "_MOST_ORIGINS", 3)
-    rules = Rules(ScopeSection(scope="host"), ["http://h1.test/"], this_year=2026)
+    rules = AdmissionRules(ScopeSection(scope="host"), ["http://h1.test/"], this_year=2026)
     for _ in range(2):
         assert [rules.in_scope(f"http://h{number}.test/") for number in range(9)] == [n == 1 for n in range(9)]
         assert len(rules._origins) <= 4
@@ -382,7 +382,7 @@ def test_a_robots_txt_request_leaves_its_place_to_whoever_knows_it(bench: Bench)
     )
     (robots,) = frontier.leases.claim("me", 9)
     frontier.leases.cool([Ended(robots, bench.time, ok=True)])
-    frontier.leases.finish([Outcome(robots, End.OTHER)])
+    frontier.leases.finish([EndedLease(robots, End.OTHER)])
     assert frontier.leases.claim("me", 9) == []
     frontier.sites.robots_known("http://a", RobotsRecord("ok", b"", WALL + 9e9), None)
     assert len(frontier.leases.claim("me", 9)) == 2
@@ -442,7 +442,7 @@ def test_a_log_of_half_a_line_is_ended_and_goes_on(tmp_path: Path, torn: bytes, 
     log.start(1, 2.0, "a", 1.0, 1, "http://a/1")
     log.close()
     assert path.read_bytes().startswith(torn + b"\0\nB\t")
-    assert [type(event).__name__ for event in read_events(tmp_path)] == ["Opening", "Start"]
+    assert [type(event).__name__ for event in read_events(tmp_path)] == ["LogOpening", "RequestStart"]
     assert last_requests(tmp_path, 0.0, 100.0).unreadable == 1
 
 
@@ -503,7 +503,7 @@ def test_what_has_ended_counts_for_a_checkpoint_like_what_was_admitted(bench: Be
     for lease in frontier.leases.claim("me", 9):
         fetched = Ended(lease, bench.time, ok=True)
         frontier.leases.cool([fetched])
-        frontier.leases.finish([Outcome(lease, End.PAGE)])
+        frontier.leases.finish([EndedLease(lease, End.PAGE)])
     frontier.durability.commit()
     assert path.exists(), "six and six are more than ten"
     assert path.read_bytes()[5:6] == b"\x06", "the layout that checkpoints on disk have"

@@ -10,7 +10,7 @@ import pytest
 
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.redis import marks as marks_module
-from weft.frontier.redis.marks import Marks
+from weft.frontier.redis.marks import PodMarks
 from weft.frontier.redis.parts import shelf as shelf_module
 from weft.frontier.redis.parts.shelf import Shelf
 from weft.frontier.redis.pods import outbox
@@ -100,16 +100,16 @@ def test_a_shelf_may_be_used_by_another_thread(tmp_path: Path) -> None:
 
 
 def test_what_any_process_has_seen_is_known_to_all(tmp_path: Path) -> None:
-    one, two = Marks(tmp_path / "marks", "one"), Marks(tmp_path / "marks", "two")
+    one, two = PodMarks(tmp_path / "marks", "one"), PodMarks(tmp_path / "marks", "two")
     assert (one.rebooted, one.known()) == (True, (0, 0)), "there was no process before"
     one.see(5, 70)
     two.see(9, 30)
     two.see(8)
     assert one.known() == two.known() == (8, 70)
     one.see(10)
-    assert Marks(tmp_path / "marks", "three").known() == (10, 70), "the last item is kept"
+    assert PodMarks(tmp_path / "marks", "three").known() == (10, 70), "the last item is kept"
     one.close()
-    again = Marks(tmp_path / "marks", "one")
+    again = PodMarks(tmp_path / "marks", "one")
     assert (again.rebooted, again.known()) == (False, (10, 70))
     again.see(11, 60)
     assert again.known() == (11, 70)
@@ -118,27 +118,27 @@ def test_what_any_process_has_seen_is_known_to_all(tmp_path: Path) -> None:
 def test_marks_of_an_earlier_boot_tell_that_there_was_something_and_not_how_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = Marks(tmp_path / "marks", "one")
+    old = PodMarks(tmp_path / "marks", "one")
     old.see(5, 70)
-    Marks(tmp_path / "marks", "idle").see(0, 0)
+    PodMarks(tmp_path / "marks", "idle").see(0, 0)
     monkeypatch.setattr(marks_module, "boot_id", lambda: "another")
-    new = Marks(tmp_path / "marks", "two")
+    new = PodMarks(tmp_path / "marks", "two")
     assert (new.rebooted, new.known()) == (True, (None, 70))
     new.see(3, 80)
     assert new.known() == (None, 80), "as long as the other has not come back"
-    Marks(tmp_path / "marks", "one").see(4)
+    PodMarks(tmp_path / "marks", "one").see(4)
     assert new.known()[0] == 4
 
 
 def test_marks_are_made_in_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
-    Marks(tmp_path / "pod" / "marks", "one").see(5, 70)
-    assert Marks(tmp_path / "pod" / "marks", "two").known() == (5, 70)
+    PodMarks(tmp_path / "pod" / "marks", "one").see(5, 70)
+    assert PodMarks(tmp_path / "pod" / "marks", "two").known() == (5, 70)
 
 
 def test_an_empty_boot_before_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Marks(tmp_path / "marks", "one").see(0, 0)
+    PodMarks(tmp_path / "marks", "one").see(0, 0)
     monkeypatch.setattr(marks_module, "boot_id", lambda: "another")
-    assert Marks(tmp_path / "marks", "two").known() == (0, 0)
+    assert PodMarks(tmp_path / "marks", "two").known() == (0, 0)
 
 
 # ── messages ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -281,10 +281,10 @@ def test_what_cannot_be_written_leaves_a_shelf_as_it_was(tmp_path: Path) -> None
 def test_a_mark_that_was_cut_hides_no_other(tmp_path: Path) -> None:
     slots = [f"slot{number}" for number in range(6)]
     for number, slot in enumerate(slots, 1):
-        mark = Marks(tmp_path / "marks", slot)
+        mark = PodMarks(tmp_path / "marks", slot)
         mark.see(10 * number, number)
         mark.close()
-    mine = Marks(tmp_path / "marks", "mine")
+    mine = PodMarks(tmp_path / "marks", "mine")
     for number, slot in enumerate(slots, 1):
         path = tmp_path / "marks" / slot
         whole = path.read_bytes()
@@ -296,14 +296,14 @@ def test_a_mark_that_was_cut_hides_no_other(tmp_path: Path) -> None:
 
 
 def test_a_mark_that_was_cut_tells_that_there_was_something(tmp_path: Path) -> None:
-    one = Marks(tmp_path / "marks", "one")
+    one = PodMarks(tmp_path / "marks", "one")
     one.see(7, 3)
     (tmp_path / "marks" / "two").write_bytes(b"short")
-    three = Marks(tmp_path / "marks", "three")
+    three = PodMarks(tmp_path / "marks", "three")
     three.see(9, 5)
     assert three.known() == (None, 5)
     assert three.rebooted, "it had no process before"
-    again = Marks(tmp_path / "marks", "one")
+    again = PodMarks(tmp_path / "marks", "one")
     assert not again.rebooted
     for mark in (one, three, again):
         mark.close()
@@ -312,11 +312,11 @@ def test_a_mark_that_was_cut_tells_that_there_was_something(tmp_path: Path) -> N
 def test_a_process_whose_own_mark_was_cut_knows_that_there_was_something(tmp_path: Path) -> None:
     """A server that has lost its last writes together with the mark, as in a power cut, must not be trusted."""
     for left in (b"", b"short"):
-        mark = Marks(tmp_path / "marks", "one")
+        mark = PodMarks(tmp_path / "marks", "one")
         mark.see(7, 3)
         mark.close()
         (tmp_path / "marks" / "one").write_bytes(left)
-        again = Marks(tmp_path / "marks", "one")
+        again = PodMarks(tmp_path / "marks", "one")
         assert (again.rebooted, again.known()) == (True, (None, 0))
         again.see(8, 4)
         assert again.known() == (8, 4)

@@ -12,11 +12,11 @@ from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, Ended
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.requests import (
-    Finish,
     Gaps,
-    Opening,
+    LogOpening,
+    RequestEnd,
     RequestLog,
-    Start,
+    RequestStart,
     boot_id,
     last_requests,
     missing_bytes,
@@ -43,7 +43,7 @@ def test_what_was_logged_is_read(tmp_path: Path) -> None:
     recent = last_requests(tmp_path, 0.0, NOW)
     assert recent.ended == {"a.test": 103.0, "b.test": 104.0, "c.test": 105.0}
     assert (recent.unreadable, recent.unsure_at) == (0, None)
-    assert [type(event) for event in read_events(tmp_path)] == [Opening, *[Start, Finish] * 3]
+    assert [type(event) for event in read_events(tmp_path)] == [LogOpening, *[RequestStart, RequestEnd] * 3]
 
 
 @pytest.mark.parametrize("cut", range(1, 60))
@@ -64,7 +64,7 @@ def test_a_torn_log_is_opened_and_goes_on(tmp_path: Path, cut: int, caplog: pyte
     gaps = Gaps(files=[])
     events = list(read_events(tmp_path, gaps))
     assert (gaps.lines, len(gaps.files)) == (int(is_torn), int(is_torn))
-    assert isinstance(events[-1], Start) and events[-1].key == "d.test", "the line that follows is whole"
+    assert isinstance(events[-1], RequestStart) and events[-1].key == "d.test", "the line that follows is whole"
     recent = last_requests(tmp_path, 0.0, NOW)
     # Whoever opened the log at 200 did not know whose line was torn: a full delay counts from then.
     assert (recent.unreadable, recent.unsure_at) == (int(is_torn), 200.0 if is_torn else None)
@@ -76,7 +76,7 @@ def test_zeros_that_a_power_cut_left_are_one_line(tmp_path: Path) -> None:
         file.write(bytes(5000))
     RequestLog(tmp_path, 200.0).close()
     gaps = Gaps(files=[])
-    assert isinstance(list(read_events(tmp_path, gaps))[-1], Opening)
+    assert isinstance(list(read_events(tmp_path, gaps))[-1], LogOpening)
     assert (gaps.lines, gaps.files) == (1, [str(path)])
 
 
@@ -147,7 +147,7 @@ def test_a_log_that_is_torn_in_its_first_line_goes_on_behind_it(
         RequestLog(tmp_path, 200.0).close()
     assert [record.fields["bytes"] for record in caplog.records] == [size]  # type: ignore[attr-defined]
     gaps = Gaps(files=[])
-    assert ([type(event) for event in read_events(tmp_path, gaps)], gaps.lines) == ([Opening], 1)
+    assert ([type(event) for event in read_events(tmp_path, gaps)], gaps.lines) == ([LogOpening], 1)
 
 
 def test_one_flipped_bit_anywhere_never_breaks_the_reading(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ import pytest
 from pace import patience
 
 from weft.frontier.requests import (
-    Finish,
-    Opening,
+    LogOpening,
+    RequestEnd,
     RequestLog,
+    RequestStart,
     Retention,
-    Start,
     last_requests,
     missing_bytes,
     read_events,
@@ -66,9 +66,9 @@ def plain_log(folder: Path) -> int:
 
 def requests(folder: Path) -> list[tuple[Any, ...]]:
     return sorted(
-        (one.item, one.at, one.key if isinstance(one, Start) else one.status)
+        (one.item, one.at, one.key if isinstance(one, RequestStart) else one.status)
         for one in read_events(folder)
-        if isinstance(one, Start | Finish)
+        if isinstance(one, RequestStart | RequestEnd)
     )
 
 
@@ -93,7 +93,7 @@ def test_full_files_are_packed_beside_the_crawl_and_nothing_of_them_is_lost(tmp_
     assert len(found) == 2 * REQUESTS
     log.close()
     assert requests(tmp_path) == found
-    assert sum(isinstance(one, Opening) for one in read_events(tmp_path)) == 1
+    assert sum(isinstance(one, LogOpening) for one in read_events(tmp_path)) == 1
 
 
 def test_a_start_reads_packed_files_back_as_far_as_it_needs(tmp_path: Path) -> None:

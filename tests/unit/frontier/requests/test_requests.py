@@ -10,14 +10,14 @@ import pytest
 from request_lines import with_sums
 
 from weft.errors import DiskFull
-from weft.frontier.requests import Finish, Opening, RequestLog, Start, read_events, writing
+from weft.frontier.requests import LogOpening, RequestEnd, RequestLog, RequestStart, read_events, writing
 
 
 def told(folder: Path) -> list[tuple[str, int]]:
     return [
-        ("start", event.item) if isinstance(event, Start) else (event.status, event.item)
+        ("start", event.item) if isinstance(event, RequestStart) else (event.status, event.item)
         for event in read_events(folder)
-        if isinstance(event, Start | Finish)
+        if isinstance(event, RequestStart | RequestEnd)
     ]
 
 
@@ -28,19 +28,19 @@ def test_what_is_logged_is_read_as_it_was(tmp_path: Path) -> None:
     log.start(-1, 12.0, "b", 0.0, 1, "http://b/robots.txt")
     log.flush()
     opening, start, end, robots = read_events(tmp_path / "log")
-    assert opening == Opening(True)
-    assert isinstance(start, Start)
+    assert opening == LogOpening(True)
+    assert isinstance(start, RequestStart)
     assert (start.item, start.at, start.key, start.delay_s, start.places, start.url, start.slot) == (
         7, 10.25, "a.test", 2.5, 3, "https://a.test/x?y=1", "",
     )  # fmt: skip
-    assert end == Finish(7, 11.5, "200")
-    assert isinstance(robots, Start) and (robots.item, robots.delay_s) == (-1, 0.0)
+    assert end == RequestEnd(7, 11.5, "200")
+    assert isinstance(robots, RequestStart) and (robots.item, robots.delay_s) == (-1, 0.0)
     log.close()
 
 
 def test_nothing_is_written_before_it_is_flushed_and_all_is_when_it_is_closed(tmp_path: Path) -> None:
     log = RequestLog(tmp_path / "log", 5.0)
-    assert [type(event) for event in read_events(tmp_path / "log")] == [Opening], "a kill cannot undo it"
+    assert [type(event) for event in read_events(tmp_path / "log")] == [LogOpening], "a kill cannot undo it"
     log.start(1, 10.0, "a", 1.0, 1, "http://a/")
     assert told(tmp_path / "log") == []
     log.flush()
@@ -71,8 +71,8 @@ def test_a_long_log_goes_on_in_the_next_file(tmp_path: Path, monkeypatch: pytest
     assert [name for name, _ in files] == [f"requests-{number:05d}" for number in range(len(files))]
     assert len(files) > 5
     assert all(400 <= path.stat().st_size < 600 for _, path in files[:-1] if path.suffix == ".log")
-    assert [event.url for event in read_events(folder) if isinstance(event, Start)] == expected
-    assert sum(isinstance(event, Opening) for event in read_events(folder)) == 3
+    assert [event.url for event in read_events(folder) if isinstance(event, RequestStart)] == expected
+    assert sum(isinstance(event, LogOpening) for event in read_events(folder)) == 3
 
 
 def test_the_logs_of_several_slots_are_read_as_one_by_their_times(tmp_path: Path) -> None:
@@ -84,11 +84,14 @@ def test_the_logs_of_several_slots_are_read_as_one_by_their_times(tmp_path: Path
         log.end(item, 10.0 * item + 15.0, "200")
     for log in (one, two):
         log.close()
-    events = [event for event in read_events(folder) if not isinstance(event, Opening)]
+    events = [event for event in read_events(folder) if not isinstance(event, LogOpening)]
     assert [event.at for event in events] == sorted(event.at for event in events)
     assert len(events) == 16
-    assert {(event.item % 2, event.slot) for event in events if isinstance(event, Start)} == {(0, "one"), (1, "two")}
-    openings = [event for event in read_events(folder) if isinstance(event, Opening)]
+    assert {(event.item % 2, event.slot) for event in events if isinstance(event, RequestStart)} == {
+        (0, "one"),
+        (1, "two"),
+    }
+    openings = [event for event in read_events(folder) if isinstance(event, LogOpening)]
     assert [(event.new_boot, event.slot) for event in openings] == [(True, "one"), (False, "two")]
 
 
@@ -102,7 +105,11 @@ def test_an_opening_has_its_place_among_the_others_requests(tmp_path: Path) -> N
         (tmp_path / "log" / slot).mkdir(parents=True)
         (tmp_path / "log" / slot / "requests-00000.log").write_bytes(with_sums(text))
     events = list(read_events(tmp_path / "log"))
-    told_ = [event.item if isinstance(event, Start) else "opened" for event in events if not isinstance(event, Finish)]
+    told_ = [
+        event.item if isinstance(event, RequestStart) else "opened"
+        for event in events
+        if not isinstance(event, RequestEnd)
+    ]
     assert told_ == ["opened", "opened", 1, 2, "opened", 3]
 
 
@@ -142,8 +149,8 @@ def test_boots_come_in_the_order_in_which_they_were(tmp_path: Path) -> None:
             )
         )
     events = list(read_events(tmp_path / "log"))
-    assert [event.item for event in events if isinstance(event, Start)] == [1, 3, 2, 4]
-    assert [event.new_boot for event in events if isinstance(event, Opening)] == [True, False, True, False]
+    assert [event.item for event in events if isinstance(event, RequestStart)] == [1, 3, 2, 4]
+    assert [event.new_boot for event in events if isinstance(event, LogOpening)] == [True, False, True, False]
 
 
 def test_a_boot_that_one_slot_alone_has_seen_comes_before_a_later_one_of_another(tmp_path: Path) -> None:

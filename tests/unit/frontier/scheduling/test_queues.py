@@ -12,7 +12,7 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.frontier.clock import MachineClock
-from weft.frontier.contract import CrawlLimits, End, Ended, Item, Outcome, RobotsRecord, Wanted
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Item, RobotsRecord, Wanted
 from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.durability.journal import Journal
 from weft.frontier.embedded.frontier import EmbeddedFrontier
@@ -90,7 +90,7 @@ def allow(frontier: EmbeddedFrontier, *origins: str, crawl_delay_s: float | None
 
 def fetch(frontier: EmbeddedFrontier, lease: Lease, **facts: Any) -> None:
     frontier.leases.cool([Ended(lease, frontier.now(), **({"ok": True} | facts))])
-    assert frontier.leases.finish([Outcome(lease, End.PAGE)]) == [True]
+    assert frontier.leases.finish([EndedLease(lease, End.PAGE)]) == [True]
 
 
 def claim_one(frontier: EmbeddedFrontier) -> Lease:
@@ -222,7 +222,7 @@ def test_a_site_that_waits_for_a_permit_is_not_forgotten(bench: Bench) -> None:
     first = claim_one(frontier)
     bench.time += 2 * FORGET_AFTER_S
     assert frontier.leases.claim("me", 9) == []
-    frontier.leases.finish([Outcome(first, End.RELEASE)])
+    frontier.leases.finish([EndedLease(first, End.RELEASE)])
     assert len(frontier.leases.claim("me", 9)) == 1
 
 
@@ -599,7 +599,7 @@ def test_other_processes_are_told_that_a_request_is_over_however_it_ends(
     lease = claim_one(frontier)
     bench.time += 500.0 if end == "expired" else 100.0
     if end == "released":
-        frontier.leases.finish([Outcome(lease, End.RELEASE)])
+        frontier.leases.finish([EndedLease(lease, End.RELEASE)])
     elif end == "set aside":
         frontier.leases.set_aside([lease])
     elif end == "refused":
@@ -637,7 +637,7 @@ def test_robots_txt_requests_are_distinguished_by_their_numbers(bench: Bench) ->
     leases = frontier.leases.claim("me", 9)
     assert [lease.purpose for lease in leases] == [Purpose.ROBOTS] * 3
     assert len({lease.item for lease in leases}) == 3 and all(lease.item < 0 for lease in leases)
-    assert frontier.leases.finish([Outcome(lease, End.RELEASE) for lease in leases]) == [True] * 3
+    assert frontier.leases.finish([EndedLease(lease, End.RELEASE) for lease in leases]) == [True] * 3
 
 
 def test_sitemaps_are_counted_through_a_restart(bench: Bench) -> None:

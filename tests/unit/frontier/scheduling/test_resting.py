@@ -13,14 +13,14 @@ from xxhash import xxh3_64_digest
 
 from weft.config import PolitenessSection
 from weft.engine.admission import names
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Slots, Wanted
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord, Slots, Wanted
 from weft.frontier.durability import blobs as blobs_module
 from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.politeness import PolitenessClock, Shown
 from weft.frontier.scheduling import packed as packed_module
 from weft.frontier.scheduling.packed import PackedMap
-from weft.frontier.scheduling.resting import Order, Resting
+from weft.frontier.scheduling.resting import DueOrder, Resting
 from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S
 from weft.frontier.scheduling.sites import Site
 from weft.frontier.scheduling.turns import KNOWN_TURNS, Turns
@@ -62,7 +62,7 @@ def test_a_set_of_names_is_the_same_when_they_are_many(monkeypatch: pytest.Monke
 
 
 def test_the_order_is_that_of_the_due_times_whenever_they_were_added() -> None:
-    order = Order()
+    order = DueOrder()
     order.add(mark(1), 3600.5)
     order.add(mark(2), 10.2)
     order.add(mark(3), 10.9)
@@ -78,7 +78,7 @@ def test_the_order_is_that_of_the_due_times_whenever_they_were_added() -> None:
 
 @pytest.mark.parametrize("others", [[], [3600.0]])
 def test_what_is_due_later_than_those_that_are_being_read_comes_in_its_own_time(others: list[float]) -> None:
-    order = Order()
+    order = DueOrder()
     for number, due in enumerate([10.0, 10.0, *others]):
         order.add(mark(number), due)
     assert order.pop(10.0) == mark(0)
@@ -153,7 +153,7 @@ class Bench:
         self.frontier.leases.cool(
             [Ended(lease, self.time, ok=end is End.PAGE, slow_down=slow, retry_after_s=retry_after_s)]
         )
-        self.frontier.leases.finish([Outcome(lease, end)])
+        self.frontier.leases.finish([EndedLease(lease, end)])
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_a_page_wakes_a_site_where_only_a_retry_waits(bench: Bench) -> None:
     bench.admit("https://a/1", "https://b/1")
     lease = next(lease for lease in bench.claim() if lease.key == "a")
     bench.frontier.leases.cool([Ended(lease, bench.time, ok=False)])
-    bench.frontier.leases.finish([Outcome(lease, End.RETRY, 500.0)])
+    bench.frontier.leases.finish([EndedLease(lease, End.RETRY, 500.0)])
     bench.claim()
     assert bench.queues.resting.find("a") == (1, True)
     bench.admit("https://a/2")
@@ -292,7 +292,7 @@ def test_many_hosts_on_one_address_wait_for_its_one_place(
                     assert lease.url not in asked
                     asked[lease.url] = time
                     frontier.leases.cool([Ended(lease, time, ok=True)])
-                    frontier.leases.finish([Outcome(lease, End.PAGE)])
+                    frontier.leases.finish([EndedLease(lease, End.PAGE)])
         time += delay_s / 2
     assert frontier.leases.claim("me", 20) == [] and frontier.status.stats().queued == 0
     frontier.close()
@@ -447,7 +447,7 @@ def test_nobody_waits_for_a_robots_txt_that_a_crawl_would_have_asked_for_at_a_si
     bench.admit("https://a/1", "https://b/1")
     robots = next(lease for lease in bench.claim() if lease.key == "a")
     bench.frontier.leases.cool([Ended(robots, bench.time, ok=False)])
-    bench.frontier.leases.finish([Outcome(robots, End.RETRY, 30.0)])
+    bench.frontier.leases.finish([EndedLease(robots, End.RETRY, 30.0)])
     for _ in range(2):  # the first finds that its page must wait for the robots.txt
         bench.time += 2.0
         bench.claim()

@@ -13,7 +13,7 @@ from weft.errors import Damaged
 from weft.frontier.contract import CrawlLimits, Item
 from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.politeness import PolitenessClock
-from weft.frontier.scheduling.sites import Crawl, KnownDepth, Lane, Site
+from weft.frontier.scheduling.sites import Crawl, KnownDepth, Site, SiteQueue
 from weft.frontier.scheduling.spill import pieces_of
 from weft.records import Purpose
 
@@ -24,7 +24,7 @@ def crawl(store: BlobStore | None = None, **limits: Any) -> Crawl:
     return Crawl(1, "test", 5, CrawlLimits(**limits), store or unused_store(), SECTION)
 
 
-def lane_of(owner: Crawl | None = None) -> Lane:
+def lane_of(owner: Crawl | None = None) -> SiteQueue:
     return Site("a", PolitenessClock()).lane(owner or crawl())
 
 
@@ -32,7 +32,7 @@ def urgent(item: int, purpose: Purpose = Purpose.PAGE) -> Item:
     return Item(item, f"http://a/{item}", 0, 0, purpose=purpose)
 
 
-def popped(lane: Lane, now: float = 0.0) -> list[int]:
+def popped(lane: SiteQueue, now: float = 0.0) -> list[int]:
     items = []
     while (item := lane.pop(now)) is not None:
         items.append(item.item)

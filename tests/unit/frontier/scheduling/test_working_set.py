@@ -11,7 +11,7 @@ from log_lines import log_lines
 
 from weft.config import PolitenessSection
 from weft.errors import Damaged
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, PageLinks, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, PageLinks, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.scheduling import spill
 from weft.frontier.scheduling.queues import SOON_S
@@ -59,7 +59,7 @@ class Bench:
 
     def fetch(self, lease: Lease, **facts: Any) -> None:
         self.frontier.leases.cool([Ended(lease, self.time, **({"ok": True} | facts))])
-        assert self.frontier.leases.finish([Outcome(lease, End.PAGE)]) == [True]
+        assert self.frontier.leases.finish([EndedLease(lease, End.PAGE)]) == [True]
 
     def claim_one(self) -> Lease:
         (lease,) = self.frontier.leases.claim("me", 9)
@@ -281,7 +281,7 @@ def lead_on(bench: Bench) -> None:
     hop = Found("https://a/robots.txt", 0, robots.parent, 1, Purpose.ROBOTS, robots.about)
     bench.frontier.queue.admit(bench.crawl, [hop])
     bench.frontier.leases.cool([Ended(robots, bench.time, ok=True)])
-    bench.frontier.leases.finish([Outcome(robots, End.OTHER)])
+    bench.frontier.leases.finish([EndedLease(robots, End.OTHER)])
 
 
 def test_a_robots_txt_that_another_site_waits_for_does_not_come_to_rest(bench: Bench) -> None:
@@ -294,7 +294,7 @@ def test_a_robots_txt_that_another_site_waits_for_does_not_come_to_rest(bench: B
     robots = bench.claim_one()
     assert (robots.url, robots.about) == ("https://a/robots.txt", "https://x")
     bench.frontier.sites.robots_known("https://x", ALLOW, None)
-    bench.frontier.leases.finish([Outcome(robots, End.OTHER)])
+    bench.frontier.leases.finish([EndedLease(robots, End.OTHER)])
     assert bench.claim_one().url == "https://x/1"
 
 
@@ -306,7 +306,7 @@ def test_a_robots_txt_cannot_be_had_whose_redirect_has_led_to_a_site_that_is_giv
         robots = bench.claim_one()
         assert robots.url == "https://a/robots.txt"
         bench.frontier.leases.cool([Ended(robots, bench.time, ok=False)])
-        bench.frontier.leases.finish([Outcome(robots, End.RETRY)])
+        bench.frontier.leases.finish([EndedLease(robots, End.RETRY)])
         bench.time += 11.0
     assert bench.claim_one().url == "https://x/1", "nobody waits for it any more"
     record = bench.frontier.sites.robots("https://x")
@@ -322,7 +322,7 @@ def test_a_robots_txt_that_an_ended_crawl_has_at_another_site_is_asked_for_by_wh
     bench.time += 2.0
     assert bench.frontier.leases.claim("me", 9) == []
     bench.frontier.leases.cool([Ended(robots, bench.time, ok=True)])
-    bench.frontier.leases.finish([Outcome(robots, End.OTHER)])
+    bench.frontier.leases.finish([EndedLease(robots, End.OTHER)])
     again = bench.claim_one()
     assert (again.url, again.crawl) == ("https://x/robots.txt", other)
 
@@ -343,7 +343,7 @@ def test_a_robots_txt_that_is_given_up_with_its_own_site_is_not_known(bench: Ben
     bench.admit("https://x/1")
     robots = bench.claim_one()
     bench.frontier.leases.cool([Ended(robots, bench.time, ok=False)])
-    bench.frontier.leases.finish([Outcome(robots, End.RETRY, 60.0)])
+    bench.frontier.leases.finish([EndedLease(robots, End.RETRY, 60.0)])
     site = bench.queues.sites["x"]
     bench.frontier.rejected.empty(site.lanes[0], Reason.BREAKER)
     assert bench.frontier.sites.robots("https://x") is None
@@ -358,7 +358,7 @@ def test_a_robots_txt_that_leads_on_for_a_paused_crawl_is_asked_for_by_who_waits
     hop = Found("https://a/robots.txt", 0, robots.parent, 1, Purpose.ROBOTS, robots.about)
     bench.frontier.queue.admit(bench.crawl, [hop])
     bench.frontier.leases.cool([Ended(robots, bench.time, ok=True)])
-    bench.frontier.leases.finish([Outcome(robots, End.OTHER)])
+    bench.frontier.leases.finish([EndedLease(robots, End.OTHER)])
     bench.time += 2.0
     again = bench.claim_one()
     assert (again.url, again.crawl) == ("https://x/robots.txt", other)

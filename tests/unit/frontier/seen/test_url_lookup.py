@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.seen import seen_runs, url_lookup
 from weft.frontier.view import Entry, FrontierView
@@ -52,7 +52,7 @@ class Opened:
     def end(self, count: int) -> list[str]:
         leases = self.frontier.leases.claim("me", count)
         self.frontier.leases.cool([Ended(lease, self.frontier.now(), ok=True) for lease in leases])
-        self.frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases])
+        self.frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases])
         self.frontier.durability.commit()
         return [lease.url for lease in leases]
 

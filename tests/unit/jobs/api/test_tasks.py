@@ -482,7 +482,7 @@ def test_the_document_a_tasks_record_and_the_clients_have_the_declared_fields_an
         schema = document["components"]["schemas"]["AsyncScrapeRequest"]
         assert (set(schema["properties"]), schema["additionalProperties"]) == (declared, False)
         assert (schema["properties"]["max_depth"]["default"], schema["required"]) == (2, ["url"])
-        calls = {one for one in vars(scraping).values() if isinstance(one, scraping.Call)}
+        calls = {one for one in vars(scraping).values() if isinstance(one, scraping.ApiCall)}
         for one in calls:
             operation = document["paths"][one.path][one.method.lower()]
             assert (operation["operationId"], str(one.status) in operation["responses"]) == (one.name, True)

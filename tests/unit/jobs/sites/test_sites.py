@@ -10,26 +10,26 @@ from typing import Any
 
 import pytest
 
-from weft.engine.model import Standing, State
+from weft.engine.model import CrawlSnapshot, CrawlState
 from weft.errors import BadInput
 from weft.jobs.errors import LeaseLost, SiteConflict
-from weft.jobs.model import STARTED, Lane, Progress, Task, TaskSpec
+from weft.jobs.model import STARTED, JobProgress, Lane, Task, TaskSpec
 from weft.jobs.sites import model
 from weft.jobs.sites.changes import ChangeReport, Comparison, Learnt
 from weft.jobs.sites.files import site_of
 from weft.jobs.sites.panel import SitesPanel
 from weft.jobs.sites.registry import SiteRegistry
 from weft.jobs.sites.scheduler import SiteScheduler
-from weft.jobs.store.contract import Finish
+from weft.jobs.store.contract import TaskFinish
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.records import PastVisit, Row
 from weft.scraping import FinishReason, TaskState
 
 START = 1_800_000_000.0  # 2027-01-15 08:00 UTC
 DAY = 86_400.0
-WELL = Finish(reason=FinishReason.DONE, progress=Progress(completed=9, gone=1), errors_by_class={"http_4xx": 1})
-BAD = Finish(
-    reason=FinishReason.TOO_MANY_ERRORS, progress=Progress(failed=3), errors_by_class={"connection": 3}, message=""
+WELL = TaskFinish(reason=FinishReason.DONE, progress=JobProgress(completed=9, gone=1), errors_by_class={"http_4xx": 1})
+BAD = TaskFinish(
+    reason=FinishReason.TOO_MANY_ERRORS, progress=JobProgress(failed=3), errors_by_class={"connection": 3}, message=""
 )
 
 
@@ -50,12 +50,12 @@ class World:
         self.epoch = lease.epoch
         self.cancelled: list[str] = []
 
-    async def cancel(self, name: str) -> Standing:
+    async def cancel(self, name: str) -> CrawlSnapshot:
         """As an engine does; the runner would write the end down."""
         self.cancelled.append(name)
-        finish = Finish(reason=FinishReason.CANCELLED, progress=Progress(completed=2))
+        finish = TaskFinish(reason=FinishReason.CANCELLED, progress=JobProgress(completed=2))
         self.store.move(name, TaskState.CANCELLED, expect=STARTED, at=self.now, finish=finish)
-        return Standing(name=name, id=1, state=State.ENDED)
+        return CrawlSnapshot(name=name, id=1, state=CrawlState.ENDED)
 
     def add(self, name: str, *needs: str, **more: Any) -> None:
         given = {"name": name, "start_urls": [f"https://{name}.example/"], "depends_on": list(needs), **more}
@@ -67,7 +67,7 @@ class World:
     def running(self) -> list[str]:
         return [site.name for site in self.store.sites.all().values() if site.task]
 
-    def end(self, name: str, finish: Finish = WELL, state: TaskState = TaskState.COMPLETED) -> None:
+    def end(self, name: str, finish: TaskFinish = WELL, state: TaskState = TaskState.COMPLETED) -> None:
         task = self.store.sites.all()[name].task
         self.store.claim(Lane.SITE, 100, at=self.now, fence=self.epoch)
         # without a start of its own: no engine has rows of it
@@ -208,15 +208,19 @@ def test_somebody_who_asks_ends_a_pause(world: World) -> None:
     ("finish", "state", "well"),
     [
         (WELL, TaskState.COMPLETED, True),
-        (Finish(reason=FinishReason.MAX_PAGES, progress=Progress(completed=5, queued=9)), TaskState.COMPLETED, True),
-        (Finish(reason=FinishReason.DONE, progress=Progress(completed=95, failed=5)), TaskState.PARTIAL, True),
-        (Finish(reason=FinishReason.DONE, progress=Progress(completed=5, failed=5)), TaskState.PARTIAL, False),
-        (Finish(reason=FinishReason.DEADLINE, progress=Progress(completed=5)), TaskState.PARTIAL, False),
-        (Finish(reason=FinishReason.DONE, progress=Progress(gone=5)), TaskState.COMPLETED, False),
+        (
+            TaskFinish(reason=FinishReason.MAX_PAGES, progress=JobProgress(completed=5, queued=9)),
+            TaskState.COMPLETED,
+            True,
+        ),
+        (TaskFinish(reason=FinishReason.DONE, progress=JobProgress(completed=95, failed=5)), TaskState.PARTIAL, True),
+        (TaskFinish(reason=FinishReason.DONE, progress=JobProgress(completed=5, failed=5)), TaskState.PARTIAL, False),
+        (TaskFinish(reason=FinishReason.DEADLINE, progress=JobProgress(completed=5)), TaskState.PARTIAL, False),
+        (TaskFinish(reason=FinishReason.DONE, progress=JobProgress(gone=5)), TaskState.COMPLETED, False),
         (BAD, TaskState.FAILED, False),
     ],
 )
-def test_which_ends_are_good_ones(world: World, finish: Finish, state: TaskState, well: bool) -> None:
+def test_which_ends_are_good_ones(world: World, finish: TaskFinish, state: TaskState, well: bool) -> None:
     world.add("a")
     world.sites.run()
     world.end("a", finish, state)
@@ -437,10 +441,10 @@ def test_a_run_after_a_complete_one_asks_conditionally_and_for_what_was_no_page(
     assert (task.spec.revisits, task.spec.extra["why_full"], urls) == ("a", "", ["", "missing", "there"])
 
 
-LEFT = Finish(reason=FinishReason.DONE, progress=Progress(completed=9, queued=1))
-LIMIT = Finish(reason=FinishReason.MAX_PAGES, progress=Progress(completed=9))
-LATE = Finish(reason=FinishReason.DEADLINE, progress=Progress(completed=9))
-STOPPED = Finish(reason=FinishReason.CANCELLED, progress=Progress(completed=9))
+LEFT = TaskFinish(reason=FinishReason.DONE, progress=JobProgress(completed=9, queued=1))
+LIMIT = TaskFinish(reason=FinishReason.MAX_PAGES, progress=JobProgress(completed=9))
+LATE = TaskFinish(reason=FinishReason.DEADLINE, progress=JobProgress(completed=9))
+STOPPED = TaskFinish(reason=FinishReason.CANCELLED, progress=JobProgress(completed=9))
 
 
 @pytest.mark.parametrize(
@@ -450,7 +454,9 @@ STOPPED = Finish(reason=FinishReason.CANCELLED, progress=Progress(completed=9))
         (STOPPED, TaskState.CANCELLED), (BAD, TaskState.FAILED),
     ],
 )  # fmt: skip
-def test_after_a_run_that_was_not_complete_every_page_is_read(world: World, finish: Finish, state: TaskState) -> None:
+def test_after_a_run_that_was_not_complete_every_page_is_read(
+    world: World, finish: TaskFinish, state: TaskState
+) -> None:
     world.add("a")
     next_run(world)
     learn(world, there="d", missing="")

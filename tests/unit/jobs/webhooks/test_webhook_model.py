@@ -8,8 +8,8 @@ import hmac
 import msgspec
 import pytest
 
-from weft.jobs.model import Progress, Task, TaskSpec
-from weft.jobs.service import Result
+from weft.jobs.model import JobProgress, Task, TaskSpec
+from weft.jobs.service import ScrapedResult
 from weft.jobs.webhooks.forms import LARGEST_BODY, body_of, headers_of
 from weft.jobs.webhooks.model import (
     DELAYS_S,
@@ -90,7 +90,7 @@ def test_the_signature_is_that_of_the_specification() -> None:
 def test_a_page_that_is_too_large_is_told_without_its_document(size: int, is_whole: bool) -> None:
     spec = TaskSpec(webhook={"url": "http://a.test/"})
     task = Task(id="t", owner="", url="u", url_count=1, spec=spec, created_at=0.0, state=TaskState.RUNNING)
-    result = Result(
+    result = ScrapedResult(
         number=3, url="http://b.test/", status=200, title="", depth=0, fetched_at=0.0, document={"markdown": "x" * size}
     )
     order = HookOrder(url="http://a.test/", headers={"Webhook-Id": "mine", "X": "y"})
@@ -100,6 +100,6 @@ def test_a_page_that_is_too_large_is_told_without_its_document(size: int, is_who
     assert (data["url"], "markdown" in data, "omitted" in data) == ("http://b.test/", is_whole, not is_whole)
     headers = dict(headers_of(told, secret_of(b"s", ""), body, 7))
     assert (headers["webhook-id"], headers["X"], "Webhook-Id" in headers) == ("t-3", "y", False)
-    ended = msgspec.structs.replace(task, state=TaskState.PARTIAL, progress=Progress(completed=2, failed=1))
+    ended = msgspec.structs.replace(task, state=TaskState.PARTIAL, progress=JobProgress(completed=2, failed=1))
     end = Telling(task=ended, order=order, event=HookEvent.COMPLETED, number=9, at=0.0)
     assert msgspec.json.decode(body_of(end))["data"]["progress"]["discovered"] == 3

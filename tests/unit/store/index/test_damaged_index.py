@@ -14,8 +14,8 @@ import pytest
 from weft.errors import BadInput
 from weft.records import FetchResult, Row
 from weft.store.errors import DamagedIndex, StoreError, reading, remedy, writing
-from weft.store.export.source import Source
-from weft.store.index.index_writer import Index
+from weft.store.export.source import ExportSource
+from weft.store.index.index_writer import SlotIndex
 from weft.store.index.query import IndexReader
 from weft.store.pages import PageStore
 
@@ -56,14 +56,14 @@ def readers(folder: Path) -> list[Callable[[], object]]:
         finally:
             store.abandon()
 
-    return [stats, lambda: Source([folder]).close()]
+    return [stats, lambda: ExportSource([folder]).close()]
 
 
 def test_both_slots_are_read(data: Path) -> None:
     store = PageStore.open([data], read_only=True)
     assert store.stats().rows == 69
     store.abandon()
-    Source([data]).close()
+    ExportSource([data]).close()
 
 
 @pytest.mark.parametrize("gone", ["deleted", "emptied"])
@@ -140,14 +140,14 @@ def test_an_index_cut_inside_a_page_is_damaged_for_readers_and_writers(data: Pat
     with pytest.raises(DamagedIndex, match="middle of a page"):
         IndexReader(path)
     with pytest.raises(DamagedIndex, match="middle of a page"):
-        Index(path, FACTS)
+        SlotIndex(path, FACTS)
     IndexReader(path, whole=False).close()  # a rebuild takes what is left
 
 
 def test_half_a_page_that_the_log_has_whole_is_no_damage(data: Path) -> None:
     """A disk that was full in the middle of a checkpoint leaves that."""
     path = data / "index-pod0-fetcher0.db"
-    index = Index(path, FACTS)
+    index = SlotIndex(path, FACTS)
     index.note_rebuilt()  # something in the log
     with path.open("ab") as file:
         file.write(b"\0" * 100)

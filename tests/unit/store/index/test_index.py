@@ -15,7 +15,7 @@ from weft.errors import BadInput
 from weft.store.errors import DamagedIndex, StoreError
 from weft.store.index import index_writer as index_module
 from weft.store.index import schema
-from weft.store.index.index_writer import FileState, Index
+from weft.store.index.index_writer import FileState, SlotIndex
 from weft.store.index.query import IndexReader, Where
 
 if TYPE_CHECKING:
@@ -36,20 +36,20 @@ def values(item: int, url: str = "", status: int = 200, **more: Any) -> tuple[An
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Iterator[Index]:
-    made = Index(tmp_path / "index-a.db", FACTS)
+def index(tmp_path: Path) -> Iterator[SlotIndex]:
+    made = SlotIndex(tmp_path / "index-a.db", FACTS)
     yield made
     made.close()
 
 
 @pytest.fixture
-def reader(index: Index) -> Iterator[IndexReader]:
+def reader(index: SlotIndex) -> Iterator[IndexReader]:
     made = IndexReader(index.path)
     yield made
     made.close()
 
 
-def test_rows_committed_twice_are_there_once(index: Index, reader: IndexReader) -> None:
+def test_rows_committed_twice_are_there_once(index: SlotIndex, reader: IndexReader) -> None:
     index.commit(1, 0, [values(1, title="first"), values(2)], [])
     index.commit(2, 0, [values(1, title="second"), values(3)], [])
     assert next((row.item, row.title) for row in reader.rows()) == (1, "first")
@@ -57,7 +57,7 @@ def test_rows_committed_twice_are_there_once(index: Index, reader: IndexReader) 
     assert index.known([3, 1, 99, *range(1000, 2000)]) == {1, 3}
 
 
-def test_a_row_comes_back_as_it_was(index: Index, reader: IndexReader) -> None:
+def test_a_row_comes_back_as_it_was(index: SlotIndex, reader: IndexReader) -> None:
     file = index.register("weft-c-a-00000.warc.gz")
     index.commit(
         1, 0, [values(7, file=file.id, title="Ünïcode 漢字 \0 nul")], [FileState(file.id, file.name, 800, 700)]
@@ -69,7 +69,7 @@ def test_a_row_comes_back_as_it_was(index: Index, reader: IndexReader) -> None:
     assert index.files() == [FileState(1, "weft-c-a-00000.warc.gz", 800, 700)]
 
 
-def test_a_transaction_that_fails_leaves_nothing(index: Index, reader: IndexReader) -> None:
+def test_a_transaction_that_fails_leaves_nothing(index: SlotIndex, reader: IndexReader) -> None:
     bad = (*values(2)[:-1], {"no": "value"})
     with pytest.raises(StoreError):
         index.commit(1, 0, [values(1), bad], [])
@@ -79,7 +79,7 @@ def test_a_transaction_that_fails_leaves_nothing(index: Index, reader: IndexRead
 
 
 def test_url_is_found_before_and_after_folding(
-    index: Index, reader: IndexReader, monkeypatch: pytest.MonkeyPatch
+    index: SlotIndex, reader: IndexReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_module, "FOLD_ROWS", 50)
     url = "http://twice.test/"
@@ -97,14 +97,14 @@ def test_url_is_found_before_and_after_folding(
 
 
 def test_urls_whose_hashes_collide_are_distinguished(
-    index: Index, reader: IndexReader, monkeypatch: pytest.MonkeyPatch
+    index: SlotIndex, reader: IndexReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schema, "url_hash", lambda url: -7)
     index.commit(1, 0, [values(1, url="http://a.test/"), values(2, url="http://b.test/")], [])
     assert [row.item for row in reader.for_url("http://b.test/")] == [2]
 
 
-def test_batches_and_items(index: Index, reader: IndexReader) -> None:
+def test_batches_and_items(index: SlotIndex, reader: IndexReader) -> None:
     for batch in (1, 2, 5):
         index.commit(batch, batch - 1, [values(batch * 10), values(batch * 10 + 1)], [])
     assert reader.since(1) == sorted(index.since(1)) == [20, 21, 50, 51]
@@ -128,14 +128,14 @@ def test_batches_and_items(index: Index, reader: IndexReader) -> None:
         (Where(crawl=2), []),
     ],
 )
-def test_rows_can_be_filtered(index: Index, reader: IndexReader, where: Where, items: list[int]) -> None:
+def test_rows_can_be_filtered(index: SlotIndex, reader: IndexReader, where: Where, items: list[int]) -> None:
     rows = [values(1), values(2, status=404), values(3, status=0, error="timeout", file=None), values(4)]
     index.commit(1, 0, rows, [])
     assert [row.item for row in reader.rows(where)] == items
 
 
 def test_lost_rows_are_gone_from_every_table_and_reported_until_they_are_forgotten(
-    index: Index, reader: IndexReader, monkeypatch: pytest.MonkeyPatch
+    index: SlotIndex, reader: IndexReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_module, "FOLD_ROWS", 1)
     file = index.register("f")
@@ -156,7 +156,7 @@ def test_lost_rows_are_gone_from_every_table_and_reported_until_they_are_forgott
     assert index.lost() == reader.lost() == []
 
 
-def test_a_reader_on_the_way_through_does_not_hold_the_log(index: Index, reader: IndexReader) -> None:
+def test_a_reader_on_the_way_through_does_not_hold_the_log(index: SlotIndex, reader: IndexReader) -> None:
     index.commit(1, 0, [values(item) for item in range(1, 3001)], [])
     rows = reader.rows()
     next(rows)
@@ -168,7 +168,7 @@ def test_a_reader_on_the_way_through_does_not_hold_the_log(index: Index, reader:
     assert sum(1 for _ in rows) == 3000
 
 
-def test_the_log_is_moved_into_the_database_by_sync(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_moved_into_the_database_by_sync(index: SlotIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "CHECKPOINT_BYTES", 100_000)
     monkeypatch.setattr(index_module, "RESTART_FRAMES", 100)
     before = index.path.stat().st_size
@@ -180,7 +180,7 @@ def test_the_log_is_moved_into_the_database_by_sync(index: Index, monkeypatch: p
     index.commit(99, 0, [values(1)], [])  # starts the log anew
 
 
-def test_a_hundred_thousand_rows_are_counted_in_constant_memory(index: Index, reader: IndexReader) -> None:
+def test_a_hundred_thousand_rows_are_counted_in_constant_memory(index: SlotIndex, reader: IndexReader) -> None:
     for batch in range(1, 101):
         start = (batch - 1) * 1000
         index.commit(batch, 0, [values(start + n, status=200 if n % 4 else 404) for n in range(1, 1001)], [])
@@ -195,11 +195,11 @@ def test_a_hundred_thousand_rows_are_counted_in_constant_memory(index: Index, re
 
 def test_a_foreign_layout_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "index-a.db"
-    Index(path, FACTS).close()
+    SlotIndex(path, FACTS).close()
     with sqlite3.connect(path) as db:
         db.execute("UPDATE meta SET value = 99 WHERE key = 'schema_version'")
     db.close()
-    for opening in (lambda: Index(path, FACTS), lambda: IndexReader(path)):
+    for opening in (lambda: SlotIndex(path, FACTS), lambda: IndexReader(path)):
         with pytest.raises(BadInput, match="layout 99, this Weft reads layout 9"):
             opening()
 
@@ -210,7 +210,7 @@ def test_another_programs_database_is_refused(tmp_path: Path) -> None:
         db.execute("CREATE TABLE bookmarks (url)")
     db.close()
     before = path.read_bytes()
-    for opening in (lambda: Index(path, FACTS), lambda: IndexReader(path)):
+    for opening in (lambda: SlotIndex(path, FACTS), lambda: IndexReader(path)):
         with pytest.raises(BadInput, match="not an index of Weft"):
             opening()
     assert path.read_bytes() == before
@@ -219,7 +219,7 @@ def test_another_programs_database_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "index-a.db"
     path.write_bytes(b"This is no database, whatever its name says. " * 100)
-    for opening in (lambda: Index(path, FACTS), lambda: IndexReader(path)):
+    for opening in (lambda: SlotIndex(path, FACTS), lambda: IndexReader(path)):
         with pytest.raises(BadInput, match="not an index of Weft"):
             opening()
 
@@ -230,12 +230,12 @@ def test_a_missing_index_is_named(tmp_path: Path) -> None:
 
 
 def test_another_number_of_data_dirs_is_refused(tmp_path: Path) -> None:
-    Index(tmp_path / "index-a.db", FACTS).close()
+    SlotIndex(tmp_path / "index-a.db", FACTS).close()
     with pytest.raises(BadInput, match="number 0 of 1 data dirs"):
-        Index(tmp_path / "index-a.db", FACTS | {"data_dirs": 2})
+        SlotIndex(tmp_path / "index-a.db", FACTS | {"data_dirs": 2})
 
 
-def test_every_row_is_verified_and_a_damaged_one_is_refused(index: Index) -> None:
+def test_every_row_is_verified_and_a_damaged_one_is_refused(index: SlotIndex) -> None:
     index.commit(1, 0, [values(item) for item in range(1, 1251)], [])
     assert list(index.verify()) == [500, 500, 250]
     with closing(sqlite3.connect(index.path)) as db:
@@ -246,7 +246,7 @@ def test_every_row_is_verified_and_a_damaged_one_is_refused(index: Index) -> Non
 
 
 def test_a_check_that_was_killed_is_continued_and_the_next_begins_at_the_first_row(
-    index: Index, monkeypatch: pytest.MonkeyPatch
+    index: SlotIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_module, "VERIFIED_ROWS", 1000)
     index.commit(1, 0, [values(item) for item in range(1, 2251)], [])

@@ -15,7 +15,7 @@ from counting import check_counts, counted
 from weft.store.corpus import Corpus
 from weft.store.index import index_writer as index_module
 from weft.store.index import runs, schema
-from weft.store.index.index_writer import FileState, Index
+from weft.store.index.index_writer import FileState, SlotIndex
 from weft.store.index.query import IndexReader
 from weft.store.repair.rebuild import Rebuild
 
@@ -53,19 +53,19 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "FAN_IN", 3)
 
 
-def made(folder: Path, slot: str = "pod0-fetcher0") -> Index:
-    index = Index(schema.path_of(folder, slot), FACTS)
+def made(folder: Path, slot: str = "pod0-fetcher0") -> SlotIndex:
+    index = SlotIndex(schema.path_of(folder, slot), FACTS)
     if not index.files():
         index.register(NAME.replace("pod0-fetcher0", slot))
     return index
 
 
-def commit(index: Index, batch: int, rows: list[tuple[Any, ...]]) -> None:
+def commit(index: SlotIndex, batch: int, rows: list[tuple[Any, ...]]) -> None:
     index.commit(batch, batch, rows, [])
     index.sync()
 
 
-def first_visits(index: Index, count: int, crawl: int = 1, seed: int = 1, base: int = 0) -> int:
+def first_visits(index: SlotIndex, count: int, crawl: int = 1, seed: int = 1, base: int = 0) -> int:
     """One of each URL, of all that a crawl has found."""
     for start in range(1, count + 1, 9):
         numbers = range(start, min(start + 9, count + 1))
@@ -73,7 +73,7 @@ def first_visits(index: Index, count: int, crawl: int = 1, seed: int = 1, base: 
     return base + count
 
 
-def visits_again(index: Index, last: int, count: int, crawl: int = 1, seed: int = 2) -> int:
+def visits_again(index: SlotIndex, last: int, count: int, crawl: int = 1, seed: int = 2) -> int:
     """Some URLs again, some for the third time, and new ones between them; each batch is looked at."""
     index.may_come_again(crawl, last)
     draw = random.Random(seed)
@@ -188,6 +188,6 @@ def test_a_rebuilt_index_counts_again_and_knows_what_was_noted(tmp_path: Path) -
         index.sync(last=True)
     Rebuild([tmp_path], "c", missing=lambda known: []).run()
     check_counts([tmp_path])
-    with closing(Index(schema.path_of(tmp_path, "pod0-fetcher0"), FACTS)) as index:
+    with closing(SlotIndex(schema.path_of(tmp_path, "pod0-fetcher0"), FACTS)) as index:
         commit(index, 10_000, [values(last + n, n, 1, seed=8) for n in range(1, 30)])
         check_counts([tmp_path])

@@ -17,7 +17,7 @@ import pytest
 from weft.store.errors import DamagedIndex
 from weft.store.index import hosts, runs, schema
 from weft.store.index import index_writer as index_module
-from weft.store.index.index_writer import FileState, Index
+from weft.store.index.index_writer import FileState, SlotIndex
 from weft.store.index.query import IndexReader, Where
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Iterator[Index]:
-    made = Index(tmp_path / "index-a.db", FACTS)
+def index(tmp_path: Path) -> Iterator[SlotIndex]:
+    made = SlotIndex(tmp_path / "index-a.db", FACTS)
     made.register("1/f")
     yield made
     made.close()
@@ -62,7 +62,7 @@ def shuffled(count: int) -> list[int]:
     return items
 
 
-def fill(index: Index, items: list[int], crawl: int = 1, batch: int = 0) -> int:
+def fill(index: SlotIndex, items: list[int], crawl: int = 1, batch: int = 0) -> int:
     left = iter(items)
     while some := list(islice(left, 7)):
         batch += 1
@@ -100,7 +100,7 @@ def check(path: Path, items: set[int]) -> None:
         assert sorted(reader.hashes()) == list(reader.hashes())
 
 
-def test_rows_are_found_while_runs_are_merged_and_afterwards(index: Index) -> None:
+def test_rows_are_found_while_runs_are_merged_and_afterwards(index: SlotIndex) -> None:
     items = shuffled(600)
     fill(index, items)
     check(index.path, set(items))
@@ -109,7 +109,7 @@ def test_rows_are_found_while_runs_are_merged_and_afterwards(index: Index) -> No
     assert max(levels) >= 2 and max(levels.values()) < 2 * runs.FAN_IN
 
 
-def test_a_merge_may_stop_anywhere(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_may_stop_anywhere(index: SlotIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "MERGE_S", 0)
     monkeypatch.setattr(runs, "behind", lambda db: 0)
     items = shuffled(300)
@@ -126,7 +126,7 @@ def test_a_merge_may_stop_anywhere(index: Index, monkeypatch: pytest.MonkeyPatch
 
 
 def test_rows_that_are_deleted_in_the_middle_of_a_merge_leave_no_keys(
-    index: Index, monkeypatch: pytest.MonkeyPatch
+    index: SlotIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_module, "MERGE_S", 0)
     monkeypatch.setattr(runs, "behind", lambda db: 0)
@@ -148,10 +148,10 @@ def test_rows_that_are_deleted_in_the_middle_of_a_merge_leave_no_keys(
     assert list(index.verify())
 
 
-def test_an_item_has_one_row_after_any_opening(index: Index) -> None:
+def test_an_item_has_one_row_after_any_opening(index: SlotIndex) -> None:
     items = shuffled(100)
     fill(index, items)
-    with closing(Index(index.path, FACTS)) as again:
+    with closing(SlotIndex(index.path, FACTS)) as again:
         assert again.known([*items, 1000]) == set(items)
         again.commit(99, 99, [values(item) for item in (3, 3, 1000, 1000)], [])
         assert again.known([3, 1000, 2000]) == {3, 1000}
@@ -165,7 +165,7 @@ def test_a_kill_at_any_moment_leaves_every_row_with_its_keys(tmp_path: Path, aft
     child = os.fork()
     if child == 0:
         try:
-            index = Index(path, FACTS)
+            index = SlotIndex(path, FACTS)
             index.register("1/f")
             for batch, start in enumerate(range(0, len(items), 7), 1):
                 index.commit(batch, batch, [values(item) for item in items[start : start + 7]], [])
@@ -180,7 +180,7 @@ def test_a_kill_at_any_moment_leaves_every_row_with_its_keys(tmp_path: Path, aft
     os.waitpid(child, 0)
     committed = after + len(os.read(read, 4096) or b"")
     os.close(read)
-    with closing(Index(path, FACTS)) as index:
+    with closing(SlotIndex(path, FACTS)) as index:
         there = set(index.since(0))
         assert set(items[: 7 * committed]) <= there <= set(items[: 7 * committed + 7])
         check(path, there)
@@ -198,7 +198,7 @@ def test_a_kill_at_any_moment_leaves_every_row_with_its_keys(tmp_path: Path, aft
         "UPDATE runs SET checksum = checksum + 1",
     ],
 )
-def test_keys_that_are_not_what_was_written_are_damage(index: Index, sql: str) -> None:
+def test_keys_that_are_not_what_was_written_are_damage(index: SlotIndex, sql: str) -> None:
     batch = fill(index, shuffled(200))
     with closing(sqlite3.connect(index.path)) as db:
         db.execute(sql)
@@ -209,7 +209,7 @@ def test_keys_that_are_not_what_was_written_are_damage(index: Index, sql: str) -
         fill(index, list(range(1000, 3000)), batch=batch)
 
 
-def test_rows_since_a_time_are_read_from_the_first_batch_that_has_one(index: Index) -> None:
+def test_rows_since_a_time_are_read_from_the_first_batch_that_has_one(index: SlotIndex) -> None:
     fill(index, [*range(100, 170), 3, *range(170, 200)])  # one with an early time among the late ones
     with closing(IndexReader(index.path)) as reader:
         last = reader.last_batch()
@@ -218,7 +218,7 @@ def test_rows_since_a_time_are_read_from_the_first_batch_that_has_one(index: Ind
         assert len(found) < 60
 
 
-def test_hosts_are_counted_as_rows_are_stored(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_are_counted_as_rows_are_stored(index: SlotIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = fill(index, list(range(1, 200)))
     batch = fill(index, list(range(1000, 1030)), crawl=2, batch=batch)
     with closing(IndexReader(index.path)) as reader:
@@ -231,7 +231,7 @@ def test_hosts_are_counted_as_rows_are_stored(index: Index, monkeypatch: pytest.
         assert list(reader.top_hosts()) == list(reader.hosts())
 
 
-def test_of_too_many_hosts_the_largest_are_known(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_hosts_the_largest_are_known(index: SlotIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "MOST", 8)
     hot = [3 + HOSTS * number for number in range(60)]
     others = [item for item in range(1000, 1300) if item % HOSTS != 3]

@@ -15,7 +15,7 @@ import pytest
 from weft.records import FetchResult
 from weft.store.errors import StoreError
 from weft.store.repair import damage
-from weft.store.repair.damage import Gap, Run, find_runs, measure, own_runs, writer_of
+from weft.store.repair.damage import Gap, RecordRun, find_runs, measure, own_runs, writer_of
 from weft.store.warc.warc_read import WarcScan
 from weft.store.warc.warc_records import RecordMaker
 
@@ -126,7 +126,12 @@ def test_another_writer_s_records_count_where_they_reach_the_end_or_the_index_kn
 
 
 def test_own_runs_ties_run_to_run_until_nothing_changes() -> None:
-    a, b, c, odd = Run(0, 5, {"x"}), Run(7, 9, {"x", "y"}), Run(11, 12, {"y"}), Run(14, 15, {""})
+    a, b, c, odd = (
+        RecordRun(0, 5, {"x"}),
+        RecordRun(7, 9, {"x", "y"}),
+        RecordRun(11, 12, {"y"}),
+        RecordRun(14, 15, {""}),
+    )
     assert own_runs([a, b, c, odd], {"x"}, 99) == [a, b, c]
     assert own_runs([a, b, c, odd], {""}, 99) == []
     assert own_runs([a, b, c, odd], set(), 12) == [a, b, c]

@@ -13,7 +13,7 @@ import pytest
 
 from weft.errors import BadInput
 from weft.records import FetchResult, Row
-from weft.store.index.index_writer import Index
+from weft.store.index.index_writer import SlotIndex
 from weft.store.pages import PageStore
 from weft.store.warc.warc_read import WarcScan
 
@@ -548,7 +548,7 @@ def test_an_opening_of_what_is_whole_takes_nothing_out_and_counts_nothing_anew(
     def lose(*_: object) -> None:
         raise AssertionError("nothing is lost")
 
-    monkeypatch.setattr(Index, "lose", lose)
+    monkeypatch.setattr(SlotIndex, "lose", lose)
     store = open_store()
     assert_agrees(store, list(range(1, 21)))
     store.close()

@@ -14,9 +14,9 @@ from warcio.warcwriter import WARCWriter
 
 from weft.errors import BadInput
 from weft.records import FetchResult
-from weft.store.errors import StoreError, Unreadable
-from weft.store.warc.foreign_warc import Damage, FoundRecord, RecordReader, find_records
-from weft.store.warc.warc_content import Place
+from weft.store.errors import StoreError, UnreadableData
+from weft.store.warc.foreign_warc import FoundRecord, RecordReader, UnreadableStretch, find_records
+from weft.store.warc.warc_content import ContentPosition
 from weft.store.warc.warc_records import RecordMaker
 
 BODIES = [b"first", Random(1).randbytes(300_000), b"", b"<p>third</p>" * 4000, b"last"]
@@ -78,8 +78,8 @@ def responses(path: Path) -> list[FoundRecord]:
     return [record for record in found if record.headers["warc-type"] == "response"]
 
 
-def damage(path: Path) -> list[Damage]:
-    return [record for record in find_records(path) if isinstance(record, Damage)]
+def damage(path: Path) -> list[UnreadableStretch]:
+    return [record for record in find_records(path) if isinstance(record, UnreadableStretch)]
 
 
 def bodies(path: Path, records: list[FoundRecord]) -> list[bytes]:
@@ -196,17 +196,17 @@ def test_what_is_no_warc_file_is_refused(tmp_path: Path, data: bytes, said: str)
 def test_a_file_without_any_record_is_damage(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "a.warc"
     path.write_bytes(data)
-    assert [type(found) for found in find_records(path)] == [Damage]
+    assert [type(found) for found in find_records(path)] == [UnreadableStretch]
 
 
 def test_a_missing_file_and_a_place_without_a_record_are_said(tmp_path: Path, whole: Path) -> None:
     with pytest.raises(StoreError, match="cannot be read"):
         list(find_records(tmp_path / "gone.warc"))
     reader = RecordReader()
-    with pytest.raises(Unreadable):
-        reader.read(tmp_path / "gone.warc", Place(0), LIMIT)
-    for place in (Place(3), Place(10**9), Place(0, 7)):
-        with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableData):
+        reader.read(tmp_path / "gone.warc", ContentPosition(0), LIMIT)
+    for place in (ContentPosition(3), ContentPosition(10**9), ContentPosition(0, 7)):
+        with pytest.raises(UnreadableData):
             reader.read(whole, place, LIMIT)
     assert reader.read(whole, responses(whole)[0].place, LIMIT)[0].http().body == BODIES[0]
     reader.close()

@@ -17,7 +17,7 @@ from warcio.archiveiterator import ArchiveIterator
 from warcio.checker import Checker
 
 from weft.records import FetchResult
-from weft.store.warc.warc_read import Record, parse
+from weft.store.warc.warc_read import WarcRecord, parse
 from weft.store.warc.warc_records import NOT_MODIFIED, SAME_PAYLOAD, RecordMaker, base32, payload_digest
 
 UUID4 = re.compile(r"<urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{12}>\Z")
@@ -28,7 +28,7 @@ def fetched(head: bytes, body: bytes = b"hello", ip: str = "192.0.2.1") -> Fetch
     return FetchResult("http://a.test/", 200, head, body, None, "", 1_794_000_000.123456, 1_794_000_001, ip, request)
 
 
-def response(head: bytes, body: bytes = b"hello", truncated: str | None = None) -> Record:
+def response(head: bytes, body: bytes = b"hello", truncated: str | None = None) -> WarcRecord:
     return parse(isal_zlib.decompress(RecordMaker().page(fetched(head, body), truncated).response, 31))
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from weft.engine.crawls.running_crawl import RunningCrawl
-from weft.engine.loop.fetcher.verdict import Kind, kind_of
+from weft.engine.loop.fetcher.verdict import VerdictKind, kind_of
 from weft.fetch.headers import Head
 from weft.frontier.contract import Ended
 from weft.records import FetchResult, Lease
 
 
-class Answer:
+class EndedTransfer:
     """What came, for which lease, and what kind of answer it is; `asked_at` is the time of day of the request."""
 
     __slots__ = ("asked_at", "crawl", "ended", "handed", "head", "kind", "lease", "result")
@@ -19,7 +19,7 @@ class Answer:
         self.lease = lease
         self.result = result
         self.asked_at = asked_at
-        self.kind: Kind = kind_of(result)
+        self.kind: VerdictKind = kind_of(result)
         self.head = Head(result.head)
         self.ended: Ended | None = None  # for the site's clock, where the transfer was made
         self.handed = False  # to a parser, and its end with it
@@ -27,4 +27,4 @@ class Answer:
     @property
     def redirects(self) -> bool:
         """Whether it leads somewhere else."""
-        return self.kind is Kind.REDIRECT and self.head.location is not None
+        return self.kind is VerdictKind.REDIRECT and self.head.location is not None

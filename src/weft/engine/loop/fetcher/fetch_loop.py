@@ -18,7 +18,7 @@ from weft import urls
 from weft.engine.crawls.running_crawl import PAUSED, RunningCrawl
 from weft.engine.loop.commit import Committer
 from weft.engine.loop.fetcher.flight import Flight
-from weft.engine.loop.fetcher.results import Results
+from weft.engine.loop.fetcher.results import ResultHandler
 from weft.engine.loop.fetcher.revisits import foresee
 from weft.engine.loop.fetcher.robots import REFUSALS, ROBOTS_BYTES
 from weft.engine.loop.metrics import EngineMetrics
@@ -26,7 +26,7 @@ from weft.engine.loop.parser.pressure import LOOK_EVERY_S, Level, Pressure
 from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.stop import BLOCKING, UNWRITTEN, Stop
-from weft.engine.transports.transports import Ways
+from weft.engine.transports.transports import Transports
 from weft.errors import DiskFull, ServerAway, ServerFull
 from weft.fetch.contract import Done
 from weft.frontier.contract import End, Ended, Frontier, FrontierStats, Wanted
@@ -46,7 +46,7 @@ log = Log("weft.engine.loop.fetcher.fetch_loop")
 _LIMITS = (Stop.MAX_PAGES, Stop.BUDGET, Stop.MAX_DURATION, Stop.CALLBACK_ERRORS)
 
 
-class Feed(Protocol):
+class UrlFeed(Protocol):
     """What brings the loop URLs from outside, a little at each call."""
 
     is_over: bool
@@ -60,8 +60,8 @@ class Loop:
     def __init__(
         self,
         frontier: Frontier,
-        ways: Ways,
-        results: Results,
+        ways: Transports,
+        results: ResultHandler,
         committer: Committer,
         crawls: dict[int, RunningCrawl],
         progress: CrawlProgress,
@@ -77,7 +77,7 @@ class Loop:
         ends_alone: bool = True,
         pressure: Pressure | None = None,
         gather_s: float = 0.0,
-        feed: Feed | None = None,
+        feed: UrlFeed | None = None,
         after_commit: Callable[[], None] = lambda: None,
         held_up: Callable[[float], str] = lambda _now: "",
         clock: Callable[[], float] = time.monotonic,

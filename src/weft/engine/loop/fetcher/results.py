@@ -19,9 +19,9 @@ from weft import urls
 from weft.bodies import held_bytes
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.fetcher import robots as robots_txt
-from weft.engine.loop.fetcher.answer import Answer
+from weft.engine.loop.fetcher.answer import EndedTransfer
 from weft.engine.loop.fetcher.revisits import is_unchanged
-from weft.engine.loop.fetcher.verdict import REDIRECTS, Kind, backoff_s, site_health
+from weft.engine.loop.fetcher.verdict import REDIRECTS, VerdictKind, backoff_s, site_health
 from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.parser.parsing import AT_ONCE, Parsing
 from weft.engine.loop.round import Round
@@ -42,14 +42,14 @@ BYTES_AT_ONCE = 1 << 20  # with this many, those read together are enough: large
 log = Log("weft.engine.loop.fetcher.results")
 
 
-class Results:
+class ResultHandler:
     """Handles results, and ends what needs no parsing."""
 
     def __init__(
         self,
         round_: Round,
         rows: Rows,
-        onward: Callable[[Sequence[Answer]], None],
+        onward: Callable[[Sequence[EndedTransfer]], None],
         crawls: dict[int, RunningCrawl],
         metrics: EngineMetrics,
         *,
@@ -65,7 +65,7 @@ class Results:
         self._parsing = parsing
         self._wall = wall
         self._chance = chance
-        self._unread: deque[Answer] = deque()
+        self._unread: deque[EndedTransfer] = deque()
         self._unread_bytes = 0
         self._turn_s = 0.0
         self._at_once = AT_ONCE
@@ -151,7 +151,7 @@ class Results:
             and parsing.has_room
             and (self._unread_bytes > UNREAD_BYTES or len(unread) > UNREAD_ANSWERS or time.monotonic() < until)
         ):
-            answers, left_bytes = list[Answer](), BYTES_AT_ONCE
+            answers, left_bytes = list[EndedTransfer](), BYTES_AT_ONCE
             while unread and len(answers) < self._at_once and left_bytes > 0:
                 answers.append(unread.popleft())
                 held = held_bytes(answers[-1].result.body)
@@ -183,12 +183,12 @@ class Results:
         took_s = max(0.0, result.ended - result.started - self._turn_s)
         return took_s if len(result.body) <= USUAL_BYTES else took_s * USUAL_BYTES / len(result.body)
 
-    def _answer(self, lease: Lease, result: FetchResult) -> Answer:
+    def _answer(self, lease: Lease, result: FetchResult) -> EndedTransfer:
         crawl, spent_s, wall = self._crawls[lease.crawl], result.ended - result.started, self._wall()
         crawl.progress.status.requests += 1
         self._metrics.fetched(lease.purpose, result)
-        answer = Answer(crawl, lease, result, wall - spent_s)
-        slow = answer.kind is Kind.SLOW_DOWN
+        answer = EndedTransfer(crawl, lease, result, wall - spent_s)
+        slow = answer.kind is VerdictKind.SLOW_DOWN
         if slow:
             crawl.progress.slowed[str(result.status)] += 1
         wait_s = answer.head.retry_after_s(wall) if slow else None
@@ -227,28 +227,28 @@ class Results:
         crawl.progress.rendered(rendered)
         self._metrics.rendered(rendered)
 
-    def _cool(self, answer: Answer) -> None:
+    def _cool(self, answer: EndedTransfer) -> None:
         assert answer.ended is not None
         self.round.cool(answer.ended)
 
-    def _take(self, answers: Sequence[Answer]) -> None:
+    def _take(self, answers: Sequence[EndedTransfer]) -> None:
         self._onward([answer for answer in answers if not self._is_settled(answer)])
 
-    def _is_settled(self, answer: Answer) -> bool:
+    def _is_settled(self, answer: EndedTransfer) -> bool:
         """Ends an answer for which nothing must be read; False for the others."""
         crawl, lease, result, kind = answer.crawl, answer.lease, answer.result, answer.kind
         before = crawl.revisits.known(lease) if crawl.revisits is not None else None
         if answer.crawl.must_be_sent_once(lease) and self._take_once(answer):
             return True
-        if kind is Kind.AGAIN:
+        if kind is VerdictKind.AGAIN:
             self.round.end(lease, End.RELEASE)
         elif before is not None and is_unchanged(before, result):
             self._rows.unchanged(answer, before)
         elif lease.purpose is Purpose.ROBOTS:
             self._take_robots(answer)
-        elif kind in (Kind.RETRY, Kind.SLOW_DOWN):
+        elif kind in (VerdictKind.RETRY, VerdictKind.SLOW_DOWN):
             self._take_failure(answer)
-        elif kind is Kind.PAGE or lease.purpose is Purpose.SITEMAP or answer.redirects:
+        elif kind is VerdictKind.PAGE or lease.purpose is Purpose.SITEMAP or answer.redirects:
             return False
         elif result.status == 401 and crawl.answers(
             lease,
@@ -266,22 +266,24 @@ class Results:
             self._fail(answer, result.error or "", stored=result.error != "too_large")
         return True
 
-    def _take_once(self, answer: Answer) -> bool:
+    def _take_once(self, answer: EndedTransfer) -> bool:
         """A request that must not be sent twice: whether it has ended here. What was not sent may be sent again."""
         lease, result = answer.lease, answer.result
         if not result.was_sent or result.status == 401:
             self.round.unsent(lease)
             return False
-        if answer.kind is Kind.AGAIN or (not result.status and answer.kind in (Kind.RETRY, Kind.FAILED)):
+        if answer.kind is VerdictKind.AGAIN or (
+            not result.status and answer.kind in (VerdictKind.RETRY, VerdictKind.FAILED)
+        ):
             detail = result.error or "no answer"
             self._fail(answer, f"{Reason.UNKNOWN_OUTCOME}: {detail}", stored=False)
             return True
-        if answer.kind in (Kind.RETRY, Kind.SLOW_DOWN):
+        if answer.kind in (VerdictKind.RETRY, VerdictKind.SLOW_DOWN):
             self._fail(answer, result.error or "", stored=True)
             return True
         return False
 
-    def _fail(self, answer: Answer, error: str, *, stored: bool = True) -> None:
+    def _fail(self, answer: EndedTransfer, error: str, *, stored: bool = True) -> None:
         """Records an answer that is no page, or that there was none; the user's code may hear of it first."""
         spider = answer.crawl.spider
         if spider is not None and spider.description.hears_failures and self._parsing is not None:
@@ -319,7 +321,7 @@ class Results:
         if self._debugs:
             log.debug("turned away", url=item.url, purpose=item.purpose, reason=reason, detail=detail)
 
-    def _take_failure(self, answer: Answer) -> None:
+    def _take_failure(self, answer: EndedTransfer) -> None:
         lease, result = answer.lease, answer.result
         retry_after_s = answer.ended.retry_after_s if answer.ended is not None else None
         politeness = answer.crawl.politeness
@@ -341,9 +343,9 @@ class Results:
         else:
             self._fail(answer, result.error or (str(Reason.RETRY_AFTER) if too_long else ""))
 
-    def _take_robots(self, answer: Answer) -> None:
+    def _take_robots(self, answer: EndedTransfer) -> None:
         lease, result, head = answer.lease, answer.result, answer.head
-        led_on = answer.kind is Kind.REDIRECT or (result.error == "too_large" and result.status in REDIRECTS)
+        led_on = answer.kind is VerdictKind.REDIRECT or (result.error == "too_large" and result.status in REDIRECTS)
         if led_on and head.location is not None and lease.hops < robots_txt.MAX_HOPS:
             try:
                 target = urls.join(lease.url, head.location)

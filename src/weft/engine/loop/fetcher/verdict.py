@@ -15,7 +15,7 @@ LONGEST_BACKOFF_S = 60.0
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
-class Kind(StrEnum):
+class VerdictKind(StrEnum):
     """What to do with a result."""
 
     PAGE = "page"
@@ -27,22 +27,22 @@ class Kind(StrEnum):
     FAILED = "failed"  # no usable response
 
 
-def kind_of(result: FetchResult) -> Kind:
+def kind_of(result: FetchResult) -> VerdictKind:
     """What to do with it."""
     if result.error in UNASKED:
-        return Kind.AGAIN
+        return VerdictKind.AGAIN
     if result.error:
-        return Kind.RETRY if result.error in RETRYABLE else Kind.FAILED
+        return VerdictKind.RETRY if result.error in RETRYABLE else VerdictKind.FAILED
     status = result.status
     if 200 <= status < 300:
-        return Kind.PAGE
+        return VerdictKind.PAGE
     if status in REDIRECTS:
-        return Kind.REDIRECT
+        return VerdictKind.REDIRECT
     if status in (429, 503):
-        return Kind.SLOW_DOWN
+        return VerdictKind.SLOW_DOWN
     if status >= 500 or status == 408:
-        return Kind.RETRY
-    return Kind.ANSWER
+        return VerdictKind.RETRY
+    return VerdictKind.ANSWER
 
 
 def site_health(result: FetchResult) -> bool | None:

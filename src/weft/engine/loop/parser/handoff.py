@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from weft.bodies import FileBody
-from weft.engine.loop.fetcher.answer import Answer
+from weft.engine.loop.fetcher.answer import EndedTransfer
 from weft.engine.loop.parser.pressure import Pressure
 from weft.engine.loop.parser.spool import SpoolWriter, spooled
 from weft.frontier.contract import Handed, ParseQueuePart, SharedFrontier
@@ -38,7 +38,7 @@ class Handoff:
         self._step = step
         self._handed: list[Handed] = []
 
-    def put(self, answers: Iterable[Answer]) -> None:
+    def put(self, answers: Iterable[EndedTransfer]) -> None:
         """The ends of the transfers go with them: a site's place is free when the page is handed over."""
         for answer in answers:
             assert answer.ended is not None

@@ -20,7 +20,7 @@ from weft.extract.robots_meta import robots_tag
 from weft.fetch.decode import decode
 from weft.frontier.contract import Frontier
 from weft.records import Lease, Purpose, Reason
-from weft.store.errors import Unreadable
+from weft.store.errors import UnreadableData
 from weft.store.pages import PageStore
 from weft.telemetry import Log
 
@@ -85,7 +85,7 @@ class Leads:
         """`expand`, for those who can do nothing about a stored page that is damaged: its links stay as they were."""
         try:
             self.expand(crawl, known, hops)
-        except Unreadable as error:
+        except UnreadableData as error:
             log.error("a stored page cannot be read: its links are not let in again", error=error)
 
     def expand(
@@ -98,12 +98,12 @@ class Leads:
         """
         waiting = list(known)
         hops = hops or {}
-        damaged: Unreadable | None = None
+        damaged: UnreadableData | None = None
         while waiting:
             item, url, depth = waiting.pop()
             try:
                 lead = self._leads.get(item) or self._stored(url, crawl)
-            except Unreadable as error:
+            except UnreadableData as error:
                 damaged = error
                 continue
             if lead is None:

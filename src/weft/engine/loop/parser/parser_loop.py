@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.commit import Committer
-from weft.engine.loop.fetcher.answer import Answer
+from weft.engine.loop.fetcher.answer import EndedTransfer
 from weft.engine.loop.fetcher.fetch_loop import COMMIT_EVERY_S, COMMIT_WHEN_IDLE_S, DRAIN_S, PROGRESS_EVERY_S
 from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.parser.parsing import AT_ONCE, Parsing
-from weft.engine.loop.parser.spool import SpoolReader, Unreadable
+from weft.engine.loop.parser.spool import SpoolReader, UnreadableEntry
 from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.round import Round
@@ -120,18 +120,18 @@ class ParserLoop:
             for answer in answers:
                 log.debug("parsed", url=answer.lease.url, bytes=len(answer.result.body), depth=answer.lease.depth)
 
-    def _answer(self, page: Taken) -> Answer | None:
+    def _answer(self, page: Taken) -> EndedTransfer | None:
         lease = page.lease
         try:
             entry = self._spool.read(page.reference, lease.item)
             large = self._spool.large(page.reference, entry)
-        except Unreadable as why:
+        except UnreadableEntry as why:
             log.warning("fetched again", url=lease.url, why=why)
             self._round.end(lease, End.RETRY)
             return None
         self._step("taken")
         self._suspects.set_deaths(lease.item, page.deaths)
-        return Answer(self._crawls[lease.crawl], lease, entry.result(lease.url, large), entry.asked_at)
+        return EndedTransfer(self._crawls[lease.crawl], lease, entry.result(lease.url, large), entry.asked_at)
 
     def _rest(self, began: float, *, busy: bool) -> None:
         self._sleep(max(0.0, (began + TAKE_EVERY_S - self._clock()) if busy else IDLE_S))

@@ -19,8 +19,8 @@ from msgspec import UnsetType
 from weft import urls
 from weft.bodies import Body, FileBody, first_of
 from weft.engine.crawls.running_crawl import RunningCrawl
-from weft.engine.loop.fetcher.answer import Answer
-from weft.engine.loop.fetcher.verdict import Kind
+from weft.engine.loop.fetcher.answer import EndedTransfer
+from weft.engine.loop.fetcher.verdict import VerdictKind
 from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.parser.leads import Leads
 from weft.engine.loop.parser.suspects import Suspects
@@ -28,16 +28,16 @@ from weft.engine.loop.round import Round
 from weft.engine.loop.rows import Rows
 from weft.engine.loop.stop import CALLBACK_ERROR
 from weft.engine.parsing.extracted import Extracted
-from weft.engine.parsing.parser_child import Marks
+from weft.engine.parsing.parser_child import FaultMarks
 from weft.engine.parsing.parsers import CRASH, LOOK_EVERY_S, Parsers, Pending
 from weft.engine.user_code import calls
 from weft.engine.user_code.calls import CallResult
 from weft.errors import BadUrl, Unparsed
 from weft.extract.lacking import is_shell
-from weft.extract.page import MAX_BYTES, Page, extract
+from weft.extract.page import MAX_BYTES, ParsedPage, extract
 from weft.extract.robots_meta import robots_tag
 from weft.fetch import sitemaps
-from weft.fetch.decode import Decoded, decode
+from weft.fetch.decode import DecodedBody, decode
 from weft.fetch.decode_large import decode_file
 from weft.frontier.contract import End
 from weft.records import TOO_MANY_REDIRECTS, Lease, Purpose, Reason, RowOutput
@@ -54,8 +54,8 @@ MOST_SENT, MOST_SENT_BYTES = 64, 8 << 20  # to parser children, not come back
 class _Read(NamedTuple):
     """A page that was read, and what is still to be done with it."""
 
-    answer: Answer
-    page: Page | Extracted
+    answer: EndedTransfer
+    page: ParsedPage | Extracted
     error: str
     noindex: bool
     nofollow: bool
@@ -66,7 +66,7 @@ class _Read(NamedTuple):
 class _Sent(NamedTuple):
     """A page that is with a parser child."""
 
-    answer: Answer
+    answer: EndedTransfer
     error: str
     body_bytes: int
 
@@ -106,7 +106,7 @@ class Parsing:
         self._suspects = suspects
         self._metrics = metrics
         self._keeps_text = keeps_text
-        self._marks = Marks()
+        self._marks = FaultMarks()
         self._parsers = parsers
         self._sends_all = sends_all
         self._sent: dict[int, _Sent | _Failure] = {}  # by the number of the request
@@ -115,7 +115,7 @@ class Parsing:
         self._came: list[Pending] = []
         parsers.on_done = self._came.append
 
-    def take(self, answers: Iterable[Answer]) -> None:
+    def take(self, answers: Iterable[EndedTransfer]) -> None:
         """Pages, redirects, and any answers for sitemaps.
 
         All pages are parsed, then the links of all are followed, then all are stored: one step for several pages finds
@@ -126,7 +126,7 @@ class Parsing:
         for answer in answers:
             if answer.lease.purpose is Purpose.SITEMAP:
                 self._take_sitemap(answer)
-            elif answer.kind is not Kind.PAGE:
+            elif answer.kind is not VerdictKind.PAGE:
                 self._take_redirect(answer)
             elif (read := self._read_page(answer)) is not None:
                 pages.append(read)
@@ -216,7 +216,7 @@ class Parsing:
         """Ends the children."""
         self._parsers.close()
 
-    def _send(self, answer: Answer, body: bytes, content_type: str | None, error: str) -> None:
+    def _send(self, answer: EndedTransfer, body: bytes, content_type: str | None, error: str) -> None:
         lease = answer.lease
         needs_text = self._keeps_text or answer.crawl.rules.sameness.may_compare(lease.url)
         wanted, rules = (("hrefs", "text") if needs_text else ("hrefs",)), b""
@@ -237,7 +237,7 @@ class Parsing:
         pending = self._parsers.submit(b"", "", None, (), call=message)
         self._calls[pending.position] = ended
 
-    def fail(self, answer: Answer, error: str, *, stored: bool) -> None:
+    def fail(self, answer: EndedTransfer, error: str, *, stored: bool) -> None:
         """Calls the user's code for an answer that is no page, or for none, and then records it."""
         spider, result, lease = answer.crawl.spider, answer.result, answer.lease
         assert spider is not None
@@ -273,7 +273,7 @@ class Parsing:
         self._request(failure.crawl, failure.lease, result)
         failure.record(spider.output(failure.lease, result))
 
-    def _called(self, answer: Answer, pending: Pending) -> CallResult:
+    def _called(self, answer: EndedTransfer, pending: Pending) -> CallResult:
         result = _result_of(pending)
         self._take_result(answer.crawl, answer.lease, result)
         return result
@@ -297,7 +297,7 @@ class Parsing:
 
     # ── pages ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _read_page(self, answer: Answer) -> _Read | None:
+    def _read_page(self, answer: EndedTransfer) -> _Read | None:
         """The page, its tree let go; None where it has ended here, or was sent to a parser child."""
         crawl, lease, head = answer.crawl, answer.lease, answer.head
         most = MAX_BYTES + 1 if crawl.spider is None else crawl.fetch.max_body_bytes  # the user's code has all of it
@@ -320,12 +320,17 @@ class Parsing:
             return None
         return self._judged(answer, self._parse(lease, body, content_type), error, "")
 
-    def _end_unparsed(self, answer: Answer, kind: str) -> None:
+    def _end_unparsed(self, answer: EndedTransfer, kind: str) -> None:
         answer.crawl.progress.status.poisoned.append(answer.lease.url)
         self._rows.record(answer, error=kind)
 
     def _judged(
-        self, answer: Answer, page: Page | Extracted, error: str, fields: str, called: CallResult | None = None
+        self,
+        answer: EndedTransfer,
+        page: ParsedPage | Extracted,
+        error: str,
+        fields: str,
+        called: CallResult | None = None,
     ) -> _Read:
         """What is to be done with a page that was parsed."""
         crawl, lease, head = answer.crawl, answer.lease, answer.head
@@ -336,14 +341,14 @@ class Parsing:
             crawl.progress.status.shells += crawl.shells is not None
             if crawl.shells is not None and is_drawn:
                 crawl.shells.rendered(lease.url, gained=bool(page.hrefs) or not _is_still_shell(page))
-        elif isinstance(page, Page) and len(page.hrefs) <= FEW_LINKS and is_shell(page):
+        elif isinstance(page, ParsedPage) and len(page.hrefs) <= FEW_LINKS and is_shell(page):
             crawl.progress.status.shells += 1
         if tags := head.get_all("x-robots-tag"):
             by_header = robots_tag(tags, crawl.agent)
             noindex, nofollow = noindex or by_header[0], nofollow or by_header[1]
         if page.title is not None and lease.depth:
             crawl.rules.sameness.observe(lease.url, page.title, len(page.hrefs), lease.depth, lambda: _words(page))
-        if isinstance(page, Page):
+        if isinstance(page, ParsedPage):
             page.let_go()
         return _Read(answer, page, error, noindex, nofollow, fields, called)
 
@@ -359,7 +364,7 @@ class Parsing:
         else:
             self._rows.record(read.answer, error=error, page=read.page, fields=read.fields, output=output)
 
-    def _parse(self, lease: Lease, body: bytes, content_type: str | None) -> Page:
+    def _parse(self, lease: Lease, body: bytes, content_type: str | None) -> ParsedPage:
         self._suspects.parsing(lease.item)
         self._marks.obey(body)
         began = time.perf_counter()
@@ -370,7 +375,7 @@ class Parsing:
         self._suspects.parsed()
         return page
 
-    def _follow(self, answer: Answer, page: Page | Extracted) -> None:
+    def _follow(self, answer: EndedTransfer, page: ParsedPage | Extracted) -> None:
         crawl, lease = answer.crawl, answer.lease
         refused = crawl.progress.refused
 
@@ -386,7 +391,7 @@ class Parsing:
         near = self._leads.near(lease, links) if crawl.finds_depth else lease
         self._round.links(crawl, near, links)
 
-    def _take_redirect(self, answer: Answer) -> None:
+    def _take_redirect(self, answer: EndedTransfer) -> None:
         crawl, lease = answer.crawl, answer.lease
         crawl.progress.status.redirects += 1
         try:
@@ -414,12 +419,12 @@ class Parsing:
 
     # ── sitemaps ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _take_sitemap(self, answer: Answer) -> None:
+    def _take_sitemap(self, answer: EndedTransfer) -> None:
         crawl, lease, head = answer.crawl, answer.lease, answer.head
         nested: list[str] = []
-        if answer.kind is Kind.REDIRECT and head.location:
+        if answer.kind is VerdictKind.REDIRECT and head.location:
             nested = [head.location]
-        elif answer.kind is Kind.PAGE:
+        elif answer.kind is VerdictKind.PAGE:
             listed = self._parse_sitemap(answer)
             self._round.found(crawl, crawl.listed(lease, urls.join_all(lease.url, [url for url, _ in listed.urls])))
             nested = listed.sitemaps
@@ -430,7 +435,7 @@ class Parsing:
             crawl.too_many(deeper)
         self._round.end(lease, End.OTHER)
 
-    def _parse_sitemap(self, answer: Answer) -> sitemaps.Sitemap:
+    def _parse_sitemap(self, answer: EndedTransfer) -> sitemaps.Sitemap:
         """What it lists; nothing, if reading it has killed a process before."""
         item, encoding = answer.lease.item, answer.head.content_encoding
         body = first_of(answer.result.body, sitemaps.MAX_BYTES)
@@ -442,9 +447,9 @@ class Parsing:
         return listed
 
 
-def _is_still_shell(page: Page | Extracted) -> bool:
+def _is_still_shell(page: ParsedPage | Extracted) -> bool:
     """Whether there is nothing to read even after a browser had it."""
-    return isinstance(page, Page) and is_shell(page)
+    return isinstance(page, ParsedPage) and is_shell(page)
 
 
 def _lease_of(sent: _Sent | _Failure) -> Lease:
@@ -459,14 +464,14 @@ def _result_of(pending: Pending) -> CallResult:
     return CallResult(error=error, traceback=pending.code_output)
 
 
-def _decoded(body: Body, encoding: str, limit: int, most: int = MAX_BYTES + 1) -> Decoded:
+def _decoded(body: Body, encoding: str, limit: int, most: int = MAX_BYTES + 1) -> DecodedBody:
     """A body without its codings; of one in a file no more than is needed."""
     if isinstance(body, FileBody):
         return decode_file(body, encoding, limit, most)
-    return decode(body, encoding, limit) if encoding else Decoded(body)
+    return decode(body, encoding, limit) if encoding else DecodedBody(body)
 
 
-def _words(page: Page | Extracted) -> frozenset[str]:
+def _words(page: ParsedPage | Extracted) -> frozenset[str]:
     """The words of a page, numbers left out: what tells it from its neighbours.
 
     None of one that was sent to a parser child before its neighbours were known: it looks like none of them.

@@ -39,7 +39,7 @@ OPEN_SEGMENTS = 64
 _HEAD = struct.Struct("<IQq")  # length of what follows, its checksum, the item
 
 
-class Unreadable(Exception):
+class UnreadableEntry(Exception):
     """An entry that is not what was written: its page must be fetched again."""
 
 
@@ -190,13 +190,13 @@ class SpoolReader:
             data = os.pread(self._fd(name), int(length), int(offset))
             size, checksum, owner = _HEAD.unpack_from(data)
         except (OSError, ValueError, struct.error) as error:
-            raise Unreadable(f"{reference!r}: {error}") from None
+            raise UnreadableEntry(f"{reference!r}: {error}") from None
         entry = memoryview(data)[_HEAD.size :]
         if owner != item or size < len(entry) or xxh3_64_intdigest(entry) != checksum:
-            raise Unreadable(f"{reference!r}: torn")
+            raise UnreadableEntry(f"{reference!r}: torn")
         found = self._decoder.decode(entry)
         if size != len(entry) + found.large_bytes:
-            raise Unreadable(f"{reference!r}: torn")
+            raise UnreadableEntry(f"{reference!r}: torn")
         return found
 
     def large(self, reference: bytes, entry: Spooled) -> FileBody | None:
@@ -208,9 +208,9 @@ class SpoolReader:
             body = FileBody(os.dup(self._fd(name)), int(offset) + int(length), entry.large_bytes)
             is_whole = _checksum(body) == entry.large_checksum
         except OSError as error:
-            raise Unreadable(f"{reference!r}: {error}") from None
+            raise UnreadableEntry(f"{reference!r}: {error}") from None
         if not is_whole:
-            raise Unreadable(f"{reference!r}: its body is torn")
+            raise UnreadableEntry(f"{reference!r}: its body is torn")
         return body
 
     def close(self) -> None:

@@ -68,7 +68,7 @@ class Gate:
         if scope["type"] == "websocket":
             await self._socket(scope, receive, send)
             return
-        answer = Answer(send, (*SAFE_HEADERS, _NO_REFERRER))
+        answer = GatedResponse(send, (*SAFE_HEADERS, _NO_REFERRER))
         await guarded(
             self._checked(scope, receive, answer), scope, answer, self._watcher,
             lambda refusal: _told(refusal, scope)(scope, receive, answer), "route",
@@ -94,7 +94,7 @@ class Gate:
             log.error("a WebSocket failed", exc_info=True, path=scope["path"])
             raise
 
-    async def _checked(self, scope: Scope, receive: Receive, answer: Answer) -> None:
+    async def _checked(self, scope: Scope, receive: Receive, answer: GatedResponse) -> None:
         headers = headers_of(scope)
         scope["caller"] = self._caller(scope, headers)
         if scope["method"] not in _NO_BODY:
@@ -118,7 +118,7 @@ class Gate:
         return Caller(key.id, frozenset(key.scopes))
 
 
-class Answer:
+class GatedResponse:
     """Passes an answer on, with the headers that all have, and remembers its status."""
 
     def __init__(self, send: Send, headers: Sequence[tuple[bytes, bytes]]) -> None:
@@ -137,7 +137,7 @@ class Answer:
 
 
 async def guarded(
-    work: Awaitable[None], scope: Scope, answer: Answer, figures: WorkerFigures,
+    work: Awaitable[None], scope: Scope, answer: GatedResponse, figures: WorkerFigures,
     refuse: Callable[[Refusal], Awaitable[None]], what: str,
 ) -> None:  # fmt: skip
     """Answers a request, with `refuse` where that is an error, and counts it. The edge of the process: whatever is

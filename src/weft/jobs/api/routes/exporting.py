@@ -19,7 +19,7 @@ from weft.errors import Missing
 from weft.jobs.api import answers, cursors
 from weft.jobs.api.problems import Refusal
 from weft.jobs.model import Task
-from weft.jobs.service import Records, Results
+from weft.jobs.service import Records, ResultSlice
 from weft.store.export.lines import FORMULA
 
 MEDIA_TYPES = {
@@ -35,7 +35,7 @@ _OF_RULES = ("fields", "field_errors")
 _OF_ERRORS = ("error", "error_class", "at")
 
 
-async def export(task: Task, found: Results, wanted: str, *, include_errors: bool, is_first: bool) -> Response:
+async def export(task: Task, found: ResultSlice, wanted: str, *, include_errors: bool, is_first: bool) -> Response:
     """The answer; where there is more, the cursor is in its header `Next-Cursor`."""
     rows: list[dict[str, Any]] = [page.whole for page in found.results]
     if include_errors:
@@ -50,7 +50,7 @@ def export_records(task: Task, found: Records) -> Response:
     return _answer(task, found, "warc", found.data)
 
 
-def _answer(task: Task, found: Results | Records, wanted: str, body: bytes) -> Response:
+def _answer(task: Task, found: ResultSlice | Records, wanted: str, body: bytes) -> Response:
     headers = {"Cache-Control": "no-store", "Cursor": cursors.encode(task.id, found.cursor)}
     if found.next_cursor is not None:
         headers["Next-Cursor"] = cursors.encode(task.id, found.next_cursor)

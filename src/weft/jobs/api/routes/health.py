@@ -15,7 +15,7 @@ from weft.jobs.api.access.keys import Keyring, KeyScope
 from weft.jobs.api.figures import WorkerFigures
 from weft.jobs.api.openapi import Operation
 from weft.jobs.api.problems import problem_of
-from weft.jobs.api.streams import Places
+from weft.jobs.api.streams import StreamSlots
 from weft.jobs.service import Health, JobService
 
 ANSWER_S = 5.0  # a service that does not know how it is by then is not well
@@ -25,7 +25,7 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 class HealthRoutes:
     """Holds what the routes need."""
 
-    def __init__(self, service: JobService, places: Places, figures: WorkerFigures, keyring: Keyring) -> None:
+    def __init__(self, service: JobService, places: StreamSlots, figures: WorkerFigures, keyring: Keyring) -> None:
         self._service = service
         self._places = places
         self._figures = figures

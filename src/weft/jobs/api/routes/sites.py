@@ -28,7 +28,7 @@ from weft.jobs.sites.documents import document, file_document
 from weft.jobs.sites.model import SiteFile
 from weft.jobs.sites.status import SiteStatus, SiteView
 from weft.jobs.targets import check_target
-from weft.scraping import Call, Hooked, NoQuery, ReportsQuery, TaskLinks
+from weft.scraping import ApiCall, Hooked, NoQuery, ReportsQuery, TaskLinks
 
 MOST_ERRORS = 100
 _FIELDS = SiteFile.__struct_fields__
@@ -70,27 +70,27 @@ class SiteRoutes:
 
     def operations(self) -> list[Operation]:
         """All of them."""
-        calls: list[tuple[Call[Any], Any]] = [
-            (Call("sites", "GET", _SITES, SiteList, "How all sites are"), self.list),
-            (Call(
+        calls: list[tuple[ApiCall[Any], Any]] = [
+            (ApiCall("sites", "GET", _SITES, SiteList, "How all sites are"), self.list),
+            (ApiCall(
                 "add_site", "POST", _SITES, SiteState, "Keep a site; one of the same name is replaced", body=SiteFile,
                 status=201, said="It is kept.", problems=(409, 429),
             ), self.add),
-            (Call("site", "GET", _SITE, SiteState, "How a site is", problems=(404,)), self.get),
-            (Call(
+            (ApiCall("site", "GET", _SITE, SiteState, "How a site is", problems=(404,)), self.get),
+            (ApiCall(
                 "remove_site", "DELETE", _SITE, type(None), "Forget a site and what is known of its pages", status=204,
                 said="It is gone; its runs' results stay.", problems=(404, 409),
             ), self.remove),
-            (Call(
+            (ApiCall(
                 "run_site", "POST", f"{_SITE}/run", SiteState, "Run a site now, after those that it depends on",
                 status=202, said="It runs, or waits for others: `task_id`, `waits_for`.", problems=(404, 409, 429),
             ), self.run),
-            (Call(
+            (ApiCall(
                 "stop_site", "POST", f"{_SITE}/stop", SiteState,
                 "End a site's run; what it has is kept, and its schedule goes on", status=202, said="It ends soon.",
                 problems=(404,),
             ), self.stop),
-            (Call(
+            (ApiCall(
                 "site_reports", "GET", f"{_SITE}/reports", SiteReports,
                 "What its last runs have found: new, changed, gone and moved pages", query=ReportsQuery,
                 problems=(404,),

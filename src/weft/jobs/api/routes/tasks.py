@@ -26,7 +26,7 @@ from weft.jobs.api.openapi import Operation
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.routes.exporting import MEDIA_TYPES, export, export_records
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.api.streams import EventStream, Places
+from weft.jobs.api.streams import EventStream, StreamSlots
 from weft.jobs.model import NO_PROXIES, Task, TaskSpec, problem_of_globs
 from weft.jobs.reading.hub import Hub
 from weft.jobs.service import JobService, Submission
@@ -44,7 +44,7 @@ def _header(name: str, description: str) -> dict[str, Any]:
 class TaskRoutes:
     """Holds what the routes need; one object for an application."""
 
-    def __init__(self, service: JobService, settings: ApiSettings, hub: Hub, places: Places) -> None:
+    def __init__(self, service: JobService, settings: ApiSettings, hub: Hub, places: StreamSlots) -> None:
         self._service = service
         self._settings = settings
         self._hub = hub

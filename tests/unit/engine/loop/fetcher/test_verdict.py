@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.engine.loop.fetcher.verdict import Kind, backoff_s, failure_of, kind_of, site_health
+from weft.engine.loop.fetcher.verdict import VerdictKind, backoff_s, failure_of, kind_of, site_health
 from weft.records import RETRYABLE, FetchResult
 
 
@@ -12,14 +12,14 @@ def result(status: int = 0, error: str | None = None) -> FetchResult:
     return FetchResult("http://h.test/", status, b"", b"", error, "", 0.0, 0.0, "127.0.0.1", b"")
 
 
-def expected(status: int) -> Kind:
+def expected(status: int) -> VerdictKind:
     if 200 <= status <= 299:
-        return Kind.PAGE
+        return VerdictKind.PAGE
     if status in (301, 302, 303, 307, 308):
-        return Kind.REDIRECT
+        return VerdictKind.REDIRECT
     if status in (429, 503):
-        return Kind.SLOW_DOWN
-    return Kind.RETRY if status == 408 or status >= 500 else Kind.ANSWER
+        return VerdictKind.SLOW_DOWN
+    return VerdictKind.RETRY if status == 408 or status >= 500 else VerdictKind.ANSWER
 
 
 def test_every_status_has_its_kind() -> None:
@@ -30,16 +30,16 @@ def test_every_status_has_its_kind() -> None:
 
 @pytest.mark.parametrize("error", sorted(RETRYABLE))
 def test_what_may_succeed_later_is_tried_again_whatever_its_status(error: str) -> None:
-    assert kind_of(result(200, error)) is kind_of(result(0, error)) is Kind.RETRY
+    assert kind_of(result(200, error)) is kind_of(result(0, error)) is VerdictKind.RETRY
 
 
 @pytest.mark.parametrize("error", ["tls", "too_large", "headers_too_large", "address"])
 def test_what_stays_as_it_is_fails(error: str) -> None:
-    assert kind_of(result(0, error)) is Kind.FAILED
+    assert kind_of(result(0, error)) is VerdictKind.FAILED
 
 
 def test_a_connection_that_had_ended_is_nobodys_failure() -> None:
-    assert kind_of(result(0, "stale")) is Kind.AGAIN
+    assert kind_of(result(0, "stale")) is VerdictKind.AGAIN
     assert site_health(result(0, "stale")) is None
 
 

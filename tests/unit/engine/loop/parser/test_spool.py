@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 
 from weft.bodies import FileBody, chunks_of
-from weft.engine.loop.fetcher.answer import Answer
+from weft.engine.loop.fetcher.answer import EndedTransfer
 from weft.engine.loop.parser.handoff import Handoff
 from weft.engine.loop.parser.pressure import Pressure
-from weft.engine.loop.parser.spool import Spooled, SpoolReader, SpoolWriter, Sweeper, Unreadable, spooled
+from weft.engine.loop.parser.spool import Spooled, SpoolReader, SpoolWriter, Sweeper, UnreadableEntry, spooled
 from weft.errors import DiskFull, ServerAway
 from weft.frontier.contract import Ended, Handed
 from weft.records import FetchResult, Lease, Purpose
@@ -92,7 +92,7 @@ def test_a_large_body_that_is_torn_is_told(tmp_path: Path) -> None:
     whole = segment.read_bytes()
     for broken in (whole[:-1], whole[:-9] + b"y" + whole[-8:]):
         segment.write_bytes(broken)
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableEntry):
             reader.large(reference, reader.read(reference, 2))
     writer.close()
     reader.close()
@@ -102,18 +102,18 @@ def test_a_torn_a_foreign_and_a_missing_entry_are_told(tmp_path: Path) -> None:
     writer, reader = SpoolWriter(tmp_path, "fetcher0"), SpoolReader(tmp_path)
     reference = writer.add(7, entry(7))
     writer.flush()
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableEntry):
         reader.read(reference, 8)
     segment = next(tmp_path.iterdir())
     whole = segment.read_bytes()
     for broken in (whole[:-1], whole[:10], b"", whole[:500] + b"\0" * 8 + whole[508:]):
         segment.write_bytes(broken)
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableEntry):
             reader.read(reference, 7)
     segment.write_bytes(whole)
     assert reader.read(reference, 7) == entry(7)
     for nonsense in (b"", b"gone.spool 0 20", b"../../etc/passwd 0 20", b"a b c", b"\xff"):
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableEntry):
             reader.read(nonsense, 7)
 
 
@@ -226,10 +226,10 @@ def test_a_full_segment_stays_until_the_frontier_has_its_references(tmp_path: Pa
     writer.close()
 
 
-def answer(n: int) -> Answer:
+def answer(n: int) -> EndedTransfer:
     lease = Lease(n, 1, f"http://a/{n}", "a", 0, 0, 0, Purpose.PAGE, "", 0, 0, "fetcher0#1", 1, 60.0, 1.0)
     head, body = b"HTTP/1.1 200 OK\r\n\r\n", bytes([n]) * 1000
     result = FetchResult(lease.url, 200, head, body, None, "", 5.0, 5.5, "127.0.0.1", b"GET /")
-    made = Answer(cast(Any, None), lease, result, 1_700_000_000.0)
+    made = EndedTransfer(cast(Any, None), lease, result, 1_700_000_000.0)
     made.ended = Ended(lease, 5.5)
     return made
