@@ -26,7 +26,7 @@ _IS_SECRET = re.compile(r"pass|pwd|secret|token|otp|\bpin\b", re.IGNORECASE)
 _COOKIE_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
-class Check(StrEnum):
+class SuccessCheck(StrEnum):
     """What shows that a login has worked."""
 
     FORM_GONE = "form gone"  # nothing is named: there is a cookie, and no password is asked for any more
@@ -38,7 +38,7 @@ class Check(StrEnum):
 class Success(NamedTuple):
     """How success is checked."""
 
-    check: Check
+    check: SuccessCheck
     value: str = ""
 
 
@@ -67,13 +67,13 @@ class FormLogin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """How its success is seen."""
         kind, mark, value = self.success.partition(":")
         if mark and kind in ("css", "cookie", "url"):
-            return Success(Check(kind), value.strip())
+            return Success(SuccessCheck(kind), value.strip())
         if not self.success:
-            return Success(Check.FORM_GONE)
+            return Success(SuccessCheck.FORM_GONE)
         if self.success.startswith(("/", "http://", "https://", "*")):
-            return Success(Check.URL, self.success)
+            return Success(SuccessCheck.URL, self.success)
         is_cookie = _COOKIE_NAME.fullmatch(self.success) is not None
-        return Success(Check.COOKIE if is_cookie else Check.SELECTOR, self.success)
+        return Success(SuccessCheck.COOKIE if is_cookie else SuccessCheck.SELECTOR, self.success)
 
     def as_settings(self) -> dict[str, Any]:
         """As the setting `login` has it."""

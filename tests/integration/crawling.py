@@ -37,8 +37,8 @@ from weft.cli.main import run as run_weft
 from weft.config import ScopeSection
 from weft.crawl.reports.audit import Report, audit
 from weft.crawl.reports.crawls import ReportFolder
-from weft.engine.admission.rules import Rules
-from weft.engine.loop.suspects import pulse
+from weft.engine.admission.rules import AdmissionRules
+from weft.engine.loop.parser.suspects import pulse
 from weft.errors import BadUrl
 from weft.frontier.clock import FOLDER
 from weft.records import Row
@@ -117,6 +117,7 @@ class Crawler:
         self._machine = folder / "machine"
         self._machine.mkdir(exist_ok=True)
         self.delay_s = delay_s
+        self._last: subprocess.Popen[bytes] | None = None
         usual = ["--scope", "any", "--delay", delay_s, "--allow-private", "--prometheus-port", 0]
         # Many of the webs have a robots.txt that is never well: three tries are enough.
         self._flags = [*usual, "--robots-patience-seconds", 0, *flags]
@@ -126,11 +127,12 @@ class Crawler:
     ) -> subprocess.Popen[bytes]:
         """Starts a run, on demand in a process group of its own; what it says goes to the file `stderr`."""
         with self.stderr.open("wb") as said:
-            return subprocess.Popen(
+            self._last = subprocess.Popen(
                 [*WEFT, *self._words(more, resume)], stdin=subprocess.DEVNULL, stdout=said, stderr=said,
                 env=environment(**{FOLDER: str(self._machine)} | variables),
                 process_group=0 if group else None,
             )  # fmt: skip
+        return self._last
 
     def _words(self, more: Iterable[object], resume: bool) -> list[str]:
         begin = ["--resume"] if resume else ["--seed-file", self.seed_file, *self._flags]
@@ -173,8 +175,25 @@ class Crawler:
         return status
 
     def pages_at_least(self, pages: int, timeout_s: float = 60.0) -> None:
-        """Waits until the status has so many pages."""
-        until(lambda: self.status().get("pages", 0) >= pages, timeout_s, f"page {pages}")
+        """Waits until the status has this number of pages; fails with all logs, at once when the run ends first."""
+
+        def has_them() -> bool:
+            has_ended = self._last is not None and self._last.poll() is not None
+            if self.status().get("pages", 0) >= pages:
+                return True
+            assert not has_ended, f"ended before page {pages}: {self.logs()}"
+            return False
+
+        try:
+            until(has_them, timeout_s, f"page {pages}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.status()}\n{self.logs()}") from None
+
+    def logs(self) -> str:
+        """What the last run printed, and the ends of its log files."""
+        files = sorted((self.data_dir / "logs").rglob("*.log"))
+        ends = [f"── {file.name}\n" + "\n".join(file.read_text().splitlines()[-40:]) for file in files]
+        return "\n".join([self.said, *ends])
 
     def rows(self) -> list[Row]:
         """All rows of the index."""
@@ -228,7 +247,11 @@ def check_pods(crawler: Crawler) -> None:
 
 def processes(crawler: Crawler, running: int, role: str) -> list[int]:
     """The pids of a crawl's fetchers, parsers or servers."""
-    words = {"server": b"valkey-server", "fetcher": b"weft.crawl.fetcher", "parser": b"weft.crawl.pods.parser"}
+    words = {
+        "server": b"valkey-server",
+        "fetcher": b"weft.crawl.processes.fetcher",
+        "parser": b"weft.crawl.pods.parser",
+    }
 
     def those() -> list[int]:
         found = []
@@ -537,7 +560,7 @@ def check_refusals(crawler: Crawler, expectation: Expectation, rows: list[Row], 
     """
     errors = {row.url: row.error for row in rows}
     cut = {row.final_url for row in rows if row.error == "too_many_redirects"}
-    rules = Rules(ScopeSection(scope="any", **scope), expectation.seeds, this_year=2026)
+    rules = AdmissionRules(ScopeSection(scope="any", **scope), expectation.seeds, this_year=2026)
     found: Counter[str] = Counter()
     for url, accepted in expectation.never.items():
         if {*accepted} <= {"no-link", "nofollow"}:
@@ -556,7 +579,7 @@ def check_refusals(crawler: Crawler, expectation: Expectation, rows: list[Row], 
     return found
 
 
-def _reason(url: str, errors: dict[str, str], cut: set[str], rules: Rules) -> str | None:
+def _reason(url: str, errors: dict[str, str], cut: set[str], rules: AdmissionRules) -> str | None:
     if url in errors:
         return errors[url].partition(":")[0]
     if url in cut:

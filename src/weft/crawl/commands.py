@@ -15,9 +15,9 @@ from weft import urls
 from weft.config import load
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.nodes import is_part
-from weft.engine.channel import Connection, Gone, socket_path
-from weft.engine.limits import check_email
-from weft.engine.settings import EDITABLE, of_crawl
+from weft.engine.crawls.limits import check_email
+from weft.engine.crawls.settings import EDITABLE, of_crawl
+from weft.engine.process.channel import Connection, Gone, socket_path
 from weft.errors import BadInput, BadUrl, Busy
 from weft.telemetry import Log
 

@@ -13,10 +13,10 @@ from weft import urls
 from weft.engine.admission.rules import Patterns
 from weft.errors import BadInput, BadUrl
 from weft.extract.forms import Form, NoForm, find_form, password_form, read_form, urlencoded
-from weft.extract.page import Page
-from weft.extract.selectors import BadSelector, selector
+from weft.extract.page import ParsedPage
+from weft.extract.rules.selectors import BadSelector, selector
 from weft.extract.turbo import Document, Element
-from weft.logins import Check, FormLogin, is_reference
+from weft.logins import FormLogin, SuccessCheck, is_reference
 
 FORM = "application/x-www-form-urlencoded"
 _INSTEAD = "log in with a browser, and give the session's cookie: `headers={'HOST:Cookie': 'NAME=VALUE'}`"
@@ -28,7 +28,7 @@ class LoginFault(Exception):
     """Why a login has not worked: its `str` is for people."""
 
 
-class Sent(NamedTuple):
+class SentForm(NamedTuple):
     """A form as it goes out."""
 
     url: str
@@ -39,7 +39,7 @@ def check_login(login: FormLogin) -> None:
     """BadInput for a selector or a pattern that cannot be used."""
     success = login.checked_by
     selectors = {"form": login.form, "logged_out": login.logged_out}
-    if success.check is Check.SELECTOR:
+    if success.check is SuccessCheck.SELECTOR:
         selectors["success"] = success.value
     for name, css in selectors.items():
         try:
@@ -47,14 +47,14 @@ def check_login(login: FormLogin) -> None:
                 selector(css)
         except BadSelector as error:
             raise BadInput(f"login: {name}: {error}") from None
-    if success.check is Check.URL:
+    if success.check is SuccessCheck.URL:
         try:
             Patterns("success", [success.value])
         except Exception as error:  # whatever a pattern's library raises for one that is none
             raise BadInput(f"login: success: {success.value!r} is no pattern: {error}") from None
 
 
-def form_to_send(page: Page, login: FormLogin, values: Mapping[str, str]) -> Sent:
+def form_to_send(page: ParsedPage, login: FormLogin, values: Mapping[str, str]) -> SentForm:
     """The login's form, filled in; LoginFault where the page has none that can be sent."""
     document = page.searchable
     if document is None:
@@ -69,28 +69,28 @@ def form_to_send(page: Page, login: FormLogin, values: Mapping[str, str]) -> Sen
     if form.encoding != FORM:
         raise LoginFault(f"the form is sent as {form.encoding}, which is not supported: {_INSTEAD}")
     body = urlencoded(form.filled(dict(values)), page.charset or "utf-8")
-    return Sent(_action(page, form), body.encode("ascii"))
+    return SentForm(_action(page, form), body.encode("ascii"))
 
 
 def has_worked(
-    login: FormLogin, page: Page | None, url: str, before: Mapping[str, str], cookies: Mapping[str, str]
+    login: FormLogin, page: ParsedPage | None, url: str, before: Mapping[str, str], cookies: Mapping[str, str]
 ) -> bool:
     """Whether the answer to the form shows that one is logged in. `page`: None where it has no body; `before` and
     `cookies`: the session's cookies before the form was sent and now."""
     check, value = login.checked_by
-    if check is Check.COOKIE:
+    if check is SuccessCheck.COOKIE:
         return value in cookies and cookies[value] != before.get(value)
-    if check is Check.URL:
+    if check is SuccessCheck.URL:
         return bool(Patterns("success", [value]).match(url, set()))
     document = page.searchable if page is not None else None
     if document is None:
         return False
-    if check is Check.SELECTOR:
+    if check is SuccessCheck.SELECTOR:
         return bool(document.select(value))
     return bool(cookies) and password_form(document) is None and not _second_step(document)
 
 
-def why_not(login: FormLogin, page: Page | None, status: int) -> str:
+def why_not(login: FormLogin, page: ParsedPage | None, status: int) -> str:
     """What the page says that came instead of success."""
     if status >= 400:
         return f"the site answers HTTP {status} to the form"
@@ -104,7 +104,7 @@ def why_not(login: FormLogin, page: Page | None, status: int) -> str:
     return f"the page that follows does not show {_looked_for(login)}"
 
 
-def selects(page: Page, css: str) -> bool:
+def selects(page: ParsedPage, css: str) -> bool:
     """Whether something on a page matches."""
     document = page.searchable
     return document is not None and bool(document.select(css))
@@ -112,9 +112,11 @@ def selects(page: Page, css: str) -> bool:
 
 def _looked_for(login: FormLogin) -> str:
     check, value = login.checked_by
-    if check is Check.FORM_GONE:
+    if check is SuccessCheck.FORM_GONE:
         return "a new cookie"
-    what = {Check.SELECTOR: "the element", Check.COOKIE: "the cookie", Check.URL: "a URL like"}[check]
+    what = {SuccessCheck.SELECTOR: "the element", SuccessCheck.COOKIE: "the cookie", SuccessCheck.URL: "a URL like"}[
+        check
+    ]
     return f"{what} {value!r} (`success`)"
 
 
@@ -144,7 +146,7 @@ def _check_passwords(form: Element, login: FormLogin) -> None:
             raise LoginFault(f"the field {name!r} is a password, and is given as plain text: write ${{env:NAME}}")
 
 
-def _action(page: Page, form: Form) -> str:
+def _action(page: ParsedPage, form: Form) -> str:
     try:
         return urls.join(page.base, form.action) if form.action else page.url
     except BadUrl:

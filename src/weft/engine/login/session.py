@@ -24,10 +24,10 @@ from typing import Any
 
 from weft import urls
 from weft.credentials import with_upgrade
-from weft.engine.login.pages import LoginFault, Sent, form_to_send, has_worked, why_not
-from weft.engine.loop.verdict import Kind, backoff_s
+from weft.engine.login.pages import LoginFault, SentForm, form_to_send, has_worked, why_not
+from weft.engine.loop.fetcher.verdict import VerdictKind, backoff_s
 from weft.errors import BadInput, BadUrl
-from weft.extract.page import Page
+from weft.extract.page import ParsedPage
 from weft.fetch.cookies import CookieJar
 from weft.fetch.headers import Head
 from weft.frontier.contract import LoginsPart
@@ -40,11 +40,12 @@ MOST_HOPS = 5
 MOST_USELESS = 3  # pages in a row that are as before after a login: logging in does not help
 LOGIN_BYTES = 2 << 20  # of a page of a login
 _KEPT = 10_000
+_NO_PAGE = (VerdictKind.RETRY, VerdictKind.FAILED, VerdictKind.SLOW_DOWN)
 Header = tuple[str, str]
 log = Log("weft.engine.login.session")
 
 
-class Step(Enum):
+class LoginStep(Enum):
     """Where a login is."""
 
     OUT = auto()
@@ -55,7 +56,7 @@ class Step(Enum):
     FAILED = auto()  # the crawl is paused
 
 
-class Repeat(Enum):
+class PageOfSession(Enum):
     """What a page is that may have been sent to nobody."""
 
     NO = auto()  # it is as it should be
@@ -63,7 +64,7 @@ class Repeat(Enum):
     USELESS = auto()  # it was, and is as before
 
 
-class Session:
+class LoginSession:
     """See the module. Of one process, which asks all pages of the site."""
 
     def __init__(
@@ -78,7 +79,7 @@ class Session:
     ) -> None:
         """`pause` is called with the reason when the login has failed for good."""
         self.login = login
-        self.step = Step.OUT
+        self.step = LoginStep.OUT
         self.jar = CookieJar(urls.domain)
         self._url = urls.seed(login.url)
         self._origin = urls.origin_of(self._url)
@@ -93,7 +94,7 @@ class Session:
         self._covered: dict[str, bool] = {}  # by origin
         self._serial = 0
         self._about = ""  # of the request that is under way: answers to others are of no interest
-        self._sent: Sent | None = None
+        self._sent: SentForm | None = None
         self._referer = ""
         self._before: dict[str, str] = {}  # the cookies before the form was sent
         self._hops = 0
@@ -127,27 +128,27 @@ class Session:
 
     def holds(self, url: str) -> bool:
         """Whether a page must wait; called by the frontier in the midst of a claim. The first that must begins it."""
-        if self.step is Step.IN or not self.covers(url):
+        if self.step is LoginStep.IN or not self.covers(url):
             return False
-        if self.step is Step.OUT:
+        if self.step is LoginStep.OUT:
             self._begin()
         return True
 
     def reset(self) -> None:
         """The crawl continues after a pause: a login that has failed is tried anew."""
-        if self.step is Step.FAILED:
-            self.step, self._tries, self._useless = Step.OUT, 0, 0
+        if self.step is LoginStep.FAILED:
+            self.step, self._tries, self._useless = LoginStep.OUT, 0, 0
             self._frontier.release(self._crawl)
 
     # ── its requests ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def is_current(self, lease: Lease) -> bool:
         """Whether a request of a login is the one that is under way."""
-        return lease.about == self._about and self.step in (Step.FORM, Step.SENT, Step.LANDING)
+        return lease.about == self._about and self.step in (LoginStep.FORM, LoginStep.SENT, LoginStep.LANDING)
 
     def asked(self) -> dict[str, Any]:
         """What the request that is under way has beyond its URL: method and body."""
-        if self.step is Step.SENT and self._sent is not None:
+        if self.step is LoginStep.SENT and self._sent is not None:
             return {"method": "POST", "body": self._sent.body}
         return {}
 
@@ -156,7 +157,7 @@ class Session:
         found = list[Header]()
         if cookie := self.cookie(lease.url, now):
             found.append(("Cookie", cookie))
-        if self.step is Step.SENT and lease.about == self._about:
+        if self.step is LoginStep.SENT and lease.about == self._about:
             origin = urls.origin_of(self._referer)
             found += [("Content-Type", "application/x-www-form-urlencoded"), ("Referer", self._referer)]
             found += [("Origin", origin)]
@@ -164,24 +165,28 @@ class Session:
 
     def keep(self, url: str, values: Sequence[str], now: float, asked_at: float, *, is_step: bool) -> None:
         """Stores what a response of the site has set; one to a request of an earlier session would undo this one."""
-        if is_step or (self.step is Step.IN and asked_at >= self._since):
+        if is_step or (self.step is LoginStep.IN and asked_at >= self._since):
             path = url[url.index("/", 8) :].partition("?")[0]
             self.jar.store(urls.host_of(url), path, url.startswith("https:"), values, now)
 
     # ── its answers ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def take(self, lease: Lease, result: FetchResult, kind: Kind, read: Callable[[], Page | None], now: float) -> None:
+    def take(
+        self, lease: Lease, result: FetchResult, kind: VerdictKind, read: Callable[[], ParsedPage | None], now: float
+    ) -> None:
         """The answer to a step. `read` parses its body: None where it has none that can be read."""
         if not self.is_current(lease):
             return
         head = Head(result.head)
         try:
-            if kind is Kind.AGAIN:  # it was not asked
+            if kind is VerdictKind.AGAIN:  # it was not asked
                 self._ask(lease.url)
-            elif kind in (Kind.RETRY, Kind.FAILED, Kind.SLOW_DOWN) or (self.step is Step.FORM and kind is Kind.ANSWER):
+            elif kind in (VerdictKind.RETRY, VerdictKind.FAILED, VerdictKind.SLOW_DOWN) or (
+                self.step is LoginStep.FORM and kind is VerdictKind.ANSWER
+            ):
                 why = f"{result.error}: {result.detail}" if result.error else f"HTTP {result.status}"
                 self.fail(f"{lease.url} gives no page ({why})", wait_s=head.retry_after_s(now) or 0.0)
-            elif self.step is Step.FORM:
+            elif self.step is LoginStep.FORM:
                 self._take_form(lease, kind, head, read)
             else:
                 self._take_outcome(lease, result, kind, head, read, now)
@@ -206,26 +211,26 @@ class Session:
         if about == self._about:
             self.fail(why, is_final=True)
 
-    def judge(self, lease: Lease, asked_at: float, *, is_out: bool, may_repeat: bool = True) -> Repeat:
+    def judge(self, lease: Lease, asked_at: float, *, is_out: bool, may_repeat: bool = True) -> PageOfSession:
         """A page of the site has come. `is_out`: it is as for somebody who is not logged in."""
         if not is_out:
             self._useless = 0
             self._repeated.discard(lease.item)
-            return Repeat.NO
+            return PageOfSession.NO
         if lease.item in self._repeated or not may_repeat:
             return self._judge_again(lease, asked_at)
         if len(self._repeated) >= _KEPT:
             self._repeated.clear()
         self._repeated.add(lease.item)
         self._end(asked_at)
-        return Repeat.ONCE
+        return PageOfSession.ONCE
 
-    def _judge_again(self, lease: Lease, asked_at: float) -> Repeat:
+    def _judge_again(self, lease: Lease, asked_at: float) -> PageOfSession:
         was_repeated = lease.item in self._repeated
         self._repeated.discard(lease.item)
         if not was_repeated:  # it must not be sent twice: the next one is in a new session
             self._end(asked_at)
-            return Repeat.USELESS
+            return PageOfSession.USELESS
         self._useless += 1
         if self._useless >= MOST_USELESS:
             self._give_up(
@@ -233,7 +238,7 @@ class Session:
                 f"in, {lease.url} the last. Exclude what this account may not see (`weft edit`), or correct "
                 "`logged_out`"
             )
-        return Repeat.USELESS
+        return PageOfSession.USELESS
 
     def leads_out(self, target: str) -> bool:
         """Whether a redirect leads to the login's own page, as for somebody who is not logged in."""
@@ -242,7 +247,7 @@ class Session:
     # ── steps ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _begin(self, wait_s: float = 0.0) -> None:
-        self.step, self._hops = Step.FORM, 0
+        self.step, self._hops = LoginStep.FORM, 0
         self.jar = CookieJar(urls.domain)
         self._ask(self._url, wait_s)
 
@@ -251,8 +256,8 @@ class Session:
         self._about = f"login-{self._serial}"
         self._frontier.ask(self._crawl, url, self._about, wait_s)
 
-    def _take_form(self, lease: Lease, kind: Kind, head: Head, read: Callable[[], Page | None]) -> None:
-        if kind is Kind.REDIRECT and head.location is not None:
+    def _take_form(self, lease: Lease, kind: VerdictKind, head: Head, read: Callable[[], ParsedPage | None]) -> None:
+        if kind is VerdictKind.REDIRECT and head.location is not None:
             self._ask(self._next(lease.url, head.location))
             return
         page = read()
@@ -261,16 +266,22 @@ class Session:
         sent = form_to_send(page, self.login, filled_in(self.login))
         self._check_target(lease.url, sent.url)
         self._sent, self._referer, self._before = sent, lease.url, self.jar.values()
-        self.step, self._hops = Step.SENT, 0
+        self.step, self._hops = LoginStep.SENT, 0
         self._ask(sent.url)
 
     def _take_outcome(
-        self, lease: Lease, result: FetchResult, kind: Kind, head: Head, read: Callable[[], Page | None], now: float
+        self,
+        lease: Lease,
+        result: FetchResult,
+        kind: VerdictKind,
+        head: Head,
+        read: Callable[[], ParsedPage | None],
+        now: float,
     ) -> None:
-        page: Page | None = None
+        page: ParsedPage | None = None
         if result.status >= 400:
             raise LoginFault(why_not(self.login, None, result.status))
-        if kind is Kind.REDIRECT and head.location is not None:
+        if kind is VerdictKind.REDIRECT and head.location is not None:
             target = self._joined(lease.url, head.location)
             if result.status in (307, 308) and self._sent is not None:  # the form itself is wanted there
                 target = self._next(lease.url, head.location)
@@ -286,12 +297,12 @@ class Session:
             if not has_worked(self.login, page, lease.url, self._before, self.jar.values()):
                 raise LoginFault(why_not(self.login, page, result.status))
         self._sent, self._about = None, ""
-        self.step, self._tries, self._since = Step.IN, 0, now
+        self.step, self._tries, self._since = LoginStep.IN, 0, now
         log.info("logged in", url=self._url)
         self._frontier.release(self._crawl)
 
     def _ask_landing(self, url: str) -> None:
-        self.step, self._sent = Step.LANDING, None
+        self.step, self._sent = LoginStep.LANDING, None
         self._ask(url)
 
     def _check_target(self, page: str, target: str) -> None:
@@ -323,12 +334,12 @@ class Session:
 
     def _end(self, asked_at: float) -> None:
         """The session is over, unless the page was asked for before it began."""
-        if self.step is Step.IN and asked_at >= self._since:
+        if self.step is LoginStep.IN and asked_at >= self._since:
             log.info("session has ended", url=self._url)
-            self.step = Step.OUT  # the next page begins another
+            self.step = LoginStep.OUT  # the next page begins another
 
     def _give_up(self, why: str) -> None:
-        self.step, self._about, self._sent = Step.FAILED, "", None
+        self.step, self._about, self._sent = LoginStep.FAILED, "", None
         self._repeated.clear()
         self._pause(why)
 
