@@ -148,7 +148,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _show_page(self, path: str) -> None:
         site = self.server.site
         links = "".join(f"<a href=/p/{number}>{number}</a>" for number in range(1, site.pages))
-        self._send(200, f"<title>{path}</title><a class=logout href=/out rel=nofollow>out</a><h1>{path}</h1>{links}")
+        body = f"<title>{path}</title><a class=logout href=/out rel=nofollow>out</a><h1>{path}</h1>{links}"
+        self._send(200, body, ("Set-Cookie", f"sid={site.sessions[-1]}; Path=/; HttpOnly"))
 
     def _send(self, status: int, body: str, *fields: tuple[str, str], kind: str = "text/html") -> None:
         self.send_response(status)
