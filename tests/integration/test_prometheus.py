@@ -25,8 +25,8 @@ from weft.supervise.node import NodeMetrics
 from weft.testing.web import synthetic_web
 
 ROOT = Path(__file__).parents[2]
-DASHBOARD = json.loads((ROOT / "deploy/grafana-dashboard.json").read_text())
-CONFIG = (ROOT / "deploy/prometheus.yml").read_text()
+DASHBOARD = json.loads((ROOT / "deploy/grafana/weft.json").read_text())
+CONFIG = (ROOT / "deploy/prometheus/prometheus.yml").read_text()
 SETTINGS = {
     "pods": ["managed", "managed"],
     "fetchers_per_pod": 1,
@@ -83,9 +83,20 @@ def test_the_dashboard_shows_every_documented_series_and_no_other() -> None:
 
 def test_promtool_accepts_the_shipped_configuration() -> None:
     checked = subprocess.run(
-        [program("promtool"), "check", "config", str(ROOT / "deploy/prometheus.yml")], capture_output=True, text=True
+        [program("promtool"), "check", "config", str(ROOT / "deploy/prometheus/prometheus.yml")],
+        capture_output=True,
+        text=True,
     )
     assert checked.returncode == 0, checked.stderr
+
+
+def test_alerts_fire_for_what_they_are_about(tmp_path: Path) -> None:
+    for file in (ROOT / "deploy/prometheus/alerts.yml", Path(__file__).with_name("alerts_test.yml")):
+        shutil.copy(file, tmp_path)
+    tested = subprocess.run(
+        [program("promtool"), "test", "rules", "alerts_test.yml"], cwd=tmp_path, capture_output=True
+    )
+    assert tested.returncode == 0, tested.stdout.decode()
 
 
 def get(url: str) -> str:

@@ -25,6 +25,7 @@ COMMANDS = {
     "audit": ("weft.cli.reports.audit", "Check every request that was made against robots.txt and its delay."),
     "cancel": ("weft.cli.crawls.control", "End a crawl for good, from another terminal; its pages stay."),
     "crawl": ("weft.cli.crawls.crawl", "Start or resume a crawl."),
+    "compose": ("weft.cli.compose", "Write a Docker Compose file for the Redis servers of a crawl's pods."),
     "completion": ("weft.cli.completion", "Print the shell completion script for bash, zsh or fish."),
     "config": ("weft.cli.config", "Show, check and describe the configuration."),
     "pause": ("weft.cli.crawls.control", "Have a running crawl request nothing until `weft resume`."),
