@@ -130,6 +130,29 @@ class PageOutput(Struct, omit_defaults=True):
     traceback: str = ""
 
 
+class Reextracted(Struct):
+    """What came of calling the code again for failed pages."""
+
+    pages: int = 0  # that have succeeded now
+    items: int = 0
+    requests: int = 0
+    failed: dict[str, int] = {}  # by cause: these stay as they were
+    first_failure: str = ""  # its URL and traceback
+
+    def fail(self, url: str, cause: str, traceback: str = "") -> None:
+        """One page more has failed."""
+        self.failed[cause] = self.failed.get(cause, 0) + 1
+        self.first_failure = self.first_failure or f"{url}\n{traceback}".strip()
+
+    def add(self, other: Reextracted) -> None:
+        """What another pod's pass has brought."""
+        self.pages, self.items = self.pages + other.pages, self.items + other.items
+        self.requests += other.requests
+        for cause, count in other.failed.items():
+            self.failed[cause] = self.failed.get(cause, 0) + count
+        self.first_failure = self.first_failure or other.first_failure
+
+
 encode_spec = msgspec.msgpack.Encoder().encode
 decode_spec = msgspec.msgpack.Decoder(RequestSpec).decode
 encode = msgspec.msgpack.Encoder().encode
