@@ -31,10 +31,9 @@ class CrawledPage(Page):
     ) -> None:
         super().__init__(
             row.url, body, status=row.status, headers=headers, depth=row.depth,
-            fetched_at=datetime.fromtimestamp(row.fetched_at, UTC), rendered=rendered,
+            fetched_at=datetime.fromtimestamp(row.fetched_at, UTC), rendered=rendered, screenshot=screenshot,
         )  # fmt: skip
         self.row = row
-        self.screenshot = screenshot  # a PNG
         self.damage = ""  # why its body is missing, where what was stored cannot be read any more
         self.number = 0  # among its crawl's rows, where an engine gives it
         self.asked_url = row.url  # where redirects have led to it, what was asked for first: where an engine gives it

@@ -43,6 +43,7 @@ class Spider:
     start_urls: Sequence[str] = ()
     allowed_domains: Sequence[str] = ()  # requests to other hosts are refused; empty: all are admitted
     settings: Mapping[str, Any] = {}  # any setting of a crawl; the command line and the environment override it
+    render: str | None = None  # have a browser draw the pages: auto (those that scripts must draw) or always
     follow = False  # follow the links of all pages by scope, as `weft crawl` does, besides what is yielded
 
     def __init__(self) -> None:

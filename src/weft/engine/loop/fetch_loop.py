@@ -325,7 +325,7 @@ class Loop:
         if spec is not None and not spec.idempotent:
             self._send_once(lease)
         is_robots = lease.purpose is Purpose.ROBOTS
-        crawl.way.submit(
+        crawl.way_of(spec).submit(
             lease.url,
             headers,
             lease,

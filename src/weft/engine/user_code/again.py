@@ -29,9 +29,10 @@ def call_again(parsers: Parsers, store: PageStore, row: Row, output: RowOutput |
     if page is None:
         return None
     head = f"HTTP/1.1 {row.status} \r\n" + "".join(f"{name}: {value}\r\n" for name, value in page.headers)
-    message = encode(
-        Call(calls.PAGE, spec_in(output), row.url, row.url, row.status, head.encode(), row.depth, row.fetched_at)
-    )
+    call = Call(calls.PAGE, spec_in(output), row.url, row.url, row.status, head.encode(), row.depth, row.fetched_at)
+    if page.rendered:
+        call.is_rendered, call.original, call.screenshot = True, page.body, page.screenshot
+    message = encode(call)
     return parsers.submit(page.readable, row.url, page.readable_type, ("called",), call=message)
 
 

@@ -6,7 +6,7 @@ goes along with a page that is to be read; its `CallResult` comes back with what
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -45,6 +45,8 @@ class RequestSpec(Struct, array_like=True, frozen=True, gc=False):
     meta: bytes = b""  # MessagePack
     parent: str = ""  # the URL of the page that yielded it
     idempotent: bool = True
+    render: str = ""  # whether a browser has it: never, auto or always; empty: as the crawl says
+    actions: tuple[dict[str, Any], ...] = ()  # what the browser does on it first
 
     @property
     def is_plain(self) -> bool:
@@ -78,6 +80,9 @@ class Call(Struct, array_like=True, gc=False):
     skip: int = 0  # of START: how many requests were taken before
     most: int = 0  # ... and how many are wanted
     reason: str = ""  # of CLOSED
+    is_rendered: bool = False  # what goes along is what a browser has made of the page
+    original: bytes = b""  # ... and this is what came
+    screenshot: bytes = b""  # PNG
 
 
 class CallResult(Struct, array_like=True, gc=False):
