@@ -90,7 +90,7 @@ def main() -> int:
     for line in "".join(raws).splitlines():
         stack, _, count = line.rpartition(" ")
         frames = stack.split(";")
-        if not any("Loop.run (weft/engine/loop/fetch_loop.py" in frame for frame in frames):
+        if not any("Loop.run (weft/engine/loop/fetcher/fetch_loop.py" in frame for frame in frames):
             continue
         found = classify(frames)
         if found is not None:

@@ -21,8 +21,8 @@ from multiprocessing.connection import Connection
 from harness import results
 
 from weft.config import FetchSection
-from weft.fetch import pools
-from weft.fetch.client import Client
+from weft.fetch.curl import pools
+from weft.fetch.curl.client import Client
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nhello"
 

@@ -32,8 +32,8 @@ from harness.web import make_half_new
 from harness.web import served as web_served
 
 from weft.client import Weft
-from weft.jobs.model import Progress, Task, TaskSpec, new_task_id
-from weft.jobs.store.contract import Finish
+from weft.jobs.model import JobProgress, Task, TaskSpec, new_task_id
+from weft.jobs.store.contract import TaskFinish
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.scraping import FinishReason, TaskState
 
@@ -62,7 +62,7 @@ async def views(_: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=".") as folder:
         fill(Path(folder) / "jobs.db")
         with served(folder) as (url, pid):
-            worker = part(pid, "weft.jobs.worker")
+            worker = part(pid, "weft.jobs.processes.worker")
             port = int(url.rpartition(":")[2])
             ids = [task.task_id for _, task in zip(range(200), Weft(url).tasks(), strict=False)]
             paths: dict[str, Callable[[int], str]] = {
@@ -93,8 +93,8 @@ def fill(path: Path) -> None:
             created_at=time.time() - TASKS + number,
         )  # fmt: skip
         store.submit(task, [url])
-        progress = Progress(completed=100 + number % 900, failed=number % 5, refused=number % 3, queued=number % 11)
-        finish = Finish(reason=FinishReason.CANCELLED, progress=progress, errors_by_class={"http_5xx": number % 5})
+        progress = JobProgress(completed=100 + number % 900, failed=number % 5, refused=number % 3, queued=number % 11)
+        finish = TaskFinish(reason=FinishReason.CANCELLED, progress=progress, errors_by_class={"http_5xx": number % 5})
         state = TaskState.CANCELLED if number % 2 else TaskState.FAILED
         store.move(task.id, state, expect={TaskState.PENDING}, at=time.time(), finish=finish)
 

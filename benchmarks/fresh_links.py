@@ -32,17 +32,17 @@ from harness.frontiers import SLUGS
 
 from weft import urls
 from weft.config import FetchSection, PolitenessSection, ScopeSection
-from weft.engine.admission.rules import Rules
-from weft.engine.crawls import RunningCrawl
-from weft.engine.loop.answer import Answer
+from weft.engine.admission.rules import AdmissionRules
+from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.commit import Committer
+from weft.engine.loop.fetcher.answer import EndedTransfer
+from weft.engine.loop.fetcher.robots import RobotsBook
 from weft.engine.loop.halves import reading
 from weft.engine.loop.metrics import EngineMetrics
-from weft.engine.loop.parsing import AT_ONCE
+from weft.engine.loop.parser.parsing import AT_ONCE
+from weft.engine.loop.parser.suspects import Pulse, Suspects
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.loop.robots import RobotsBook
-from weft.engine.loop.suspects import Pulse, Suspects
-from weft.engine.parsers import Parsers
+from weft.engine.parsing.parsers import Parsers
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease
@@ -129,7 +129,7 @@ class Crawl:
         number = self.frontier.crawls.open_crawl("bench", CrawlLimits())
         self.frontier.recovery.recover()
         scope, self._progress = ScopeSection(scope="any"), CrawlProgress(None, 1)
-        rules, book = Rules(scope, [], this_year=2026), RobotsBook(self.frontier.sites, "Weft/1")
+        rules, book = AdmissionRules(scope, [], this_year=2026), RobotsBook(self.frontier.sites, "Weft/1")
         self._crawl = RunningCrawl(
             number, rules, scope, FetchSection(), self.frontier, self._progress, politeness=politeness
         )
@@ -180,13 +180,13 @@ class Crawl:
         self._used.append(urls.join_all(lease.url, hrefs))
         return hrefs
 
-    def _answer(self, lease: Lease, hrefs: list[str]) -> Answer:
+    def _answer(self, lease: Lease, hrefs: list[str]) -> EndedTransfer:
         references = [Reference(one, None) for one in hrefs]
         title = f"Page {lease.item}"
         resource = Resource("/", references=references, language="en", title=title, key=lease.item, size=PAGE_BYTES)
         body = markup.render(resource, self._texts)
         result = FetchResult(lease.url, 200, HEAD, body, None, "", 1.0, 2.0, "127.0.0.1", b"GET / HTTP/1.1\r\n\r\n")
-        return Answer(self._crawl, lease, result, 1_700_000_000.0)
+        return EndedTransfer(self._crawl, lease, result, 1_700_000_000.0)
 
     def close(self) -> None:
         """Ends everything."""

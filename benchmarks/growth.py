@@ -88,7 +88,7 @@ def window(driven: Driven) -> tuple[float, float, float]:
 
 def seen_memory(folder: Path, scale: int) -> dict[str, float]:
     """Bytes for each URL that is known and nothing else."""
-    from weft.frontier.seen import SeenSet
+    from weft.frontier.seen.seen_set import SeenSet
 
     count = 5_000_000 // scale
     seen = SeenSet(7)

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 
 from harness import results
 
-from weft.fetch.dns import Resolver
+from weft.fetch.dns.resolver import Resolver
 from weft.testing.name_server import NameServer, Says
 
 LATENCY_S = 0.02

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pages import children_s, weft
 
-from weft.store.foreign_warc import Damage, find_records
+from weft.store.warc.foreign_warc import UnreadableStretch, find_records
 
 ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".bench" / "datatrove"
@@ -64,7 +64,7 @@ def main() -> None:
 def first_pages(source: Path, count: int) -> bytes:
     """The beginning of a WARC file that has so many responses with status 200 in it."""
     for found in find_records(source):
-        if isinstance(found, Damage) or found.headers.get("warc-type") != "response":
+        if isinstance(found, UnreadableStretch) or found.headers.get("warc-type") != "response":
             continue
         if count == 0:
             return source.read_bytes()[: found.place.offset]

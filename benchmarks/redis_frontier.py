@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.records import Found, Lease
@@ -194,7 +194,7 @@ def growth(folder: Path, sizes: list[int], rounds: int) -> bool:
 
 def done(run: Run, leases: list[Lease]) -> None:
     run.frontier.leases.cool([Ended(lease, run.frontier.now(), ok=True) for lease in leases])
-    run.frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases])
+    run.frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases])
 
 
 def memory(run: Run, urls: int) -> None:
@@ -249,7 +249,7 @@ def loop(run: Run, pages: int) -> None:
         ]
         frontier.queue.admit(run.crawl, found)
         batch += 1
-        assert all(frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases], batch))
+        assert all(frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases], batch))
         frontier.durability.acknowledge(batch)
         frontier.durability.commit()
         taken += len(leases)

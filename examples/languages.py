@@ -13,10 +13,10 @@ from collections import Counter, defaultdict
 from functools import cache
 
 from weft import urls
-from weft.engine.stored_page import read_page
+from weft.engine.stored.stored_page import read_page
 from weft.pipelines import Context, WorkerPool
+from weft.store.index.query import Where
 from weft.store.pages import PageStore
-from weft.store.query import Where
 
 
 @cache

@@ -15,10 +15,10 @@ from pathlib import Path
 import weft
 from weft import urls
 from weft.errors import BadUrl
-from weft.extract.page import Page
+from weft.extract.page import ParsedPage
 
 
-def links_of(page: Page) -> Iterator[tuple[str, str, str]]:
+def links_of(page: ParsedPage) -> Iterator[tuple[str, str, str]]:
     """Target, text and rel of each link that is a URL."""
     for link in page.links:
         try:

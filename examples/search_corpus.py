@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 
-from weft.engine.stored_page import read_page
+from weft.engine.stored.stored_page import read_page
+from weft.store.index.query import Where
 from weft.store.pages import PageStore
-from weft.store.query import Where
 
 
 def main(folder: str, word: str) -> None:

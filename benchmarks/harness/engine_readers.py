@@ -19,13 +19,13 @@ from itertools import islice
 from typing import Any
 
 import weft
-from weft.engine.model import Event, State
+from weft.engine.model import CrawlEvent, CrawlState
 
 READERS, STUCK, RECONNECTING = 50, 5, 3
 RECONNECT_AFTER = 500
 
 
-def digest(events: Iterable[Event]) -> tuple[int, str]:
+def digest(events: Iterable[CrawlEvent]) -> tuple[int, str]:
     """How many there are, and a digest of which."""
     count, found = 0, sha256()
     for event in events:
@@ -34,13 +34,13 @@ def digest(events: Iterable[Event]) -> tuple[int, str]:
     return count, found.hexdigest()[:16]
 
 
-def read(engine: weft.Engine, after: int, until: str, at_a_time: int | None) -> Iterator[Event]:
+def read(engine: weft.Engine, after: int, until: str, at_a_time: int | None) -> Iterator[CrawlEvent]:
     """The events up to the end of a crawl; `at_a_time`: so many for each connection."""
     while True:
         for event in islice(engine.events(after=after), at_a_time):
             after = event.cursor
             yield event
-            if event.crawl == until and event.state is State.ENDED:
+            if event.crawl == until and event.state is CrawlState.ENDED:
                 return
 
 

@@ -24,7 +24,7 @@ from typing import Any
 from weft.config import PolitenessSection
 from weft.crawl.folder import CrawlFolder
 from weft.engine.folder import CRAWL
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, PageLinks, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, PageLinks, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease, Purpose, Row
 from weft.store.pages import PageStore
@@ -219,7 +219,7 @@ class Builder:
         batch = store.commit()
         self._costs.index_s += time.thread_time() - began
         began = time.thread_time()
-        self._frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases], batch)
+        self._frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases], batch)
         self._frontier.durability.commit()
         self._costs.frontier_s += time.thread_time() - began
         self._rounds += 1

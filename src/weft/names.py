@@ -7,7 +7,8 @@ none: a wrong suggestion costs more than none. The suggestion is the same for ev
 for which a function is passed in. Pure: so are the keys.
 
 A message names a setting in backticks, as a program writes it (`` `allow_private=True` ``), and never by its flag:
-callers in Python have none. The command line makes flags of them where it prints a message (`weft.cli.messages`).
+callers in Python have none. The command line makes flags of them where it prints a message
+(`weft.cli.terminal.messages`).
 """
 
 from __future__ import annotations

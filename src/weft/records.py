@@ -209,7 +209,7 @@ class PastVisit(Struct, frozen=True, gc=False):
     last_modified: str = ""
 
 
-class Table(Struct, frozen=True):
+class PanelTable(Struct, frozen=True):
     """What a room shows of itself on the dashboard: a few rows, and a note where there is something to say."""
 
     columns: tuple[str, ...] = ()

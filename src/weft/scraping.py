@@ -511,7 +511,7 @@ class Problem(Struct, frozen=True):
 T = TypeVar("T")
 
 
-class Call(Struct, Generic[T], frozen=True):
+class ApiCall(Struct, Generic[T], frozen=True):
     """One request of the interface, and what its good answer holds."""
 
     name: str
@@ -540,39 +540,39 @@ HEADERS: dict[str, dict[str, Any]] = {  # what a caller may send along
     },
 }
 _TASK = "/scraping/tasks/{task_id}"
-SUBMIT = Call(
+SUBMIT = ApiCall(
     "submit", "POST", "/scraping/async-scrape", TaskSubmitted, "Start a task", body=AsyncScrapeRequest, status=202,
     said="Accepted, and on the disk.", problems=(409, 429), headers=("Idempotency-Key",),
 )  # fmt: skip
-LIST = Call("list", "GET", "/scraping/tasks", TaskList, "List tasks, newest first", query=ListQuery)
-STATUS = Call(
+LIST = ApiCall("list", "GET", "/scraping/tasks", TaskList, "List tasks, newest first", query=ListQuery)
+STATUS = ApiCall(
     "status", "GET", f"{_TASK}/status", TaskStatus, "How far a task is", problems=(404,), headers=("If-None-Match",)
 )
-RESULTS = Call(
+RESULTS = ApiCall(
     "results", "GET", f"{_TASK}/results", TaskResults, "What was scraped so far, also while the task runs",
     query=ResultsQuery, said="A stretch of what there is now.", problems=(404,),
 )  # fmt: skip
-EVENTS = Call(
+EVENTS = ApiCall(
     "events", "GET", f"{_TASK}/events", type(None), "Events as they happen", query=EventsQuery,
     said="Server-sent events: state, page, error (each with its number as id), and progress.", problems=(404, 429),
     headers=("Last-Event-ID",),
 )  # fmt: skip
-CANCEL = Call("cancel", "DELETE", _TASK, TaskChanged, "Cancel; what was scraped is kept", problems=(404,))
-PAUSE = Call("pause", "POST", f"{_TASK}/pause", TaskChanged, "Pause a task", problems=(404, 409))
-RESUME = Call("resume", "POST", f"{_TASK}/resume", TaskChanged, "Resume a task", problems=(404, 409))
-WEBHOOK = Call("webhook", "GET", f"{_TASK}/webhook", Webhook, "How far a task's webhook is", problems=(404,))
-DELIVERIES = Call(
+CANCEL = ApiCall("cancel", "DELETE", _TASK, TaskChanged, "Cancel; what was scraped is kept", problems=(404,))
+PAUSE = ApiCall("pause", "POST", f"{_TASK}/pause", TaskChanged, "Pause a task", problems=(404, 409))
+RESUME = ApiCall("resume", "POST", f"{_TASK}/resume", TaskChanged, "Resume a task", problems=(404, 409))
+WEBHOOK = ApiCall("webhook", "GET", f"{_TASK}/webhook", Webhook, "How far a task's webhook is", problems=(404,))
+DELIVERIES = ApiCall(
     "deliveries", "GET", f"{_TASK}/webhook/deliveries", WebhookDeliveries, "What became of each event",
     query=DeliveriesQuery, problems=(404,),
 )  # fmt: skip
-REPLAY = Call(
+REPLAY = ApiCall(
     "replay", "POST", f"{_TASK}/webhook/replay", Webhook, "Send events again", body=WebhookReplay, needs_body=False,
     status=202, said="It is sent soon.", problems=(404,),
 )  # fmt: skip
-WEBHOOK_SECRET = Call(
+WEBHOOK_SECRET = ApiCall(
     "webhook_secret", "GET", "/scraping/webhook-secret", WebhookSecret, "The secret to check signatures with"
 )
-SERVICE_STATUS = Call("service_status", "GET", "/scraping/status", ServiceStatus, "How the service as a whole is")
-HEALTHZ = Call("healthz", "GET", "/healthz", Liveness, "Whether it makes progress")
-READYZ = Call("readyz", "GET", "/readyz", Liveness, "Whether to send requests here")
-METRICS = Call("metrics", "GET", "/metrics", str, "Figures for Prometheus", said="Prometheus' format.")
+SERVICE_STATUS = ApiCall("service_status", "GET", "/scraping/status", ServiceStatus, "How the service as a whole is")
+HEALTHZ = ApiCall("healthz", "GET", "/healthz", Liveness, "Whether it makes progress")
+READYZ = ApiCall("readyz", "GET", "/readyz", Liveness, "Whether to send requests here")
+METRICS = ApiCall("metrics", "GET", "/metrics", str, "Figures for Prometheus", said="Prometheus' format.")

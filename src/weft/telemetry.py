@@ -518,7 +518,7 @@ class Collector(Protocol):
         """The metrics as they are now."""
 
 
-class Endpoint:
+class MetricsEndpoint:
     """`/metrics` over HTTP for every slot that saves into one directory, and for further collectors."""
 
     def __init__(

@@ -22,9 +22,9 @@ from scripted_service import ScriptedService
 from served import served
 from served_http import Service, service_in
 
-from weft.jobs.api.keys import Keyring, KeyScope
+from weft.jobs.api.access.keys import Keyring, KeyScope
 from weft.jobs.model import Task, TaskSpec, new_task_id
-from weft.records import Table
+from weft.records import PanelTable
 from weft.scraping import TaskState
 
 # How pages are looked at. In the dark only colours differ, and on a phone only places.
@@ -361,7 +361,7 @@ class Wide:
 
     title = "Wide"
 
-    def look(self) -> Table:
+    def look(self) -> PanelTable:
         row = (
             "shop",
             "paused",
@@ -373,7 +373,9 @@ class Wide:
             "",
             "paused: 5 runs in a row have failed",
         )
-        return Table(("Site", "State", "Pages", "Failed", "Queued", "Success", "Changes", "Next run", "Said"), (row,))
+        return PanelTable(
+            ("Site", "State", "Pages", "Failed", "Queued", "Success", "Changes", "Next run", "Said"), (row,)
+        )
 
 
 def test_the_last_column_of_a_panel_is_seen_at_phone_width(tmp_path: Path, open_page: Open) -> None:

@@ -29,7 +29,7 @@ from pace import patience
 from ports import free_port
 
 from weft.crawl.folder import CrawlFolder
-from weft.frontier.requests import Finish, Gaps, Start, summed
+from weft.frontier.requests import Gaps, RequestEnd, RequestStart, summed
 from weft.frontier.view import FrontierView
 from weft.supervise import process
 from weft.testing import nginx
@@ -141,10 +141,10 @@ def read_asked(data_dir: Path) -> list[Asked]:
     open_: dict[tuple[int, int], int] = {}
     with closing(FrontierView(CrawlFolder([data_dir]).frontiers())) as view:
         for pod, event in view.requests(Gaps()):
-            if isinstance(event, Start):
+            if isinstance(event, RequestStart):
                 open_[pod, event.item] = len(found)
                 found.append(Asked(event.url, event.wall))
-            elif isinstance(event, Finish) and (pod, event.item) in open_:
+            elif isinstance(event, RequestEnd) and (pod, event.item) in open_:
                 at = open_.pop((pod, event.item))
                 found[at] = replace(found[at], outcome=event.status)
     return [one for one in found if one.outcome != "unasked"]
@@ -234,7 +234,7 @@ def _fetchers(orchestrator: int) -> list[int]:
     found = []
     for pid in process.children(orchestrator):
         with suppress(OSError):
-            if b"weft.crawl.fetcher" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"weft.crawl.processes.fetcher" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
     return sorted(found)
 

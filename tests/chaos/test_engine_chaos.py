@@ -16,7 +16,7 @@ import pytest
 from pace import patience
 
 import weft
-from weft.engine.model import EndReason, Event, Standing, State
+from weft.engine.model import CrawlEvent, CrawlSnapshot, CrawlState, EndReason
 from weft.testing.judge import judge
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -94,11 +94,11 @@ def test_every_crawl_is_right_and_all_are_polite_while_the_engine_is_killed(tmp_
         print(f"{len(wanted)} crawls, {killer.killed} kills, {verdict.requests} requests, {len(whole)} events")
 
 
-def check(web: SyntheticWeb, plan: dict[str, Any], ended: Standing, events: list[Event]) -> None:
+def check(web: SyntheticWeb, plan: dict[str, Any], ended: CrawlSnapshot, events: list[CrawlEvent]) -> None:
     """One crawl, against its own oracle."""
     assert [event.number for event in events] == list(range(1, len(events) + 1)), ended.name
     states = [event.state for event in events if event.kind == "state"]
-    assert states == [State.OPEN, State.RUNNING, State.ENDED], (ended.name, states)
+    assert states == [CrawlState.OPEN, CrawlState.RUNNING, CrawlState.ENDED], (ended.name, states)
     rows = [event for event in events if event.kind != "state"]
     pages = [event.url for event in rows if event.kind == "page" and event.error not in ("noindex", "too_large")]
     assert ended.pages == len(pages), (ended.name, ended.pages, len(pages))

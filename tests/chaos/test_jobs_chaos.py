@@ -31,7 +31,7 @@ TASKS, KILLS = (20, 30) if FULL else (4, 3)
 PAUSE_S = (0.3, 2.2) if FULL else (0.4, 1.0)
 DEADLINES_S = (4.0, 36.0) if FULL else (patience(0.4), patience(0.7))
 LATE_S = 5.0 if FULL else patience(5.0)  # the promise is for a machine that does nothing else
-PARTS = ("weft.jobs.worker", "weft.engine.host")
+PARTS = ("weft.jobs.processes.worker", "weft.engine.process.host")
 
 
 class Endless(BaseHTTPRequestHandler):

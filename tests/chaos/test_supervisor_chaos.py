@@ -29,7 +29,11 @@ FULL = bool(os.environ.get("WEFT_TEST_CHAOS"))
 KILLS = 50 if FULL else 3
 BACK_S = 10.0
 VICTIMS = ("redis", "engine", "api")
-COMMANDS = {"redis": ("redis-server", "valkey-server"), "engine": ("weft.engine.host",), "api": ("weft.jobs.worker",)}
+COMMANDS = {
+    "redis": ("redis-server", "valkey-server"),
+    "engine": ("weft.engine.process.host",),
+    "api": ("weft.jobs.processes.worker",),
+}
 
 
 @pytest.fixture

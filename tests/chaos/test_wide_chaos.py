@@ -21,7 +21,7 @@ from pace import patience
 from test_seed_streams import Site
 
 from weft import urls
-from weft.frontier.journal import Journal
+from weft.frontier.durability.journal import Journal
 from weft.records import Row
 from weft.store.pages import PageStore
 from weft.testing.tls import CA_FILE

@@ -10,9 +10,9 @@ import pytest
 from harnesses import ALLOW, EmbeddedHarness, Harness, claim_one, cool, done, no_robots, page, urls_of
 
 from weft.errors import BadInput, Busy
-from weft.frontier.contract import CrawlLimits, End, Outcome, PageLinks, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, PageLinks, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.requests import Finish, read_events
+from weft.frontier.requests import RequestEnd, read_events
 from weft.frontier.view import FrontierView
 from weft.records import Found, Lease, Purpose, Reason
 
@@ -35,7 +35,7 @@ def test_robots_txt_comes_before_the_first_page_and_pages_wait_the_delay(make: C
     assert frontier.leases.claim("me", 10) == []
     cool(harness, robots, ok=True)
     frontier.sites.robots_known("http://a", ALLOW, None)
-    frontier.leases.finish([Outcome(robots, End.OTHER)])
+    frontier.leases.finish([EndedLease(robots, End.OTHER)])
     assert frontier.leases.claim("me", 10) == []
     harness.advance(10.1)
     assert claim_one(harness).url == "http://a/1"
@@ -47,7 +47,7 @@ def test_robots_txt_that_failed_is_tried_again_and_the_pages_wait_for_it(make: C
     frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
     robots = claim_one(harness)
     cool(harness, robots, ok=False)
-    frontier.leases.finish([Outcome(robots, End.RETRY, wait_s=20)])
+    frontier.leases.finish([EndedLease(robots, End.RETRY, wait_s=20)])
     harness.advance(19)
     assert frontier.leases.claim("me", 10) == []
     assert frontier.leases.next_due() == pytest.approx(harness.time + 1, abs=0.02)
@@ -55,7 +55,7 @@ def test_robots_txt_that_failed_is_tried_again_and_the_pages_wait_for_it(make: C
     again = claim_one(harness)
     assert (again.purpose, again.attempt) == (Purpose.ROBOTS, 1)
     cool(harness, again, ok=True)
-    frontier.leases.finish([Outcome(again, End.OTHER)])
+    frontier.leases.finish([EndedLease(again, End.OTHER)])
     frontier.sites.robots_known("http://a", ALLOW, None)
     harness.advance(1.1)
     assert claim_one(harness).url == "http://a/1"
@@ -184,7 +184,7 @@ def test_a_retry_waits_and_counts(make: Callable[..., Harness]) -> None:
     frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
     first = claim_one(harness)
     cool(harness, first, ok=False)
-    frontier.leases.finish([Outcome(first, End.RETRY, wait_s=30)])
+    frontier.leases.finish([EndedLease(first, End.RETRY, wait_s=30)])
     harness.advance(2)
     second = claim_one(harness)
     assert second.url == "http://a/2", "others go on meanwhile"
@@ -194,7 +194,7 @@ def test_a_retry_waits_and_counts(make: Callable[..., Harness]) -> None:
     harness.advance(2)
     again = claim_one(harness)
     assert (again.url, again.attempt) == ("http://a/1", 1)
-    frontier.leases.finish([Outcome(again, End.RETRY, wait_s=30)])
+    frontier.leases.finish([EndedLease(again, End.RETRY, wait_s=30)])
     frontier.durability.commit()
     frontier = harness.crash()
     harness.advance(29)
@@ -209,7 +209,7 @@ def test_a_released_lease_is_queued_again_at_its_head(make: Callable[..., Harnes
     no_robots(harness, "a")
     frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
     lease = claim_one(harness)
-    frontier.leases.finish([Outcome(lease, End.RELEASE)])
+    frontier.leases.finish([EndedLease(lease, End.RELEASE)])
     again = claim_one(harness)
     assert (again.url, again.attempt) == ("http://a/1", 0)
 
@@ -225,7 +225,7 @@ def test_an_expired_lease_returns_the_url_after_the_full_delay(make: Callable[..
     harness.advance(10.1)
     new = claim_one(harness)
     assert new.url == old.url
-    assert frontier.leases.finish([Outcome(old, End.PAGE)]) == [False], "the old owner changes nothing"
+    assert frontier.leases.finish([EndedLease(old, End.PAGE)]) == [False], "the old owner changes nothing"
     assert frontier.status.stats().leased == 1
 
 
@@ -240,8 +240,8 @@ def test_a_lease_of_an_older_epoch_changes_nothing(make: Callable[..., Harness])
     harness.advance(11)
     new = claim_one(harness)
     assert (new.item, new.epoch) == (old.item, old.epoch + 1)
-    assert frontier.leases.finish([Outcome(old, End.PAGE)]) == [False]
-    assert frontier.leases.finish([Outcome(new, End.PAGE)]) == [True]
+    assert frontier.leases.finish([EndedLease(old, End.PAGE)]) == [False]
+    assert frontier.leases.finish([EndedLease(new, End.PAGE)]) == [True]
 
 
 def test_a_crash_loses_nothing_admitted_and_repeats_nothing_finished(make: Callable[..., Harness]) -> None:
@@ -281,8 +281,8 @@ def test_a_batch_counts_as_ended_once_it_is_acknowledged(make: Callable[..., Har
     no_robots(harness, "a")
     frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
     one, two = frontier.leases.claim("me", 2)
-    frontier.leases.finish([Outcome(one, End.PAGE)], batch=1)
-    frontier.leases.finish([Outcome(two, End.PAGE)], batch=2)
+    frontier.leases.finish([EndedLease(one, End.PAGE)], batch=1)
+    frontier.leases.finish([EndedLease(two, End.PAGE)], batch=2)
     frontier.durability.acknowledge(1)
     frontier.durability.commit()
     frontier = harness.crash()
@@ -319,7 +319,7 @@ def test_a_crawl_delay_raises_the_delay_and_is_kept(make: Callable[..., Harness]
     robots = claim_one(harness)
     cool(harness, robots, ok=True)
     frontier.sites.robots_known("http://a", ALLOW, 25.0)
-    frontier.leases.finish([Outcome(robots, End.OTHER)])
+    frontier.leases.finish([EndedLease(robots, End.OTHER)])
     frontier.durability.commit()
     harness.advance(24)
     assert frontier.leases.claim("me", 9) == []
@@ -341,7 +341,7 @@ def test_retry_after_is_obeyed_also_after_a_crash(make: Callable[..., Harness]) 
     frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
     lease = claim_one(harness)
     cool(harness, lease, slow_down=True, retry_after_s=120.0)
-    frontier.leases.finish([Outcome(lease, End.RETRY, 120.0)])
+    frontier.leases.finish([EndedLease(lease, End.RETRY, 120.0)])
     frontier.durability.commit()
     harness.advance(60)
     frontier = harness.crash()
@@ -358,7 +358,7 @@ def test_a_site_that_asks_for_less_is_slowed_and_eased_again(make: Callable[...,
     frontier.queue.admit(harness.crawl, [page(f"http://a/{n}") for n in range(200)])
     lease = claim_one(harness)
     cool(harness, lease, slow_down=True)
-    frontier.leases.finish([Outcome(lease, End.RETRY)])
+    frontier.leases.finish([EndedLease(lease, End.RETRY)])
     harness.advance(1.5)
     assert frontier.leases.claim("me", 9) == []
     delays = []
@@ -407,14 +407,14 @@ def test_the_breaker_opens_probes_and_at_last_rejects(make: Callable[..., Harnes
         harness.advance(1.1)
         lease = claim_one(harness)
         cool(harness, lease, ok=False)
-        frontier.leases.finish([Outcome(lease, End.OTHER)])
+        frontier.leases.finish([EndedLease(lease, End.OTHER)])
     harness.advance(299)
     assert frontier.leases.claim("me", 9) == []
     for _ in range(2):
         harness.advance(301)
         probe = claim_one(harness)
         cool(harness, probe, ok=False)
-        frontier.leases.finish([Outcome(probe, End.OTHER)])
+        frontier.leases.finish([EndedLease(probe, End.OTHER)])
     rejected = frontier.rejected.rejections()
     assert [r.reason for r in rejected] == [Reason.BREAKER] * 5
     assert frontier.status.stats().queued == 0
@@ -429,7 +429,7 @@ def test_the_breaker_closes_on_a_good_probe(make: Callable[..., Harness]) -> Non
         harness.advance(1.1)
         lease = claim_one(harness)
         cool(harness, lease, ok=False)
-        frontier.leases.finish([Outcome(lease, End.OTHER)])
+        frontier.leases.finish([EndedLease(lease, End.OTHER)])
     harness.advance(301)
     done(harness, claim_one(harness))
     harness.advance(1.1)
@@ -445,7 +445,7 @@ def test_one_bad_url_tried_again_and_again_does_not_open_the_breaker(make: Calla
         harness.advance(2)
         lease = claim_one(harness)
         cool(harness, lease, ok=False)
-        frontier.leases.finish([Outcome(lease, End.RETRY)])
+        frontier.leases.finish([EndedLease(lease, End.RETRY)])
 
 
 def test_max_pages_is_never_exceeded_and_reached_exactly(make: Callable[..., Harness]) -> None:
@@ -591,7 +591,7 @@ def test_failed_tries_of_a_robots_txt_outlive_a_crash(make: Callable[..., Harnes
     frontier.queue.admit(harness.crawl, [page("http://a/1")])
     robots = claim_one(harness)
     cool(harness, robots)
-    frontier.leases.finish([Outcome(robots, End.RETRY, 20.0)])
+    frontier.leases.finish([EndedLease(robots, End.RETRY, 20.0)])
     frontier.durability.commit()
     frontier = harness.crash()
     harness.advance(5)
@@ -600,7 +600,7 @@ def test_failed_tries_of_a_robots_txt_outlive_a_crash(make: Callable[..., Harnes
     again = claim_one(harness)
     assert (again.purpose, again.attempt) == (Purpose.ROBOTS, 1)
     cool(harness, again)
-    frontier.leases.finish([Outcome(again, End.OTHER)])
+    frontier.leases.finish([EndedLease(again, End.OTHER)])
     no_robots(harness, "a")
     frontier.durability.commit()
     frontier = harness.crash()
@@ -685,11 +685,11 @@ def test_a_kill_leaves_the_evidence_for_what_was_asked_and_what_was_not(make: Ca
     frontier.durability.commit()  # a checkpoint, where there is one
     no_robots(harness, "a", "b")
     leases = {lease.url: lease for lease in frontier.leases.claim("me", 10)}
-    assert frontier.leases.finish([Outcome(leases["http://a/forbidden"], End.OTHER)]) == [True]
+    assert frontier.leases.finish([EndedLease(leases["http://a/forbidden"], End.OTHER)]) == [True]
     harness.crash()
     view = FrontierView([harness.folder])
     known = [(one.record.status, one.record.body) for one in view.robots_history("http://b")]
     assert known == [(ALLOW.status, ALLOW.body)]
     view.close()
-    ends = [event for event in read_events(harness.folder / "requests") if isinstance(event, Finish)]
+    ends = [event for event in read_events(harness.folder / "requests") if isinstance(event, RequestEnd)]
     assert [(end.item, end.status) for end in ends][:1] == [(leases["http://a/forbidden"].item, "unasked")]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from harnesses import EmbeddedHarness, Harness, RedisHarness
 
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
 from weft.records import Found, Lease, Purpose, Reason
 from weft.supervise.redis_server import RedisServer
 
@@ -151,7 +151,7 @@ class Life:
         wait_s, batch = self.chance.choice((0.0, 7.0)), self.batch + 1 if self.chance.random() < 0.3 else 0
         self.told.append(f"{url} {end} {wait_s} {batch}")
         self.same(*(
-            harness.frontier.leases.finish([Outcome(lease, end, wait_s)], batch)
+            harness.frontier.leases.finish([EndedLease(lease, end, wait_s)], batch)
             for harness, lease in zip(self.both, leases, strict=True)
         ))  # fmt: skip
         if leases[0].purpose is Purpose.ROBOTS and end is End.OTHER:

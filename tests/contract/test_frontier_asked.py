@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from harnesses import Harness, claim_one, cool, done, no_robots, page, urls_of
 
-from weft.frontier.contract import CrawlLimits, End, Outcome
+from weft.frontier.contract import CrawlLimits, End, EndedLease
 from weft.records import Found, Lease, Reason
 
 URL = "http://a/form"
@@ -64,7 +64,7 @@ def test_a_request_that_has_ended_stays_known(make_embedded: Callable[..., Harne
     harness.frontier.queue.admit(harness.crawl, [asked()])
     lease = claim_one(harness)
     cool(harness, lease)
-    harness.frontier.leases.finish([Outcome(lease, End.PAGE)], 1)
+    harness.frontier.leases.finish([EndedLease(lease, End.PAGE)], 1)
     harness.frontier.durability.commit()
     harness.frontier.durability.acknowledge(1)
     harness.frontier.durability.commit()
@@ -116,7 +116,7 @@ def test_what_may_have_been_sent_is_rejected_when_it_is_released(make_embedded: 
     lease = claim_one(harness)
     harness.frontier.leases.sending([lease])
     cool(harness, lease)
-    harness.frontier.leases.finish([Outcome(lease, End.RELEASE)])
+    harness.frontier.leases.finish([EndedLease(lease, End.RELEASE)])
     harness.advance(100.0)
     assert harness.frontier.leases.claim("me", 5) == []
     assert [one.reason for one in harness.frontier.rejected.rejections()] == [Reason.UNKNOWN_OUTCOME]
@@ -129,7 +129,7 @@ def test_what_was_not_sent_after_all_is_given_out_again(make_embedded: Callable[
     harness.frontier.leases.sending([lease])
     harness.frontier.leases.not_sent(lease)
     cool(harness, lease)
-    harness.frontier.leases.finish([Outcome(lease, End.RETRY)])
+    harness.frontier.leases.finish([EndedLease(lease, End.RETRY)])
     assert next_lease(harness).request == b"POST 1"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from harnesses import Harness, claim_one, cool, done, no_robots, page
 
-from weft.frontier.contract import End, Outcome, RobotsRecord
+from weft.frontier.contract import End, EndedLease, RobotsRecord
 from weft.records import Found, Lease, Purpose, Reason
 
 Make = Callable[..., Harness]
@@ -28,7 +28,7 @@ def started(make: Make, *urls: str, **politeness: float) -> Harness:
 
 def fail(harness: Harness, lease: Lease, end: End = End.OTHER) -> None:
     cool(harness, lease, ok=False)
-    harness.frontier.leases.finish([Outcome(lease, end, 1.0)])
+    harness.frontier.leases.finish([EndedLease(lease, end, 1.0)])
 
 
 def served(harness: Harness, turns: int) -> list[str]:
@@ -67,7 +67,7 @@ def test_what_is_rejected_with_a_dead_host_names_its_last_failure(make: Make, ou
     for _ in range(2):
         (lease,) = harness.frontier.leases.claim("me", 9)
         cool(harness, lease, ok=False, outcome=outcome)
-        harness.frontier.leases.finish([Outcome(lease, End.RETRY, 1.0)])
+        harness.frontier.leases.finish([EndedLease(lease, End.RETRY, 1.0)])
         harness.advance(300.0)
     rejected = harness.frontier.rejected.rejections()
     assert len(rejected) == 5, "the probe too"
@@ -116,7 +116,7 @@ def test_a_probe_that_was_not_sent_is_made_by_the_next(make: Make) -> None:
         harness.advance(1.0)
     harness.advance(300.0)
     given_back = claim_one(harness)
-    harness.frontier.leases.finish([Outcome(given_back, End.RELEASE)])
+    harness.frontier.leases.finish([EndedLease(given_back, End.RELEASE)])
     harness.advance(1.0)
     fail(harness, claim_one(harness))
     harness.advance(301.0)
@@ -134,7 +134,7 @@ def test_what_is_tried_again_of_other_hosts_does_not_wait_behind_a_breaker(make:
     retried = claim_one(harness)
     assert retried.url == f"{WELL}/1"
     cool(harness, retried, ok=True)
-    harness.frontier.leases.finish([Outcome(retried, End.RETRY, 30.0)])
+    harness.frontier.leases.finish([EndedLease(retried, End.RETRY, 30.0)])
     harness.advance(29.0)
     assert harness.frontier.leases.claim("me", 9) == []
     harness.advance(1.0)
@@ -169,7 +169,7 @@ def test_a_robots_txt_that_a_redirect_led_to_a_dead_host_cannot_be_had(make: Mak
     led = Found(f"{DEAD}/robots.txt", 0, robots.parent, 1, Purpose.ROBOTS, WELL)
     frontier.queue.admit(harness.crawl, [led])
     cool(harness, robots, ok=True)
-    frontier.leases.finish([Outcome(robots, End.OTHER)])
+    frontier.leases.finish([EndedLease(robots, End.OTHER)])
     harness.advance(1.0)
     for _ in range(2):
         lease = claim_one(harness)
@@ -193,7 +193,7 @@ def test_no_retry_waits_longer_than_the_settings_allow(make: Make, path: str) ->
     lease = claim_one(harness)
     assert lease.url == WELL + path
     cool(harness, lease)
-    frontier.leases.finish([Outcome(lease, End.RETRY, 9_999_999_999.0)])
+    frontier.leases.finish([EndedLease(lease, End.RETRY, 9_999_999_999.0)])
     harness.advance(659.0)
     assert frontier.leases.claim("me", 9) == []
     harness.advance(1.0)
@@ -222,7 +222,7 @@ def test_a_time_that_was_written_while_the_clock_was_ahead_stalls_nothing(make: 
         cool(harness, lease, ok=False)
     else:
         cool(harness, lease, slow_down=True, retry_after_s=400.0)
-    harness.frontier.leases.finish([Outcome(lease, End.RETRY, 400.0)])
+    harness.frontier.leases.finish([EndedLease(lease, End.RETRY, 400.0)])
     harness.frontier.durability.commit()
     harness.wall -= 86400.0 * 365
     frontier = harness.crash()

@@ -17,7 +17,7 @@ from harnesses import ALLOW, Harness, done, no_robots, page
 
 from weft import urls
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord, Wanted
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.redis.connection import RedisSettings, connect
 from weft.frontier.redis.frontier import RedisFrontier, RoutedRedisFrontier
@@ -44,7 +44,7 @@ class Fetcher:
         now = self.frontier.now()
         for end, lease, start, address in [one for one in self._out if one[0] <= now]:
             self.frontier.leases.cool([Ended(lease, end, ok=True)])
-            assert self.frontier.leases.finish([Outcome(lease, End.PAGE)]) == [True]
+            assert self.frontier.leases.finish([EndedLease(lease, End.PAGE)]) == [True]
             self.sent.append((start, end, address, lease.url))
         self._out = [one for one in self._out if one[0] > now]
         while leases := self.frontier.leases.claim("me", 50):
@@ -163,13 +163,13 @@ def test_a_host_that_moves_to_an_address_with_more_places_uses_them_at_once(make
         assert take(harness, lease)
         slow_down = host == "last.test"  # one at a time at this address from then on
         frontier.leases.cool([Ended(lease, frontier.now(), ok=True, slow_down=slow_down)])
-        frontier.leases.finish([Outcome(lease, End.PAGE)])
+        frontier.leases.finish([EndedLease(lease, End.PAGE)])
         harness.advance(10)
     frontier.queue.admit(harness.crawl, [page(f"http://{host}/{number}") for host in hosts for number in range(4)])
     for address in ("127.0.0.1", "127.0.0.2"):
         harness.advance(10)
         first, *others = frontier.leases.claim("me", 9)  # on Redis all: there places are asked for after the claim
-        frontier.leases.finish([Outcome(lease, End.RELEASE) for lease in others])
+        frontier.leases.finish([EndedLease(lease, End.RELEASE) for lease in others])
         assert take(harness, first, address)
         if address == "127.0.0.1":
             done(harness, first)
@@ -198,8 +198,8 @@ def test_a_place_that_was_not_used_is_free_at_once(make: Callable[..., Harness])
     frontier = harness.start()
     one, two = claimed(harness, "a", "b")
     assert (take(harness, one), take(harness, two)) == (True, False)
-    assert frontier.leases.finish([Outcome(two, End.PAGE)]) == [False], "its lease is over"
-    assert frontier.leases.finish([Outcome(one, End.OTHER)]) == [True]
+    assert frontier.leases.finish([EndedLease(two, End.PAGE)]) == [False], "its lease is over"
+    assert frontier.leases.finish([EndedLease(one, End.OTHER)]) == [True]
     harness.advance(DELAY_S + 0.1)
     (two,) = frontier.leases.claim("me", 50)
     assert (two.url, two.attempt, take(harness, two)) == ("http://b/1000.0", 0, True)
@@ -210,7 +210,7 @@ def test_a_lease_that_has_ended_gets_no_place(make: Callable[..., Harness], is_t
     harness = make(key_scope="ip", delay_s=0.0)
     harness.start()
     one, two = claimed(harness, "a", "b")
-    assert harness.frontier.leases.finish([Outcome(two, End.OTHER)]) == [True]
+    assert harness.frontier.leases.finish([EndedLease(two, End.OTHER)]) == [True]
     assert not is_taken or take(harness, one)
     assert not take(harness, two)
     assert is_taken or take(harness, one), "nothing is kept for it"
@@ -229,7 +229,7 @@ def test_a_crawl_delay_and_a_retry_after_hold_for_the_whole_address(make: Callab
     (two,) = harness.frontier.leases.claim("me", 50)
     assert take(harness, two)
     harness.frontier.leases.cool([Ended(two, harness.time, ok=None, slow_down=True, retry_after_s=300.0)])
-    harness.frontier.leases.finish([Outcome(two, End.OTHER)])
+    harness.frontier.leases.finish([EndedLease(two, End.OTHER)])
     (three,) = claimed(harness, "c")
     assert not take(harness, three)
     harness.crash()
@@ -248,7 +248,7 @@ def test_an_address_that_slows_down_is_asked_less_often_whichever_host_it_was(ma
         (lease,) = claimed(harness, "a")
         assert take(harness, lease)
         harness.frontier.leases.cool([Ended(lease, harness.time, ok=True, took_s=took_s)])
-        harness.frontier.leases.finish([Outcome(lease, End.PAGE)])
+        harness.frontier.leases.finish([EndedLease(lease, End.PAGE)])
     harness.advance(10.0)
     (other,) = claimed(harness, "b")
     assert not take(harness, other)
@@ -269,7 +269,7 @@ def test_an_eased_address_keeps_the_longer_delay_for_one_more_request_whichever_
         assert take(harness, lease, crawl_delay_s=0.0 if is_slow else 12.0)
         ok = None if is_slow else True
         harness.frontier.leases.cool([Ended(lease, harness.time, ok=ok, slow_down=is_slow, in_trouble=in_trouble)])
-        harness.frontier.leases.finish([Outcome(lease, End.PAGE)])
+        harness.frontier.leases.finish([EndedLease(lease, End.PAGE)])
     for host, delay_s in (("b", 2 * DELAY_S), ("c", 12.0)):
         harness.advance(delay_s - 0.5)
         (other,) = claimed(harness, host)
@@ -287,7 +287,7 @@ def test_a_wait_that_is_too_long_rejects_what_is_queued_at_the_address(make: Cal
     assert take(harness, one)
     assert not take(harness, two)
     harness.frontier.leases.cool([Ended(one, harness.time, slow_down=True, retry_after_s=1e6)])
-    harness.frontier.leases.finish([Outcome(one, End.OTHER)])
+    harness.frontier.leases.finish([EndedLease(one, End.OTHER)])
     for _ in range(40):
         harness.advance(5)
         for lease in harness.frontier.leases.claim("me", 50):
@@ -497,7 +497,7 @@ def test_robots_txt_keeps_its_place_until_it_was_read(make_pods: Callable[..., P
     pods.time += 1.5
     assert not any(other.leases.take_places([Wanted(lease, address) for lease in other.leases.claim("me", 9)]))
     first.sites.robots_known(f"http://{host}", RobotsRecord("ok", b"", 9e12), 20.0)
-    first.leases.finish([Outcome(robots, End.OTHER)])
+    first.leases.finish([EndedLease(robots, End.OTHER)])
     while not any(other.leases.take_places([Wanted(lease, address) for lease in other.leases.claim("me", 9)])):
         pods.time += 0.25
     assert end + 20 <= pods.time < end + 22
@@ -509,7 +509,7 @@ def test_an_address_that_asked_for_too_long_a_wait_is_asked_again_at_its_end(mak
     (one,) = claimed(harness, "a")
     assert take(harness, one)
     frontier.leases.cool([Ended(one, harness.time, slow_down=True, retry_after_s=100.0)])
-    frontier.leases.finish([Outcome(one, End.OTHER)])
+    frontier.leases.finish([EndedLease(one, End.OTHER)])
     harness.advance(100)
     no_robots(harness, "b")
     frontier.queue.admit(harness.crawl, [page("http://b/1"), page("http://b/2")])

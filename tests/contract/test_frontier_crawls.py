@@ -24,7 +24,7 @@ from harnesses import (
 )
 
 from weft.errors import BadInput
-from weft.frontier.contract import CrawlLimits, End, Outcome
+from weft.frontier.contract import CrawlLimits, End, EndedLease
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Purpose
 
@@ -96,7 +96,7 @@ def test_what_the_site_asks_for_binds_all(make: Make) -> None:
     assert frontier.leases.claim("me", 10) == [], "one robots.txt for all"
     cool(harness, robots, ok=True)
     frontier.sites.robots_known("http://a", ALLOW, 6.0)
-    frontier.leases.finish([Outcome(robots, End.OTHER)])
+    frontier.leases.finish([EndedLease(robots, End.OTHER)])
     found = served(harness, 60)
     assert len(found) == 6
     assert all(later - earlier >= 6.0 - 0.05 for (earlier, _), (later, _) in pairwise(found))
@@ -140,7 +140,7 @@ def test_a_paused_crawl_lets_another_ask_for_the_robots_txt_it_waited_for(make: 
     robots = claim_one(harness)
     frontier.queue.admit(other, pages("a", 1))
     cool(harness, robots, ok=False)
-    frontier.leases.finish([Outcome(robots, End.RETRY, wait_s=50)])
+    frontier.leases.finish([EndedLease(robots, End.RETRY, wait_s=50)])
     assert frontier.leases.claim("me", 10) == []
     frontier.crawls.pause(harness.crawl)
     assert frontier.leases.claim("me", 10) == [], "the site has its time all the same"
@@ -246,7 +246,7 @@ def test_of_many_that_were_set_aside_all_come_back_once(make: Make) -> None:
     came: list[str] = []
     while leases := frontier.leases.claim("me", 999):
         came += urls_of(leases)
-        frontier.leases.finish([Outcome(lease, End.OTHER) for lease in leases])
+        frontier.leases.finish([EndedLease(lease, End.OTHER) for lease in leases])
     assert sorted(came) == sorted(found)
 
 
@@ -403,7 +403,7 @@ def test_a_standing_is_of_its_crawl_alone(make: Make) -> None:
     standing = frontier.status.crawl_standing(harness.crawl)
     assert (standing.queued, standing.leased, standing.pages, standing.seen) == (4, 0, 0, 5)
     (lease,) = (lease for lease in frontier.leases.claim("me", 9) if lease.crawl == other)
-    frontier.leases.finish([Outcome(lease, End.RELEASE)])
+    frontier.leases.finish([EndedLease(lease, End.RELEASE)])
     assert (frontier.status.crawl_standing(other).queued, frontier.status.crawl_standing(other).leased) == (6, 0)
     with pytest.raises(KeyError):
         frontier.status.crawl_standing(other + 1)
@@ -483,13 +483,13 @@ def test_another_crawl_of_the_site_goes_on_while_one_is_forgotten(make_embedded:
     while not frontier.crawls.forget_crawls([other], at_most=3):
         pass
     cool(harness, robots, ok=False)
-    frontier.leases.finish([Outcome(robots, End.RETRY, wait_s=5)])
+    frontier.leases.finish([EndedLease(robots, End.RETRY, wait_s=5)])
     harness.advance(6)
     again = claim_one(harness)
     assert (again.purpose, again.crawl) == (Purpose.ROBOTS, harness.crawl)
     cool(harness, again, ok=True)
     no_robots(harness, "a")
-    frontier.leases.finish([Outcome(again, End.OTHER)])
+    frontier.leases.finish([EndedLease(again, End.OTHER)])
     assert [whose for _, whose in served(harness, 5)] == [harness.crawl] * 3
 
 
@@ -543,7 +543,7 @@ def test_what_is_not_acknowledged_of_one_crawl_outlasts_another_that_is_forgotte
     frontier.queue.admit(other, pages("b", 1))
     for lease in frontier.leases.claim("me", 9):
         cool(harness, lease, ok=True)
-        assert frontier.leases.finish([Outcome(lease, End.PAGE)], batch=1) == [True]
+        assert frontier.leases.finish([EndedLease(lease, End.PAGE)], batch=1) == [True]
     frontier.durability.commit()
     frontier.crawls.close_crawl(other)
     frontier.crawls.closed(other)

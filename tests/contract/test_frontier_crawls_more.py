@@ -23,9 +23,9 @@ from harnesses import (
     walked,
 )
 
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.requests import Finish, Start, read_events
+from weft.frontier.requests import RequestEnd, RequestStart, read_events
 from weft.records import Found, Lease, Purpose
 
 Make = Callable[..., Harness]
@@ -35,8 +35,10 @@ MakeEmbedded = Callable[..., EmbeddedHarness]
 def logged(harness: Harness, lease: Lease) -> list[str]:
     """What the request log has of an item: its starts, and how each ended."""
     (folder,) = {path.parent for path in harness.folder.rglob("requests-*.log")}
-    events = [one for one in read_events(folder) if isinstance(one, Start | Finish) and one.item == lease.item]
-    return [one.status if isinstance(one, Finish) else "start" for one in events]
+    events = [
+        one for one in read_events(folder) if isinstance(one, RequestStart | RequestEnd) and one.item == lease.item
+    ]
+    return [one.status if isinstance(one, RequestEnd) else "start" for one in events]
 
 
 def test_a_budget_that_comes_while_pages_are_out_counts_them_and_loses_nothing(make: Make) -> None:
@@ -84,7 +86,7 @@ def test_a_page_does_not_wait_for_the_retry_of_another(make: Make) -> None:
         frontier.queue.admit(crawl, [page("http://a/again")])
         failed = claim_one(harness)
         cool(harness, failed, ok=False)
-        frontier.leases.finish([Outcome(failed, End.RETRY, wait_s=50)])
+        frontier.leases.finish([EndedLease(failed, End.RETRY, wait_s=50)])
         harness.advance(1)
         frontier.queue.admit(crawl, [page("http://a/new")])
         lease = claim_one(harness)
@@ -100,7 +102,7 @@ def test_one_that_waits_for_its_retry_holds_nobody_up(make: Make) -> None:
     frontier.queue.admit(patient, [page("http://a/again")])
     failed = claim_one(harness)
     cool(harness, failed, ok=False)
-    frontier.leases.finish([Outcome(failed, End.RETRY, wait_s=100)])
+    frontier.leases.finish([EndedLease(failed, End.RETRY, wait_s=100)])
     harness.advance(20)
     frontier.queue.admit(harness.crawl, pages("a", 3))
     assert [len(frontier.leases.claim("me", 1)) for _ in range(3)] == [1, 1, 1]
@@ -163,7 +165,7 @@ def test_what_is_set_aside_uses_up_neither_budget_nor_permit_and_was_not_asked_f
     harness.advance(1)
     kept = claim_one(harness)
     assert kept.item != out.item and not frontier.status.has_work(harness.crawl)
-    frontier.leases.finish([Outcome(kept, End.OTHER)])
+    frontier.leases.finish([EndedLease(kept, End.OTHER)])
     assert frontier.queue.take_back(harness.crawl, lambda _: True) == 1
     assert claim_one(harness).item == out.item
     assert logged(harness, out) == ["start", "unasked", "start"]
@@ -265,7 +267,7 @@ def test_what_is_set_aside_and_found_nearer_comes_back_there(make: Make) -> None
     lease = claim_one(harness)
     assert (lease.url, lease.depth) == ("http://a/1", 4)
     assert frontier.queue.admit(harness.crawl, [page("http://a/1", 2)]).expand == ()
-    frontier.leases.finish([Outcome(lease, End.RELEASE)])
+    frontier.leases.finish([EndedLease(lease, End.RELEASE)])
     assert claim_one(harness).depth == 2
 
 
@@ -322,7 +324,7 @@ def test_a_page_that_was_found_nearer_while_it_was_not_in_its_queue_is_rejected_
     lease = claim_one(harness)
     if was == "tried":
         cool(harness, lease, ok=False)
-        frontier.leases.finish([Outcome(lease, End.RETRY, 60.0)])
+        frontier.leases.finish([EndedLease(lease, End.RETRY, 60.0)])
     else:
         frontier.leases.set_aside([lease])
     frontier.queue.admit(harness.crawl, [page("http://a/1", 2)])
@@ -390,7 +392,7 @@ def test_a_robots_txt_that_one_crawl_will_not_ask_for_again_is_asked_for_by_anot
     robots = claim_one(harness)
     frontier.queue.admit(harness.crawl, pages("a", 3))
     cool(harness, robots, ok=False)
-    frontier.leases.finish([Outcome(robots, End.RETRY, wait_s=5)])
+    frontier.leases.finish([EndedLease(robots, End.RETRY, wait_s=5)])
     assert frontier.leases.claim("me", 9) == [], "both wait for it"
     if ends == "closed":
         if not isinstance(frontier, EmbeddedFrontier):
@@ -413,7 +415,7 @@ def test_a_robots_txt_that_one_crawl_will_not_ask_for_again_is_asked_for_by_anot
     assert (again.purpose, again.crawl) == (Purpose.ROBOTS, harness.crawl)
     cool(harness, again, ok=True)
     no_robots(harness, "a")
-    frontier.leases.finish([Outcome(again, End.OTHER)])
+    frontier.leases.finish([EndedLease(again, End.OTHER)])
     assert [whose for _, whose in served(harness, 5)] == [harness.crawl] * 3
 
 
@@ -423,7 +425,7 @@ def test_a_robots_txt_waits_as_long_as_it_must_after_a_crash_and_no_longer(make:
     frontier.queue.admit(harness.crawl, pages("a", 1))
     robots = claim_one(harness)
     cool(harness, robots, ok=False)
-    frontier.leases.finish([Outcome(robots, End.RETRY, wait_s=50)])
+    frontier.leases.finish([EndedLease(robots, End.RETRY, wait_s=50)])
     frontier.durability.commit()
     frontier = harness.crash()
     for wait_s in (25.0, 24.0):
@@ -443,7 +445,7 @@ def test_leases_that_are_over_keep_no_other_from_ending(make: Make) -> None:
     leases = frontier.leases.claim("me", 4)
     done(harness, leases[0])
     frontier.leases.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
-    assert frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases]) == [False, True, True, True]
+    assert frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases]) == [False, True, True, True]
     frontier.durability.commit()
     assert [logged(harness, lease)[1:] for lease in leases] == [["-"]] * 4
     frontier.queue.admit(
@@ -561,7 +563,7 @@ def test_one_that_has_waited_long_for_another_try_of_a_robots_txt_holds_nobody_u
     robots = claim_one(harness)
     frontier.queue.admit(harness.crawl, pages("a", 20))
     cool(harness, robots, ok=False)
-    frontier.leases.finish([Outcome(robots, End.RETRY, wait_s=100)])
+    frontier.leases.finish([EndedLease(robots, End.RETRY, wait_s=100)])
     for _ in range(20):
         harness.advance(1.1)
         lease = claim_one(harness)
@@ -638,7 +640,7 @@ def test_a_page_that_is_still_being_stored_counts_for_its_budget_however_long_th
         assert frontier.leases.claim("me", 9) == []
     frontier.queue.admit(harness.crawl, [page("http://a/another")])
     assert frontier.leases.claim("me", 9) == [] and not frontier.status.has_work(harness.crawl)
-    frontier.leases.finish([Outcome(lease, End.OTHER)])
+    frontier.leases.finish([EndedLease(lease, End.OTHER)])
     assert claim_one(harness).url == "http://a/another"
 
 
@@ -657,7 +659,7 @@ def test_what_was_not_asked_for_is_before_all_that_came_after_it(make: Make) -> 
         harness.crawl, [Found(f"http://a/{number}", 0, 0, 1, about="http://a/from") for number in range(3)]
     )
     first = claim_one(harness)
-    frontier.leases.finish([Outcome(first, End.RELEASE)])
+    frontier.leases.finish([EndedLease(first, End.RELEASE)])
     assert claim_one(harness).url == first.url
 
 
@@ -718,7 +720,7 @@ def test_what_is_given_back_long_after_its_request_is_due_at_once(make: Make, en
     cool(harness, lease, ok=False)
     harness.advance(5.0)
     assert frontier.leases.claim("me", 9) == [] and frontier.leases.next_due() is None
-    frontier.leases.finish([Outcome(lease, end)])
+    frontier.leases.finish([EndedLease(lease, end)])
     due = frontier.leases.next_due()
     assert due is not None and due <= harness.time
     assert claim_one(harness).url == lease.url
@@ -733,7 +735,7 @@ def test_a_claim_gives_no_more_than_it_was_asked_for_whatever_the_sites_have_sho
     frontier.queue.admit(harness.crawl, [page(f"http://{host}/1") for host in known])
     for lease in frontier.leases.claim("me", 9):
         cool(harness, lease, ok=True, took_s=0.1)
-        frontier.leases.finish([Outcome(lease, End.PAGE)])
+        frontier.leases.finish([EndedLease(lease, End.PAGE)])
     frontier.queue.admit(harness.crawl, [page(f"http://{host}/2") for host in (*known, *new)])
     assert len(frontier.leases.claim("me", limit)) == limit
 

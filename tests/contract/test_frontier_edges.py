@@ -12,9 +12,9 @@ import pytest
 from harnesses import ALLOW, Harness, claim_one, cool, done, no_robots, page, urls_of
 
 from weft.errors import DiskFull
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord, Wanted
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord, Wanted
 from weft.frontier.politeness import SLOWEST_S
-from weft.frontier.requests import Finish, Start, read_events, writing
+from weft.frontier.requests import RequestEnd, RequestStart, read_events, writing
 from weft.records import Found, Lease, Purpose
 
 # Both servers take the same way through the code, and so does one that is killed.
@@ -49,7 +49,7 @@ class _Os:
 
 
 def release(harness: Harness, lease: Lease) -> None:
-    assert harness.frontier.leases.finish([Outcome(lease, End.RELEASE)]) == [True]
+    assert harness.frontier.leases.finish([EndedLease(lease, End.RELEASE)]) == [True]
 
 
 @each
@@ -65,7 +65,7 @@ def test_the_delay_counts_from_the_end_that_is_told(make: Callable[..., Harness]
     lease = two_pages(harness)
     harness.advance(200.0)
     harness.frontier.leases.cool([Ended(lease, harness.frontier.now() - 100.0, ok=True)])
-    harness.frontier.leases.finish([Outcome(lease, End.PAGE)])
+    harness.frontier.leases.finish([EndedLease(lease, End.PAGE)])
     assert urls_of(due_exactly(harness, 200.0)) == ["http://a/2"]
 
 
@@ -83,7 +83,7 @@ def test_a_retry_after_is_kept_to_the_microsecond(make: Callable[..., Harness]) 
     harness = make(delay_s=1.0, max_retry_after_s=600.0)
     lease = two_pages(harness)
     cool(harness, lease, slow_down=True, retry_after_s=555.5)
-    harness.frontier.leases.finish([Outcome(lease, End.RETRY)])
+    harness.frontier.leases.finish([EndedLease(lease, End.RETRY)])
     assert urls_of(due_exactly(harness, 555.5)) == ["http://a/1"]
 
 
@@ -108,7 +108,7 @@ def test_a_retry_waits_to_the_microsecond(make: Callable[..., Harness]) -> None:
     harness.frontier.queue.admit(harness.crawl, [page("http://a/1")])
     lease = claim_one(harness)
     cool(harness, lease, ok=True)
-    harness.frontier.leases.finish([Outcome(lease, End.RETRY, 222.5)])
+    harness.frontier.leases.finish([EndedLease(lease, End.RETRY, 222.5)])
     (again,) = due_exactly(harness, 222.5)
     assert (again.url, again.attempt) == ("http://a/1", 1)
 
@@ -121,7 +121,7 @@ def test_a_short_wait_of_a_retry_is_no_longer_after_a_crash(make: Callable[..., 
     frontier.queue.admit(harness.crawl, [page("http://a/1")])
     lease = claim_one(harness)
     cool(harness, lease, ok=False)
-    frontier.leases.finish([Outcome(lease, End.RETRY, wait_s=0.25)])
+    frontier.leases.finish([EndedLease(lease, End.RETRY, wait_s=0.25)])
     frontier.durability.commit()
     frontier = harness.crash()
     assert frontier.leases.claim("me", 9) == []
@@ -142,7 +142,7 @@ def test_an_open_breaker_waits_to_the_microsecond(make: Callable[..., Harness]) 
     harness = make(delay_s=0.0, breaker_failures=1, breaker_reset_s=350.5)
     lease = two_pages(harness)
     cool(harness, lease, ok=False)
-    harness.frontier.leases.finish([Outcome(lease, End.RETRY)])
+    harness.frontier.leases.finish([EndedLease(lease, End.RETRY)])
     assert urls_of(due_exactly(harness, 350.5)) == ["http://a/1"]
 
 
@@ -154,14 +154,14 @@ def test_a_robots_txt_and_a_page_that_fail_are_two_failures(make: Callable[..., 
     frontier.queue.admit(harness.crawl, [page("http://a/1")])
     failed = claim_one(harness)
     cool(harness, failed, ok=False)
-    frontier.leases.finish([Outcome(failed, End.OTHER)])
+    frontier.leases.finish([EndedLease(failed, End.OTHER)])
     frontier.sites.robots_known("http://a", RobotsRecord("allow", b"", harness.wall + 1.0), None)
     frontier.queue.admit(harness.crawl, [page("http://a/2")])
     harness.advance(2.0)
     robots = claim_one(harness)
     assert robots.item < 0 < failed.item, "numbers that may differ in their sign alone"
     cool(harness, robots, ok=False)
-    frontier.leases.finish([Outcome(robots, End.RETRY)])
+    frontier.leases.finish([EndedLease(robots, End.RETRY)])
     harness.advance(299.0)
     assert frontier.leases.claim("me", 9) == [], "its breaker is open"
     harness.advance(1.0)
@@ -192,7 +192,7 @@ def test_a_slowed_site_waits_twice_as_long_each_time_up_to_a_minute(make: Callab
         (lease, *others) = harness.frontier.leases.claim("me", 9)
         assert others == []
         cool(harness, lease, slow_down=True)
-        harness.frontier.leases.finish([Outcome(lease, End.PAGE)])
+        harness.frontier.leases.finish([EndedLease(lease, End.PAGE)])
         due = harness.frontier.leases.next_due()
         harness.frontier.leases.claim("me", 9)
         due = harness.frontier.leases.next_due()
@@ -223,7 +223,7 @@ def test_a_site_whose_fault_has_passed_is_asked_as_before_after_a_few_answers(ma
     waits: list[float] = []
     for facts in (*[{"ok": False, "slow_down": True, "in_trouble": True}] * 4, *[{"ok": True}] * 4):
         cool(harness, lease, **facts)
-        harness.frontier.leases.finish([Outcome(lease, End.PAGE)])
+        harness.frontier.leases.finish([EndedLease(lease, End.PAGE)])
         harness.frontier.sites.robots_known("http://a", ALLOW, (len(waits) + 1) / 10)  # a shorter delay changes nothing
         wait_s, lease = waits_for_a_lease(harness)
         waits.append(wait_s)
@@ -316,7 +316,7 @@ def test_an_end_that_found_the_disk_full_is_logged_when_there_is_room(
         with pytest.raises(DiskFull):
             frontier.durability.commit()
     frontier.durability.commit()
-    ends = [event for event in read_events(harness.folder / "requests") if isinstance(event, Finish)]
+    ends = [event for event in read_events(harness.folder / "requests") if isinstance(event, RequestEnd)]
     assert [(event.item, event.status) for event in ends] == [(lease.item, "200")]
 
 
@@ -332,11 +332,11 @@ def test_a_page_whose_batch_was_lost_comes_back_with_its_attempts(make: Callable
     for _ in range(2):
         lease = claim_one(harness)
         cool(harness, lease, ok=True)
-        frontier.leases.finish([Outcome(lease, End.RETRY)])
+        frontier.leases.finish([EndedLease(lease, End.RETRY)])
         harness.advance(1.0)
     lease = claim_one(harness)
     cool(harness, lease, ok=True)
-    assert frontier.leases.finish([Outcome(lease, End.PAGE)], 7) == [True]
+    assert frontier.leases.finish([EndedLease(lease, End.PAGE)], 7) == [True]
     frontier.durability.commit()
     harness.crash()
     no_robots(harness, "a")
@@ -353,7 +353,7 @@ def test_a_page_whose_batch_was_lost_does_not_count_for_its_domain(make: Callabl
     frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://a/2")])
     lease = claim_one(harness)
     cool(harness, lease, ok=True)
-    frontier.leases.finish([Outcome(lease, End.PAGE)], 7)
+    frontier.leases.finish([EndedLease(lease, End.PAGE)], 7)
     harness.advance(1.0)
     assert urls_of(frontier.leases.claim("me", 9)) == []
     frontier.durability.commit()
@@ -405,7 +405,7 @@ def test_a_robots_txt_that_failed_while_its_crawl_was_paused_keeps_its_attempts_
     robots = claim_one(harness)
     frontier.crawls.pause(harness.crawl)
     cool(harness, robots, ok=True)
-    frontier.leases.finish([Outcome(robots, End.RETRY, 100.0)])
+    frontier.leases.finish([EndedLease(robots, End.RETRY, 100.0)])
     frontier.crawls.pause(harness.crawl, False)
     harness.advance(99.9)
     assert urls_of(frontier.leases.claim("me", 9)) == []
@@ -424,11 +424,13 @@ def test_a_place_that_was_refused_is_logged_as_not_asked(make: Callable[..., Har
     leases = frontier.leases.claim("me", 9)
     assert len(leases) == 2
     assert frontier.leases.take_places([Wanted(lease, "192.0.2.1", 0.0) for lease in leases]) == [True, False]
-    events = [event for event in read_events(harness.folder / "requests") if isinstance(event, Start | Finish)]
-    assert [(event.item, event.status) for event in events if isinstance(event, Finish)] == [
+    events = [
+        event for event in read_events(harness.folder / "requests") if isinstance(event, RequestStart | RequestEnd)
+    ]
+    assert [(event.item, event.status) for event in events if isinstance(event, RequestEnd)] == [
         (leases[1].item, "unasked")
     ]
-    assert frontier.leases.finish([Outcome(leases[1], End.PAGE)]) == [False], "the lease is over"
+    assert frontier.leases.finish([EndedLease(leases[1], End.PAGE)]) == [False], "the lease is over"
     release(harness, leases[0])
 
 
@@ -498,7 +500,7 @@ def test_one_that_has_waited_long_is_next_from_the_very_moment_of_its_retry_on(m
     failed = claim_one(harness)
     assert failed.crawl == other
     cool(harness, failed)
-    frontier.leases.finish([Outcome(failed, End.RETRY, wait_s=20.0)])
+    frontier.leases.finish([EndedLease(failed, End.RETRY, wait_s=20.0)])
     harness.advance(5.0)
     done(harness, claim_one(harness))
     harness.advance(15.0)

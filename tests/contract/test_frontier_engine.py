@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from harnesses import ALLOW, CheckpointedHarness, EmbeddedHarness, PodHarness, no_robots, pages
 
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease
 
 Make = Callable[..., EmbeddedHarness]
 
@@ -51,7 +51,7 @@ def test_a_breaker_binds_the_crawls_of_its_trust_alone(make: Make) -> None:
             ok = lease.crawl == plain
             failed[lease.crawl] += not ok
             frontier.leases.cool([Ended(lease, harness.time, ok=ok)])
-            frontier.leases.finish([Outcome(lease, End.PAGE if ok else End.OTHER)])
+            frontier.leases.finish([EndedLease(lease, End.PAGE if ok else End.OTHER)])
         harness.advance(0.5)
     assert [whose for _, whose in asked].count(plain) == 9 and max(at for at, whose in asked if whose == plain) < 60
     assert sum(failed.values()) == 3, "two open it, one is the probe after its time"

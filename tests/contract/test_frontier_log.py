@@ -8,7 +8,7 @@ import pytest
 from harnesses import Harness, claim_one, cool, done, no_robots, page
 from log_lines import Line, log_lines
 
-from weft.frontier.contract import End, Outcome
+from weft.frontier.contract import End, EndedLease
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def logged() -> Iterator[list[Line]]:
 def fail(harness: Harness) -> None:
     lease = claim_one(harness)
     cool(harness, lease, ok=False)
-    harness.frontier.leases.finish([Outcome(lease, End.OTHER)])
+    harness.frontier.leases.finish([EndedLease(lease, End.OTHER)])
 
 
 def begin(make: Callable[..., Harness], pages: int = 10, **politeness: float) -> Harness:
@@ -69,7 +69,7 @@ def test_a_site_that_is_slowed_and_eased_again(make: Callable[..., Harness], log
     harness = begin(make, pages=100)
     lease = claim_one(harness)
     cool(harness, lease, slow_down=True)
-    harness.frontier.leases.finish([Outcome(lease, End.RETRY)])
+    harness.frontier.leases.finish([EndedLease(lease, End.RETRY)])
     for _ in range(45):
         harness.advance(60)
         done(harness, claim_one(harness))
@@ -104,7 +104,7 @@ def test_a_robots_txt_is_no_url_that_is_given_up_with_its_site(
     for _ in range(2):
         robots = claim_one(harness)
         cool(harness, robots, ok=False)
-        frontier.leases.finish([Outcome(robots, End.RETRY)])
+        frontier.leases.finish([EndedLease(robots, End.RETRY)])
         harness.advance(301)
     assert frontier.leases.claim("me", 9) == [], "what is left of the site is its robots.txt"
     assert sorted(one.item.url for one in frontier.rejected.rejections()) == ["http://a/1", "http://a/2"]

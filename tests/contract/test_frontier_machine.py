@@ -13,7 +13,7 @@ import pytest
 from harnesses import ALLOW, EmbeddedHarness, pages
 
 from weft.frontier.clock import MachineClock
-from weft.frontier.contract import End, Ended, Outcome, Wanted
+from weft.frontier.contract import End, Ended, EndedLease, Wanted
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Lease
 
@@ -41,7 +41,7 @@ class Process(EmbeddedHarness):
             self.out.remove(one)
             slow = retry_after_s is not None
             self.frontier.leases.cool([Ended(one[1], one[0], ok=not slow, slow_down=slow, retry_after_s=retry_after_s)])
-            self.frontier.leases.finish([Outcome(one[1], End.PAGE)])
+            self.frontier.leases.finish([EndedLease(one[1], End.PAGE)])
         for lease in self.frontier.leases.claim("me", 10):
             if not address or self.frontier.leases.take_places([Wanted(lease, address, 0.0)]) == [True]:
                 self.out.append((self.time + transfer_s, lease))
@@ -135,7 +135,7 @@ def test_what_was_given_back_unasked_holds_nobody_up(make: Make) -> None:
     for process in (first, second):
         process.frontier.queue.admit(process.crawl, pages("a", 3))
     (lease,) = first.frontier.leases.claim("me", 1)
-    first.frontier.leases.finish([Outcome(lease, End.RELEASE)])
+    first.frontier.leases.finish([EndedLease(lease, End.RELEASE)])
     first.frontier.queue.drop(first.crawl)
     assert [whose for _, whose in live([first, second], 3, transfer_s=0.1)] == [1, 1, 1]
 
@@ -157,7 +157,7 @@ def test_who_has_a_place_at_an_address_keeps_it_at_the_very_end_of_too_long_a_wa
     (lease,) = first.frontier.leases.claim("me", 9)
     assert first.frontier.leases.take_places([Wanted(lease, "192.0.2.1", 0.0)]) == [True]
     first.frontier.leases.cool([Ended(lease, first.time, slow_down=True, retry_after_s=100.0)])
-    first.frontier.leases.finish([Outcome(lease, End.OTHER)])
+    first.frontier.leases.finish([EndedLease(lease, End.OTHER)])
     for process in (first, second):
         process.advance(100.0)
     first.frontier.queue.admit(first.crawl, pages("a", 2))

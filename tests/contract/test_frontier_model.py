@@ -14,7 +14,7 @@ import pytest
 from harnesses import Harness
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, CrawlStanding, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, CrawlStanding, End, Ended, EndedLease, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found, Lease, Purpose, Reason
 
@@ -219,8 +219,8 @@ class Life:
         is_robots = lease.purpose is Purpose.ROBOTS
         end = End.OTHER if is_robots else self.chance.choice(list(End))
         wait_s = self.chance.choice((0.0, 5.0)) if end is End.RETRY else 0.0
-        assert self.frontier.leases.finish([Outcome(lease, end, wait_s)]) == [True]
-        assert self.frontier.leases.finish([Outcome(lease, end, wait_s)]) == [False], "it has ended"
+        assert self.frontier.leases.finish([EndedLease(lease, end, wait_s)]) == [True]
+        assert self.frontier.leases.finish([EndedLease(lease, end, wait_s)]) == [False], "it has ended"
         if unsent:
             site.end()
         if is_robots:

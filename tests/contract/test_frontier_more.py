@@ -9,10 +9,10 @@ from functools import partial
 import pytest
 from harnesses import ALLOW, RECRAWL, Harness, claim_one, cool, done, no_robots, page, stored, urls_of, walked
 
-from weft.frontier.contract import CrawlLimits, End, Item, Outcome, RobotsRecord, Wanted
+from weft.frontier.contract import CrawlLimits, End, EndedLease, Item, RobotsRecord, Wanted
+from weft.frontier.durability.walk import is_cut_off
 from weft.frontier.politeness import EASE_AFTER
-from weft.frontier.requests import Finish, Start, read_events
-from weft.frontier.walk import is_cut_off
+from weft.frontier.requests import RequestEnd, RequestStart, read_events
 from weft.records import Found, Lease, Purpose, Reason
 
 
@@ -35,7 +35,7 @@ def test_https_sites_are_distinguished_and_each_asked_for_its_robots_txt(make: C
     for lease in first.values():
         assert lease.about == lease.url.removesuffix("/robots.txt")
         cool(harness, lease, ok=True)
-        frontier.leases.finish([Outcome(lease, End.OTHER)])
+        frontier.leases.finish([EndedLease(lease, End.OTHER)])
     https_robots(harness, "a.test")
     frontier.sites.robots_known("https://b.test", RobotsRecord("ok", b"x", 9e12), None)
     assert frontier.sites.robots("https://b.test") == RobotsRecord("ok", b"x", 9e12)
@@ -79,7 +79,7 @@ def test_robots_txt_is_asked_for_once_however_many_wait_for_it(make: Callable[..
     assert (robots.purpose, frontier.leases.claim("me", 9)) == (Purpose.ROBOTS, [])
     cool(harness, robots, ok=True)
     no_robots(harness, "a")
-    frontier.leases.finish([Outcome(robots, End.OTHER)])
+    frontier.leases.finish([EndedLease(robots, End.OTHER)])
     assert len(frontier.leases.claim("me", 9)) == 5
     assert (frontier.status.stats().leased, frontier.status.stats().queued) == (5, 3)
 
@@ -111,7 +111,7 @@ def test_a_cooled_lease_that_expires_is_queued_again_and_frees_no_second_place(m
     done(harness, second)
     again = claim_one(harness)
     assert (again.url, again.attempt) == (first.url, 0)
-    assert frontier.leases.finish([Outcome(first, End.PAGE)]) == [False]
+    assert frontier.leases.finish([EndedLease(first, End.PAGE)]) == [False]
 
 
 def test_a_lease_is_good_until_its_deadline(make: Callable[..., Harness]) -> None:
@@ -136,7 +136,7 @@ def test_a_redirect_or_an_error_is_no_page(make: Callable[..., Harness]) -> None
     done(harness, first)
     done(harness, second, End.OTHER)
     cool(harness, third, ok=True)
-    frontier.leases.finish([Outcome(third, End.RETRY, 5.0)])
+    frontier.leases.finish([EndedLease(third, End.RETRY, 5.0)])
     stats = frontier.status.stats()
     assert (stats.pages, stats.finished, stats.admitted, stats.seen, stats.queued) == (1, 2, 3, 3, 1)
 
@@ -150,7 +150,7 @@ def test_a_page_that_ended_after_a_retry_is_over(make: Callable[..., Harness]) -
         lease = claim_one(harness)
         assert lease.attempt == attempt
         cool(harness, lease, ok=True)
-        frontier.leases.finish([Outcome(lease, End.RETRY)])
+        frontier.leases.finish([EndedLease(lease, End.RETRY)])
     done(harness, claim_one(harness))
     frontier.durability.commit()
     frontier = harness.crash()
@@ -354,7 +354,7 @@ def test_a_site_that_was_given_up_is_asked_again_when_its_time_has_come(make: Ca
     for _ in range(2):
         lease = claim_one(harness)
         cool(harness, lease, ok=False)
-        frontier.leases.finish([Outcome(lease, End.OTHER)])
+        frontier.leases.finish([EndedLease(lease, End.OTHER)])
         harness.advance(11)
     assert [one.item.url for one in frontier.rejected.rejections()] == ["http://a/2"]
     assert frontier.rejected.rejections() == [], "each is told once"
@@ -364,7 +364,7 @@ def test_a_site_that_was_given_up_is_asked_again_when_its_time_has_come(make: Ca
     assert sorted(urls_of(leases)) == ["http://a/late", "http://b/1"], "one request tries, however many have failed"
     probe = next(lease for lease in leases if lease.key == "a")
     cool(harness, probe, ok=False)
-    frontier.leases.finish([Outcome(probe, End.RETRY)])
+    frontier.leases.finish([EndedLease(probe, End.RETRY)])
     late = frontier.rejected.rejections()
     assert sorted((one.item.url, one.reason) for one in late) == [
         ("http://a/late", Reason.BREAKER), ("http://a/later", Reason.BREAKER),
@@ -385,7 +385,7 @@ def test_a_site_is_slowed_also_after_a_restart(make: Callable[..., Harness]) -> 
     frontier.queue.admit(harness.crawl, [page(f"http://a/{number}") for number in range(5)])
     lease = claim_one(harness)
     cool(harness, lease, ok=True, slow_down=True)
-    frontier.leases.finish([Outcome(lease, End.OTHER)])
+    frontier.leases.finish([EndedLease(lease, End.OTHER)])
     frontier.durability.commit()
     frontier = harness.crash()
     harness.advance(30)
@@ -432,7 +432,7 @@ def test_a_slowed_site_is_eased_by_half_after_each_row_of_good_answers(make: Cal
         lease = claim_one(harness)
         delays.append(lease.delay_s)
         cool(harness, lease, ok=number > 1, slow_down=number < 2)
-        frontier.leases.finish([Outcome(lease, End.OTHER)])
+        frontier.leases.finish([EndedLease(lease, End.OTHER)])
         harness.advance(100)
     assert delays == [1.0, 2.0] + [4.0] * EASE_AFTER + [2.0] * EASE_AFTER + [1.0] * (48 - 2 * EASE_AFTER)
 
@@ -452,7 +452,7 @@ def test_a_slowed_address_is_eased_likewise(make: Callable[..., Harness]) -> Non
             granted = frontier.leases.take_places([Wanted(lease, "192.0.2.1") for lease in leases])
         waits.append(round((harness.time - ended_at) / 10) * 10)
         cool(harness, leases[0], ok=number > 0, slow_down=number == 0)
-        frontier.leases.finish([Outcome(leases[0], End.PAGE)])
+        frontier.leases.finish([EndedLease(leases[0], End.PAGE)])
     assert waits[1:] == [20] * (EASE_AFTER + 1) + [10] * 4, "the answer that eases it was still waited for"
 
 
@@ -478,9 +478,9 @@ def logged(harness: Harness) -> list[tuple[str, int]]:
     """What the files hold now, whatever the process still has in hand."""
     events = read_events(harness.folder / "requests")
     return [
-        (event.status if isinstance(event, Finish) else "start", event.item)
+        (event.status if isinstance(event, RequestEnd) else "start", event.item)
         for event in events
-        if isinstance(event, Start | Finish)
+        if isinstance(event, RequestStart | RequestEnd)
     ]
 
 
@@ -491,7 +491,7 @@ def test_a_request_is_in_the_log_before_its_claim_returns(make: Callable[..., Ha
     frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://b/1")])
     leases = frontier.leases.claim("me", 9)
     assert sorted(logged(harness)) == sorted(("start", lease.item) for lease in leases)
-    starts = [event for event in read_events(harness.folder / "requests") if isinstance(event, Start)]
+    starts = [event for event in read_events(harness.folder / "requests") if isinstance(event, RequestStart)]
     assert {(event.key, event.delay_s, event.places, event.url) for event in starts} == {
         ("a", 3.0, 2, "http://a/1"), ("b", 3.0, 2, "http://b/1"),
     }  # fmt: skip
@@ -516,7 +516,7 @@ def test_what_was_not_asked_after_all_is_in_the_log_at_once(make: Callable[..., 
     no_robots(harness, "a", "b")
     frontier.queue.admit(harness.crawl, [page("http://a/1"), page("http://b/1")])
     first, second = frontier.leases.claim("me", 9)
-    frontier.leases.finish([Outcome(first, End.OTHER), Outcome(second, End.RELEASE)])
+    frontier.leases.finish([EndedLease(first, End.OTHER), EndedLease(second, End.RELEASE)])
     assert sorted(logged(harness))[2:] == sorted([("unasked", first.item), ("unasked", second.item)])
 
 
@@ -529,10 +529,10 @@ def test_an_end_is_logged_with_what_came_of_it(make: Callable[..., Harness]) -> 
     harness.advance(2)
     cool(harness, first, ok=True, outcome="200")
     cool(harness, second, ok=True)
-    frontier.leases.finish([Outcome(first, End.PAGE), Outcome(second, End.OTHER)])
+    frontier.leases.finish([EndedLease(first, End.PAGE), EndedLease(second, End.OTHER)])
     frontier.durability.commit()
     assert sorted(logged(harness))[:2] == sorted([("200", first.item), ("-", second.item)])
-    ends = [event for event in read_events(harness.folder / "requests") if isinstance(event, Finish)]
+    ends = [event for event in read_events(harness.folder / "requests") if isinstance(event, RequestEnd)]
     assert {round(event.at, 2) for event in ends} == {harness.time}
 
 

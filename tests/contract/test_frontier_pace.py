@@ -9,7 +9,7 @@ import pytest
 from harnesses import Harness, claim_one, cool, no_robots, page, pages, polite
 from log_lines import log_lines
 
-from weft.frontier.contract import CrawlLimits, End, Outcome
+from weft.frontier.contract import CrawlLimits, End, EndedLease
 from weft.frontier.politeness import PolitenessClock
 from weft.records import Lease
 
@@ -28,7 +28,7 @@ def answer(harness: Harness, took_s: float | None) -> float:
     """One request; the delay that it was made with."""
     lease = claim_one(harness)
     cool(harness, lease, ok=took_s is not None, took_s=took_s)
-    harness.frontier.leases.finish([Outcome(lease, End.OTHER)])
+    harness.frontier.leases.finish([EndedLease(lease, End.OTHER)])
     return lease.delay_s
 
 
@@ -71,7 +71,7 @@ def test_a_crawl_without_a_delay_is_not_slowed_and_one_beside_it_is(make: Callab
         for lease in harness.frontier.leases.claim("me", 1):
             delays[lease.crawl].append(lease.delay_s)
             cool(harness, lease, ok=True, took_s=took_s)
-            harness.frontier.leases.finish([Outcome(lease, End.OTHER)])
+            harness.frontier.leases.finish([EndedLease(lease, End.OTHER)])
     assert set(delays[eager]) == {0.0}
     assert delays[harness.crawl][0] == 1.0 < max(delays[harness.crawl])
 
@@ -98,7 +98,7 @@ def test_a_site_with_several_requests_at_once_is_asked_as_often_as_it_answers_th
         for ends, lease in [one for one in in_flight if one[0] <= harness.time]:
             in_flight.remove((ends, lease))
             cool(harness, lease, ok=True, took_s=2.0)
-            harness.frontier.leases.finish([Outcome(lease, End.PAGE)])
+            harness.frontier.leases.finish([EndedLease(lease, End.PAGE)])
         for lease in harness.frontier.leases.claim("me", 1):
             starts.append(harness.time)
             in_flight.append((harness.time + 2.0, lease))
@@ -115,7 +115,7 @@ def test_a_site_that_has_one_request_at_once_again_is_asked_as_one(make: Callabl
     harness.advance(60.0)
     lease = claim_one(harness)
     cool(harness, lease, ok=True, took_s=8.0, slow_down=True)
-    harness.frontier.leases.finish([Outcome(lease, End.OTHER)])
+    harness.frontier.leases.finish([EndedLease(lease, End.OTHER)])
     harness.advance(60.0)
     assert answer(harness, 8.0) > 12.0, "twice what it takes"
 
@@ -163,7 +163,7 @@ def test_a_site_that_has_eased_to_a_crawls_own_delay_does_not_hold_up_one_with_l
     for _ in range(int(times) // 2):
         lease = claim_one(harness)
         cool(harness, lease, slow_down=True, in_trouble=in_trouble)
-        harness.frontier.leases.finish([Outcome(lease, End.OTHER)])
+        harness.frontier.leases.finish([EndedLease(lease, End.OTHER)])
         harness.advance(60.0)
     for _ in range(1 if in_trouble else 20):
         assert answer(harness, 0.1) == times
@@ -177,7 +177,7 @@ def test_an_answer_that_nobody_has_timed_counts_as_a_quick_one(make: Callable[..
     harness = begin(make)
     lease = claim_one(harness)
     cool(harness, lease, ok=True)
-    harness.frontier.leases.finish([Outcome(lease, End.OTHER)])
+    harness.frontier.leases.finish([EndedLease(lease, End.OTHER)])
     delays = []
     for _ in range(2):
         harness.advance(60.0)

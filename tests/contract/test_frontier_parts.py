@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from harnesses import Harness, claim_one, cool, done, no_robots, page
 
-from weft.frontier.contract import End, Outcome
+from weft.frontier.contract import End, EndedLease
 from weft.records import RenderedPart
 
 Make = Callable[..., Harness]
@@ -59,7 +59,7 @@ def test_nothing_is_asked_of_a_host_that_is_behind_a_breaker_or_asked_for_silenc
             cool(harness, lease, ok=False)
         else:
             cool(harness, lease, ok=None, slow_down=True, retry_after_s=60.0)
-        harness.frontier.leases.finish([Outcome(lease, End.RETRY, 1.0)])
+        harness.frontier.leases.finish([EndedLease(lease, End.RETRY, 1.0)])
     assert held(harness.crawl, f"{OTHER}/x.js") == "breaker"
     assert held(harness.crawl, "http://example.com/x.js") == "retry-after"
     harness.advance(101.0)

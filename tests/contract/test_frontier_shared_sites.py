@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from harnesses import NO_ENDS, Harness, claim_one, cool, done, no_robots, page, pages, polite, served
 
-from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import Found, Purpose
 
@@ -60,13 +60,13 @@ def test_answers_as_usual_make_nobody_wait_longer_than_its_own_delay(make: Make,
     for facts in before:
         lease = claim_one(harness)
         cool(harness, lease, **facts)
-        frontier.leases.finish([Outcome(lease, End.OTHER)])
+        frontier.leases.finish([EndedLease(lease, End.OTHER)])
         harness.advance(60)
     for number in range(2):
         lease = claim_one(harness)
         assert lease.crawl == harness.crawl
         cool(harness, lease, ok=True, took_s=0.1)
-        frontier.leases.finish([Outcome(lease, End.OTHER)])
+        frontier.leases.finish([EndedLease(lease, End.OTHER)])
         frontier.queue.admit(quick, [page(f"http://a/quick/{number}")])
         harness.advance(1.1)
         lease = claim_one(harness)
@@ -112,7 +112,7 @@ def test_a_page_that_ends_while_the_robots_txt_is_asked_for_changes_nothing_of_t
     done(harness, out, End.RELEASE if is_over else End.PAGE)
     assert frontier.leases.claim("me", 9) == [], "it is under way"
     cool(harness, robots, ok=False)
-    frontier.leases.finish([Outcome(robots, End.RETRY, wait_s=5)])
+    frontier.leases.finish([EndedLease(robots, End.RETRY, wait_s=5)])
     frontier.crawls.pause(harness.crawl)
     frontier.queue.admit(third, pages("a", 1))
     assert frontier.leases.claim("me", 9) == []
@@ -171,7 +171,7 @@ def test_a_page_that_is_out_and_found_nearer_by_a_redirect_is_not_queued(make: M
     lease = claim_one(harness)
     frontier.queue.admit(harness.crawl, [Found(lease.url, 2, 0, 1, about="http://a/from")])
     assert frontier.status.crawl_standing(harness.crawl).queued == 0
-    frontier.leases.finish([Outcome(lease, End.RELEASE)])
+    frontier.leases.finish([EndedLease(lease, End.RELEASE)])
     assert claim_one(harness).depth == 2
 
 
@@ -181,7 +181,7 @@ def test_an_end_that_is_told_twice_at_once_counts_once(make: Make) -> None:
     no_robots(harness, "a")
     frontier.queue.admit(harness.crawl, pages("a", 3))
     one, two = frontier.leases.claim("me", 2)
-    assert frontier.leases.finish([Outcome(lease, End.OTHER) for lease in (one, one, two)]) == [True, False, True]
+    assert frontier.leases.finish([EndedLease(lease, End.OTHER) for lease in (one, one, two)]) == [True, False, True]
     standing = frontier.status.crawl_standing(harness.crawl)
     assert (standing.queued, standing.leased) == (1, 0)
     assert claim_one(harness).url == "http://a/2", "both places are free"
@@ -195,7 +195,7 @@ def test_what_is_found_later_at_a_site_that_was_given_up_is_asked_for_in_its_tim
     lease = claim_one(harness)
     cool(harness, lease, slow_down=True, retry_after_s=9_999_999_999.0)
     frontier.rejected.ended([one.item.item for one in frontier.rejected.rejections()])
-    frontier.leases.finish([Outcome(lease, End.OTHER)])
+    frontier.leases.finish([EndedLease(lease, End.OTHER)])
     frontier.queue.admit(harness.crawl, [page("http://a/new")])
     harness.advance(599)
     assert frontier.leases.claim("me", 9) == []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from harnesses import Harness, cool, done, no_robots, page, urls_of
 
-from weft.frontier.contract import CrawlLimits, End, Outcome
+from weft.frontier.contract import CrawlLimits, End, EndedLease
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.view import FrontierView
 from weft.records import Found, Lease, Purpose
@@ -45,7 +45,7 @@ def test_a_sitemap_that_is_tried_again_takes_no_page_s_turn(make: Callable[..., 
     (lease,) = frontier.leases.claim("me", 1)
     assert lease.purpose is Purpose.SITEMAP
     cool(harness, lease, ok=False)
-    frontier.leases.finish([Outcome(lease, End.RETRY)])
+    frontier.leases.finish([EndedLease(lease, End.RETRY)])
     assert [turn(harness), turn(harness)] == ["0", "map-0.xml"]
 
 
@@ -125,7 +125,7 @@ def test_sitemaps_come_back_with_the_rest_after_a_crash_and_are_rejected_with_it
         harness.advance(2.0)
         leases += frontier.leases.claim("me", 1)
         cool(harness, leases[-1], ok=False)
-        frontier.leases.finish([Outcome(leases[-1], End.OTHER)])
+        frontier.leases.finish([EndedLease(leases[-1], End.OTHER)])
     assert urls_of(leases) == ["http://a/map-0.xml", "http://a/0"]
     harness.advance(2.0)
     assert frontier.leases.claim("me", 9) == []
@@ -157,7 +157,7 @@ def test_a_sitemap_that_is_to_be_tried_again_long_after_its_request_is(make: Cal
     for _ in range(4):
         harness.advance(60)
         assert frontier.leases.claim("me", 9) == []
-    frontier.leases.finish([Outcome(lease, End.RETRY, 5.0)])
+    frontier.leases.finish([EndedLease(lease, End.RETRY, 5.0)])
     harness.advance(6)
     (again,) = frontier.leases.claim("me", 9)
     assert (again.url, again.attempt) == (lease.url, 1)

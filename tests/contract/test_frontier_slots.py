@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from harnesses import Harness, claim_one, done, no_robots, page
 
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, Slots, Wanted
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Slots, Wanted
 from weft.frontier.politeness import SLOW_S
 from weft.records import Found, Lease, Purpose
 
@@ -39,7 +39,7 @@ class Web:
 
     def answer(self, leases: list[Lease], end: End = End.PAGE, **facts: Any) -> None:
         self.harness.frontier.leases.cool([Ended(lease, self.harness.time, **facts) for lease in leases])
-        self.harness.frontier.leases.finish([Outcome(lease, end) for lease in leases])
+        self.harness.frontier.leases.finish([EndedLease(lease, end) for lease in leases])
 
     def claim(self, slots: Slots | None = FEW, limit: int = 99) -> list[str]:
         self.leases = self.harness.frontier.leases.claim("me", limit, slots)
@@ -69,7 +69,7 @@ def test_a_slot_is_free_again_however_its_request_ends(make: Make, end: str) -> 
     if end == "cooled":
         frontier.leases.cool([Ended(lease, web.harness.time, ok=False) for lease in out])
     elif end == "released":
-        frontier.leases.finish([Outcome(lease, End.RELEASE) for lease in out])
+        frontier.leases.finish([EndedLease(lease, End.RELEASE) for lease in out])
     elif end == "expired":
         web.harness.advance(1000.0)
     else:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from harnesses import Harness, claim_one, cool, no_robots, page
 
-from weft.frontier.contract import CrawlLimits, End, Outcome
+from weft.frontier.contract import CrawlLimits, End, EndedLease
 
 Make = Callable[..., Harness]
 # Both servers take the same way through the code, and so does one that is killed; sites at rest take another.
@@ -35,7 +35,7 @@ def test_a_crawl_that_can_work_waits_for_nothing(make: Make) -> None:
     lease = claim_one(harness)
     assert waits(harness) is None, "something is in flight"
     cool(harness, lease, ok=True)
-    harness.frontier.leases.finish([Outcome(lease, End.PAGE)])
+    harness.frontier.leases.finish([EndedLease(lease, End.PAGE)])
     assert waits(harness) == ("politeness delay of a.example", 10.0)
     harness.advance(9.0)
     assert waits(harness) is None, "a second is not worth a message"
@@ -53,7 +53,7 @@ def test_a_retry_after_is_named_with_its_end(make: Make) -> None:
     harness = started(make, "1", "2")
     lease = claim_one(harness)
     cool(harness, lease, slow_down=True, retry_after_s=120.0)
-    harness.frontier.leases.finish([Outcome(lease, End.RETRY, 1.0)])
+    harness.frontier.leases.finish([EndedLease(lease, End.RETRY, 1.0)])
     assert waits(harness) == ("Retry-After of a.example", 120.0)
 
 
@@ -61,7 +61,7 @@ def test_a_breaker_is_named_with_its_end(make: Make) -> None:
     harness = started(make, "1", "2", delay_s=1.0, breaker_failures=1, breaker_reset_s=300.0)
     lease = claim_one(harness)
     cool(harness, lease, ok=False)
-    harness.frontier.leases.finish([Outcome(lease, End.RETRY, 1.0)])
+    harness.frontier.leases.finish([EndedLease(lease, End.RETRY, 1.0)])
     harness.advance(1.0)
     assert harness.frontier.leases.claim("me", 9) == []
     assert waits(harness) == ("circuit breaker of a.example", 299.0)
@@ -72,5 +72,5 @@ def test_what_is_tried_again_later_is_named(make: Make, wait_s: float) -> None:
     harness = started(make, "1", delay_s=1.0)
     lease = claim_one(harness)
     cool(harness, lease)
-    harness.frontier.leases.finish([Outcome(lease, End.RETRY, wait_s)])
+    harness.frontier.leases.finish([EndedLease(lease, End.RETRY, wait_s)])
     assert waits(harness) == ("retry of a failed request to a.example", wait_s)

@@ -17,15 +17,15 @@ from msgspec import structs
 
 from weft.errors import BadInput
 from weft.jobs.errors import KeyReused, LeaseLost, QueueFull, StoreDamaged
-from weft.jobs.model import FOR_RESUME, FOR_SLOT, LIVE, STARTED, Lane, Progress, Task, TaskSpec, new_task_id
+from weft.jobs.model import FOR_RESUME, FOR_SLOT, LIVE, STARTED, JobProgress, Lane, Task, TaskSpec, new_task_id
 from weft.jobs.store import listing, sqlite_slots
-from weft.jobs.store.contract import Finish, Idempotency, Totals
+from weft.jobs.store.contract import Idempotency, TaskFinish, Totals
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.webhooks.model import Attempt, Hook, HookState
 from weft.scraping import TERMINAL, FinishReason, HookEvent, TaskState
 
 NOW = 1_800_000_000.0
-DONE = Finish(reason=FinishReason.DONE, progress=Progress(completed=2, gone=1), errors_by_class={"http_4xx": 1})
+DONE = TaskFinish(reason=FinishReason.DONE, progress=JobProgress(completed=2, gone=1), errors_by_class={"http_4xx": 1})
 Open = Callable[[], SqliteJobStore]
 
 
@@ -119,14 +119,14 @@ def test_totals_keep_what_is_deleted(store: SqliteJobStore) -> None:
     lease = store.lease("runner", 60.0, now=NOW)
     assert lease is not None and store.totals() == Totals()
     ends = [
-        (TaskState.PARTIAL, Progress(completed=5, failed=2, gone=1, queued=9), {"timeout": 2, "http_4xx": 1}),
-        (TaskState.COMPLETED, Progress(completed=3), {}),
-        (TaskState.PARTIAL, Progress(failed=1), {"timeout": 1}),
+        (TaskState.PARTIAL, JobProgress(completed=5, failed=2, gone=1, queued=9), {"timeout": 2, "http_4xx": 1}),
+        (TaskState.COMPLETED, JobProgress(completed=3), {}),
+        (TaskState.PARTIAL, JobProgress(failed=1), {"timeout": 1}),
     ]
     for state, progress, errors in ends:
         task = submit(store)
         store.claim(Lane.TASK, 1, at=NOW, fence=lease.epoch)
-        finish = Finish(reason=FinishReason.DONE, progress=progress, errors_by_class=errors)
+        finish = TaskFinish(reason=FinishReason.DONE, progress=progress, errors_by_class=errors)
         for _ in range(2):  # a task ends once
             store.move(task.id, state, expect=STARTED, at=NOW, finish=finish)
         assert store.delete(task.id, fence=lease.epoch)
@@ -203,7 +203,7 @@ def test_of_many_who_end_a_task_one_does(store: SqliteJobStore, open_store: Open
     won: list[str] = []
 
     def work(one: SqliteJobStore, reason: FinishReason) -> None:
-        if one.move(task.id, TaskState.FAILED, expect=STARTED, at=NOW, finish=Finish(reason=reason)) is not None:
+        if one.move(task.id, TaskState.FAILED, expect=STARTED, at=NOW, finish=TaskFinish(reason=reason)) is not None:
             won.append(reason)
 
     reasons = list(FinishReason)

@@ -11,7 +11,7 @@ import pytest
 from harnesses import ALLOW, RedisHarness, no_robots, page, pages
 
 from weft.errors import ServerAway
-from weft.frontier.contract import End, Ended, Outcome, Slots, Wanted
+from weft.frontier.contract import End, Ended, EndedLease, Slots, Wanted
 from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
 
@@ -40,7 +40,7 @@ def taken(pod: RedisHarness, address: str, *leases: Lease) -> list[bool]:
 
 def end(pod: RedisHarness, lease: Lease, **facts: Any) -> None:
     pod.frontier.leases.cool([Ended(lease, pod.time, **facts)])
-    assert pod.frontier.leases.finish([Outcome(lease, End.OTHER)]) == [True]
+    assert pod.frontier.leases.finish([EndedLease(lease, End.OTHER)]) == [True]
 
 
 def shared(pod: RedisHarness, **facts: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 from log_lines import log_lines
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, RobotsRecord
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.link import Limits
@@ -78,7 +78,7 @@ def allow(frontier: RedisFrontier, *hosts: str) -> None:
 
 def finished(frontier: RedisFrontier, *leases: Lease) -> None:
     frontier.leases.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
-    assert all(frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases]))
+    assert all(frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases]))
 
 
 # ── edits ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -188,10 +188,10 @@ def a_full_life(pod: Pod, frontier: RedisFrontier, crawl: int) -> list[Lease]:
     frontier.notes.scope_extended(crawl, "https://led.test/")
     failed = leases.pop("d")
     frontier.leases.cool([Ended(failed, frontier.now(), ok=False)])
-    frontier.leases.finish([Outcome(failed, End.RETRY, wait_s=50)])
+    frontier.leases.finish([EndedLease(failed, End.RETRY, wait_s=50)])
     retried = leases.pop("c")
     frontier.leases.cool([Ended(retried, frontier.now(), ok=False)])
-    frontier.leases.finish([Outcome(retried, End.RETRY, wait_s=50)])
+    frontier.leases.finish([EndedLease(retried, End.RETRY, wait_s=50)])
     return list(leases.values())
 
 
@@ -239,7 +239,7 @@ def test_what_is_counted_is_what_is_there_whatever_happens(pod: Pod, seed: int) 
             lease = out.pop(rng.randrange(len(out)))
             if rng.random() < 0.8:
                 frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
-            frontier.leases.finish([Outcome(lease, rng.choice(list(End)), rng.choice((0.0, 5.0)))])
+            frontier.leases.finish([EndedLease(lease, rng.choice(list(End)), rng.choice((0.0, 5.0)))])
         frontier.lead.tend()
         pod.time += rng.choice((0.0, 0.5, 3.0))
     standings = {crawl: frontier.status.crawl_standing(crawl) for crawl in names.values()}
@@ -249,7 +249,7 @@ def test_what_is_counted_is_what_is_there_whatever_happens(pod: Pod, seed: int) 
     assert frontier.status.stats().queued == sum(one.queued for one in standings.values())
     assert sum(one.leased for one in standings.values()) == sum(lease.crawl in standings for lease in out)
     for lease in out:
-        frontier.leases.finish([Outcome(lease, End.RELEASE)])
+        frontier.leases.finish([EndedLease(lease, End.RELEASE)])
     allow(frontier, *"abcd")
     for crawl in names.values():
         frontier.crawls.pause(crawl, False)
@@ -367,7 +367,7 @@ def test_a_page_that_was_parsed_by_one_that_was_killed_before_its_batch_was_safe
     assert fetcher.parse_queue.fetched([Handed(Ended(lease, fetcher.now(), ok=True), b"place")]) == [True]
     parser = pod.process("pod0-parser0")
     (taken,) = parser.parse_queue.take(9)
-    assert parser.leases.finish([Outcome(taken.lease, End.PAGE)], batch=1) == [True]
+    assert parser.leases.finish([EndedLease(taken.lease, End.PAGE)], batch=1) == [True]
     again = pod.process("pod0-parser0")
     assert [(one.lease.url, one.reference) for one in again.parse_queue.take(9)] == [(lease.url, b"place")]
     assert fetcher.leases.claim("me", 9) == [], "it was fetched"

@@ -14,16 +14,16 @@ from redis.exceptions import ResponseError
 
 from weft.config import PolitenessSection
 from weft.errors import Busy
-from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord, Wanted
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, RobotsRecord, Wanted
 from weft.frontier.redis import bloom, scripts
 from weft.frontier.redis import marks as marks_module
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.link import CrawlFacts, Limits, PodLink
-from weft.frontier.redis.marks import Marks
+from weft.frontier.redis.marks import PodMarks
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.pods.outbox import Behind
-from weft.frontier.requests import Finish, read_events
+from weft.frontier.requests import RequestEnd, read_events
 from weft.frontier.view import FrontierView
 from weft.records import Found, Purpose, Reason
 from weft.supervise.redis_server import RedisServer
@@ -191,7 +191,7 @@ def test_of_many_that_are_told_at_once_each_nearer_one_is_expanded_as_itself(pod
     for lease in frontier.leases.claim("me", 99):
         items[lease.url] = lease.item
         frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
-        frontier.leases.finish([Outcome(lease, End.PAGE)])
+        frontier.leases.finish([EndedLease(lease, End.PAGE)])
     assert len(items) == 5
     at_once = [
         Found("http://b/2", 2),
@@ -220,7 +220,7 @@ def test_pages_of_a_site_that_its_store_tells_of_count_where_the_server_knows_no
     assert sorted(lease.url for lease in leases) == ["http://a/1", "http://b/1", "http://b/2", "http://b/3"]
     for lease in leases:
         frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
-        frontier.leases.finish([Outcome(lease, End.PAGE)])
+        frontier.leases.finish([EndedLease(lease, End.PAGE)])
     again = pod.process(crawl=CrawlLimits(max_pages_per_domain=4), delay_s=0.0, places=9)
     again.recovery.recover((), {1: 6}, {"a": 0, "b": 1})
     assert sorted(lease.url for lease in again.leases.claim("me", 99)) == ["http://a/2"], "the server knows better"
@@ -259,7 +259,7 @@ def test_while_a_pod_settles_a_crawl_that_was_in_the_middle_of_its_turns_is_stil
         frontier.sites.robots_known(f"http://{host}", ALLOW, None)
         frontier.queue.admit(1, pages(1, host=host))
     (lease,) = frontier.leases.claim("me", 1)
-    frontier.leases.finish([Outcome(lease, End.OTHER)])
+    frontier.leases.finish([EndedLease(lease, End.OTHER)])
     pod.client.sadd("settling", "pod0-fetcher9")
     pod.client.hset("n", "lost", int((pod.time - 30.0) * 1e6))
     assert (frontier.leases.claim("me", 9), frontier.status.stats().queued) == ([], 1)
@@ -293,7 +293,7 @@ def test_a_pod_is_given_what_is_left_of_the_pages_and_gives_back_what_it_does_no
     frontier.queue.admit(1, pages(*range(9)))
     leases = frontier.leases.claim("me", 2)
     frontier.leases.cool([Ended(leases[0], frontier.now(), ok=True)])
-    frontier.leases.finish([Outcome(leases[0], End.PAGE)])
+    frontier.leases.finish([EndedLease(leases[0], End.PAGE)])
     assert frontier.permits.given(1) == (1, 1, 4)
     assert frontier.permits.given(9) == (0, 0, -1)
     assert frontier.permits.left(1) == 2
@@ -391,7 +391,7 @@ def test_a_process_asks_at_once_when_it_has_freed_a_permit(pod: Pod, limit: str)
     frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
     pod.time += 1.0
     frontier.leases.claim("me", 9)
-    frontier.leases.finish([Outcome(lease, End.OTHER)])
+    frontier.leases.finish([EndedLease(lease, End.OTHER)])
     assert frontier.leases.next_due() == pytest.approx(pod.time)
     assert [lease.url for lease in frontier.leases.claim("me", 9)] == ["http://a/2"]
 
@@ -403,7 +403,7 @@ def test_a_process_without_limits_need_not_ask_for_what_it_has_ended(pod: Pod) -
     (lease,) = frontier.leases.claim("me", 9)
     frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
     frontier.leases.claim("me", 9)
-    frontier.leases.finish([Outcome(lease, End.PAGE)])
+    frontier.leases.finish([EndedLease(lease, End.PAGE)])
     assert frontier.leases.next_due() == pytest.approx(pod.time + 30.0, abs=0.001)
 
 
@@ -426,7 +426,7 @@ def test_what_is_not_due_is_told_to_whoever_waits(pod: Pod) -> None:
 def test_every_item_that_was_numbered_is_marked_on_disk(pod: Pod) -> None:
     """A server that loses them must not give their numbers out again."""
     frontier = pod.process()
-    marks = Marks(pod.folder / "marks", "other")
+    marks = PodMarks(pod.folder / "marks", "other")
     frontier.queue.admit(1, pages(1, 2, 3))
     assert marks.known()[1] == 3
     frontier.queue.admit(1, [*pages(1, 4), Found("http://a/to", 1, hops=1, about="http://a/from")])
@@ -444,7 +444,7 @@ def test_a_request_whose_page_was_stored_before_a_kill_is_logged_as_over(pod: Po
     pod.time += 3.0
     again = pod.process()
     again.recovery.recover([lease.item], {1: 1})
-    ends = [event for event in read_events(pod.folder / "requests") if isinstance(event, Finish)]
+    ends = [event for event in read_events(pod.folder / "requests") if isinstance(event, RequestEnd)]
     assert [(event.item, event.status, event.at) for event in ends] == [(lease.item, "expired", 1003.0)]
     assert (again.status.stats().finished, again.status.stats().pages, again.recovery.lost_ends) == (1, 1, [lease.item])
     pod.time += 9.9
@@ -461,7 +461,7 @@ def test_only_a_request_that_was_under_way_is_logged_as_expired(pod: Pod) -> Non
     frontier.leases.cool([Ended(one, frontier.now(), ok=True)])
     pod.time = max(one.deadline, two.deadline) + 1.0
     assert len(frontier.leases.claim("me", 9)) == 2
-    ends = [event for event in read_events(pod.folder / "requests") if isinstance(event, Finish)]
+    ends = [event for event in read_events(pod.folder / "requests") if isinstance(event, RequestEnd)]
     assert sorted((event.item, event.status) for event in ends) == sorted([(one.item, "-"), (two.item, "expired")])
 
 
@@ -478,11 +478,11 @@ def test_whoever_has_lost_its_lease_frees_no_place_of_another(pod: Pod) -> None:
     assert held.item == lost.item
     one.leases.cool([Ended(lost, one.now(), ok=True)])
     one.durability.commit()
-    assert one.leases.finish([Outcome(lost, End.PAGE)]) == [False]
+    assert one.leases.finish([EndedLease(lost, End.PAGE)]) == [False]
     pod.time += 11.0
     assert two.leases.claim(two.owner, 9) == [], "the other one is still being asked"
     two.leases.cool([Ended(held, two.now(), ok=True)])
-    assert two.leases.finish([Outcome(held, End.PAGE)]) == [True]
+    assert two.leases.finish([EndedLease(held, End.PAGE)]) == [True]
     again = pod.process("pod0-fetcher2")
     again.leases.cool([Ended(held, again.now(), ok=True)])
     pod.time += 10.1
@@ -534,7 +534,7 @@ def test_an_end_that_is_told_at_once_makes_a_site_due_a_whole_delay_later(pod: P
     frontier.queue.admit(1, pages(1, 2))
     (lease,) = frontier.leases.claim("me", 9)
     frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
-    frontier.leases.finish([Outcome(lease, End.PAGE)])
+    frontier.leases.finish([EndedLease(lease, End.PAGE)])
     pod.time += 10.0 - 1e-6
     assert frontier.leases.claim("me", 9) == []
     pod.time += 1e-6
@@ -547,7 +547,7 @@ def test_segments_that_came_back_can_be_claimed_at_once(pod: Pod) -> None:
     frontier.queue.admit(1, pages(*range(100)))
     assert frontier.lead.tend() > 0
     while leases := frontier.leases.claim("me", 99):
-        frontier.leases.finish([Outcome(lease, End.OTHER) for lease in leases])
+        frontier.leases.finish([EndedLease(lease, End.OTHER) for lease in leases])
     due = frontier.leases.next_due()
     assert due is None or due > pod.time
     assert frontier.lead.tend() > 0
@@ -594,7 +594,7 @@ def test_what_a_host_asked_for_holds_for_the_address_that_it_turns_out_to_share(
     wanted = [Wanted(by_host[host], "192.0.2.1", delay_s) for host, delay_s in (("a", 0.0), ("b", 50.0))]
     assert frontier.leases.take_places(wanted) == [True, False]
     frontier.leases.cool([Ended(by_host["a"], frontier.now(), ok=True)])
-    frontier.leases.finish([Outcome(by_host["a"], End.PAGE)])
+    frontier.leases.finish([EndedLease(by_host["a"], End.PAGE)])
     assert frontier.leases.claim("me", 9) == []
     pod.time += 49.0
     assert frontier.leases.claim("me", 9) == []
@@ -626,7 +626,7 @@ def test_whoever_has_lost_its_lease_gives_back_no_others_when_its_address_is_tak
     assert one.leases.take_places([Wanted(lost, "192.0.2.1", 0.0)]) == [False]
     assert one.status.stats().leased == 1
     two.leases.cool([Ended(held, two.now(), ok=True)])
-    assert two.leases.finish([Outcome(held, End.PAGE)]) == [True]
+    assert two.leases.finish([EndedLease(held, End.PAGE)]) == [True]
     one.close()
     two.close()
 
@@ -636,7 +636,7 @@ def test_pages_that_waited_for_a_robots_txt_are_due_when_it_is_known(pod: Pod) -
     frontier.queue.admit(1, pages(1))
     (robots,) = frontier.leases.claim("me", 9)
     frontier.leases.cool([Ended(robots, frontier.now(), ok=True)])
-    frontier.leases.finish([Outcome(robots, End.OTHER)])
+    frontier.leases.finish([EndedLease(robots, End.OTHER)])
     pod.time += 1.0
     assert frontier.leases.claim("me", 9) == []
     frontier.sites.robots_known("http://a", ALLOW, None)
@@ -709,7 +709,7 @@ def test_a_new_visit_of_a_page_takes_nothing_from_the_one_before(pod: Pod) -> No
     frontier.revisits.readmit(1, Found("http://a/1", 3))
     (second,) = frontier.leases.claim("me", 9)
     assert first.item != second.item
-    assert frontier.leases.finish([Outcome(first, End.RELEASE), Outcome(second, End.PAGE)]) == [True, True]
+    assert frontier.leases.finish([EndedLease(first, End.RELEASE), EndedLease(second, End.PAGE)]) == [True, True]
     assert [(lease.item, lease.depth) for lease in frontier.leases.claim("me", 9)] == [(first.item, 5)]
 
 
@@ -723,13 +723,13 @@ def test_what_a_store_tells_of_a_page_changes_nothing_that_is_known_of_it(pod: P
     frontier.sites.robots_known("http://a", ALLOW, None)
     frontier.queue.admit(1, pages(1, depth=1))
     (lease,) = frontier.leases.claim(frontier.owner, 9)
-    frontier.leases.finish([Outcome(lease, End.OTHER)])
+    frontier.leases.finish([EndedLease(lease, End.OTHER)])
     frontier.recovery.restore_stored(1, [("http://a/1", 3, lease.item), ("http://a/2", 3, lease.item + 1)])
     assert frontier.queue.admit(1, pages(1, depth=2)).expand == (), "it was expanded from a smaller depth"
     assert len(frontier.queue.admit(1, pages(2, depth=2)).expand) == 1
     frontier.queue.admit(1, pages(3, depth=3))
     (lease,) = frontier.leases.claim(frontier.owner, 9)
-    frontier.leases.finish([Outcome(lease, End.OTHER)])
+    frontier.leases.finish([EndedLease(lease, End.OTHER)])
     frontier.recovery.restore_stored(1, [("http://a/3", 1, lease.item)])
     assert len(frontier.queue.admit(1, pages(3, depth=2)).expand) == 1
 
@@ -772,7 +772,7 @@ def test_the_last_item_of_all_is_not_fetched_again_if_it_is_stored(pod: Pod) -> 
     frontier.sites.robots_known("http://a", ALLOW, None)
     frontier.queue.admit(1, pages(1))
     (lease,) = frontier.leases.claim("x", 9)
-    frontier.leases.finish([Outcome(lease, End.RELEASE)])
+    frontier.leases.finish([EndedLease(lease, End.RELEASE)])
     again = pod.process(delay_s=0.0)
     again.recovery.recover([lease.item, lease.item + 1])
     assert pod.client.smembers("gone") == {str(lease.item).encode()}, "the other one is nobody's"

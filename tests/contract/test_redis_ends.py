@@ -11,7 +11,7 @@ import pytest
 from weft.config import PolitenessSection
 from weft.crawl.pods.redis_pods import _reason
 from weft.engine.loop.stop import Stop
-from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.link import Limits
@@ -47,7 +47,7 @@ def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator
 
 
 def ended(frontier: RedisFrontier, leases: list[Lease], end: End = End.PAGE) -> None:
-    frontier.leases.finish([Outcome(lease, end) for lease in leases])
+    frontier.leases.finish([EndedLease(lease, end) for lease in leases])
 
 
 def drained(frontier: RedisFrontier) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from clocked_pod import SMALL, Pod, admit, claim
 
-from weft.frontier.contract import End, Outcome
+from weft.frontier.contract import End, EndedLease
 from weft.frontier.redis.parts.lead import KEEP_USED_S, SWEEP_AGE_S
 from weft.supervise.redis_server import RedisServer
 
@@ -38,7 +38,7 @@ def test_a_segment_that_was_used_is_kept_for_a_while(pod: Pod) -> None:
     moved = 0
     while leases := claim(frontier, 3) or claim(frontier, 3):
         claimed += [lease.url for lease in leases]
-        frontier.leases.finish([Outcome(lease, End.OTHER) for lease in leases])
+        frontier.leases.finish([EndedLease(lease, End.OTHER) for lease in leases])
         moved += frontier.lead.tend()
     assert (claimed, moved) == (names, spilled)
     assert len(segments(pod)) == spilled
@@ -161,7 +161,7 @@ def test_a_used_file_that_the_next_lead_has_swept_is_no_trouble_for_the_one_befo
     admit(frontier, "hot", pages=100)
     assert frontier.lead.tend() > 0
     while leases := claim(frontier, 3) or claim(frontier, 3):
-        frontier.leases.finish([Outcome(lease, End.OTHER) for lease in leases])
+        frontier.leases.finish([EndedLease(lease, End.OTHER) for lease in leases])
         frontier.lead.tend()
     long_ago = time.time() - SWEEP_AGE_S - 60
     for path in segments(pod):

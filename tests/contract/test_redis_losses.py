@@ -16,7 +16,7 @@ from weft import urls
 from weft.config import PolitenessSection
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.redis_process import RedisPermits
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
 from weft.frontier.redis import marks
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RoutedRedisFrontier
@@ -104,7 +104,7 @@ class Pods:
             while leases := frontier.leases.claim(frontier.owner, 1000):
                 done += [lease.url for lease in leases]
                 frontier.leases.cool(Ended(lease, frontier.now(), ok=True) for lease in leases)
-                frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases], batch=1)
+                frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases], batch=1)
                 frontier.durability.acknowledge(1)
                 frontier.durability.commit()
         return sorted(done)
@@ -193,7 +193,7 @@ def test_a_page_that_is_stored_is_not_fetched_again_when_its_link_comes_again(
     before = pods.frontiers[1]
     leases = before.leases.claim(before.owner, 2)
     before.leases.cool(Ended(lease, before.now(), ok=True) for lease in leases)
-    before.leases.finish([Outcome(lease, End.PAGE) for lease in leases], batch=1)
+    before.leases.finish([EndedLease(lease, End.PAGE) for lease in leases], batch=1)
     past.bring_back()
     after = pods.restart(1, [lease.item for lease in leases])
     assert sorted(after.recovery.lost_ends) == sorted(lease.item for lease in leases)
@@ -218,12 +218,12 @@ def test_after_a_power_cut_the_links_of_all_pages_since_the_last_sync_are_read_a
     leases = frontier.leases.claim(frontier.owner, 3)
     items = sorted(lease.item for lease in leases)
     frontier.leases.cool(Ended(lease, frontier.now(), ok=True) for lease in leases)
-    frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases], batch=1)
+    frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases], batch=1)
     assert pods.restart(1, items[:2]).recovery.lost_ends == []
     frontier = pods.frontiers[1]
     (lease,) = frontier.leases.claim(frontier.owner, 3)
     frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
-    frontier.leases.finish([Outcome(lease, End.PAGE)], batch=2)
+    frontier.leases.finish([EndedLease(lease, End.PAGE)], batch=2)
     monkeypatch.setattr(marks, "boot_id", lambda: "another")
     assert pods.restart(1, [lease.item]).recovery.lost_ends == [lease.item]
 

@@ -14,12 +14,12 @@ from harnesses import RECRAWL, stored, walked
 
 from weft.config import PolitenessSection
 from weft.errors import ServerAway
-from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord, Wanted
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, RobotsRecord, Wanted
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RoutedRedisFrontier
 from weft.frontier.redis.link import Limits
 from weft.frontier.redis.pods.outbox import Behind
-from weft.frontier.requests import Finish, Start, read_events
+from weft.frontier.requests import RequestEnd, RequestStart, read_events
 from weft.records import Found, Purpose
 from weft.supervise.redis_server import RedisServer
 
@@ -34,9 +34,9 @@ def pod(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterator
 def log_of(pod: Pod, slot: str) -> list[tuple[str, int]]:
     events = read_events(pod.folder / "requests" / slot)
     return [
-        ("start", event.item) if isinstance(event, Start) else (event.status, event.item)
+        ("start", event.item) if isinstance(event, RequestStart) else (event.status, event.item)
         for event in events
-        if isinstance(event, Start | Finish)
+        if isinstance(event, RequestStart | RequestEnd)
     ]
 
 
@@ -102,7 +102,7 @@ def test_the_delay_counts_from_when_a_request_ended_not_from_when_that_was_repor
     ended = Ended(lease, frontier.now(), ok=True)
     pod.time += 6
     frontier.leases.cool([ended])
-    frontier.leases.finish([Outcome(lease, End.PAGE)])
+    frontier.leases.finish([EndedLease(lease, End.PAGE)])
     pod.time += 3.9
     assert claim(frontier) == []
     pod.time += 0.2
@@ -143,7 +143,7 @@ def test_a_page_on_its_way_to_a_parser_is_awaited(pod: Pod) -> None:
     (taken,) = parser.parse_queue.take(9)
     assert (taken.lease.item, taken.lease.url, taken.reference, taken.deaths) == (first.item, first.url, b"place", 2)
     assert taken.lease.delay_s == first.delay_s
-    assert parser.leases.finish([Outcome(taken.lease, End.PAGE)]) == [True]
+    assert parser.leases.finish([EndedLease(taken.lease, End.PAGE)]) == [True]
     assert frontier.parse_queue.awaited([first.item]) == [False]
     assert (parser.status.stats().pages, parser.status.stats().to_parse) == (1, 0)
 
@@ -152,7 +152,7 @@ def test_a_page_whose_lease_has_ended_hides_no_other_that_was_fetched(pod: Pod) 
     frontier = pod.process()
     admit(frontier, "a", "b")
     gone, kept = claim(frontier)
-    frontier.leases.finish([Outcome(gone, End.OTHER)])
+    frontier.leases.finish([EndedLease(gone, End.OTHER)])
     handed = [Handed(Ended(lease, frontier.now(), ok=True), b"place") for lease in (gone, kept)]
     assert frontier.parse_queue.fetched(handed) == [False, True]
     assert frontier.status.stats().to_parse == 1
@@ -189,7 +189,7 @@ def test_the_oldest_page_is_parsed_first_and_no_more_than_are_wanted(pod: Pod) -
     taken = [parser.parse_queue.take(limit) for limit in (0, 1, 2, 9)]
     assert [len(some) for some in taken] == [0, 1, 2, 1]
     assert [one.lease.key for some in taken for one in some] == [lease.key for lease in leases]
-    parser.leases.finish([Outcome(one.lease, End.PAGE) for some in taken for one in some])
+    parser.leases.finish([EndedLease(one.lease, End.PAGE) for some in taken for one in some])
     assert log_of(pod, "pod0-parser0") == [], "their requests are over"
 
 
@@ -218,7 +218,7 @@ def test_what_is_acknowledged_at_a_start_is_on_the_disk_before(pod: Pod, monkeyp
     frontier = pod.process()
     admit(frontier, "a", pages=2)
     (lease,) = claim(frontier)
-    frontier.leases.finish([Outcome(lease, End.PAGE)], batch=3)
+    frontier.leases.finish([EndedLease(lease, End.PAGE)], batch=3)
     again = pod.process()
     steps: list[str] = []
     call = again.link.call
@@ -247,11 +247,11 @@ def test_items_of_a_pod_are_distinguished_from_anothers(pod: Pod) -> None:
     assert robots.item == -(3 << 48) - 1 or robots.item < -(3 << 48)
     frontier.leases.cool([Ended(robots, frontier.now(), ok=True)])
     frontier.sites.robots_known("https://a", ALLOW, None)
-    assert frontier.leases.finish([Outcome(robots, End.OTHER)]) == [True]
+    assert frontier.leases.finish([EndedLease(robots, End.OTHER)]) == [True]
     pod.time += 10.1
     (lease,) = claim(frontier)
     assert lease.item == (3 << 48) + 1
-    assert frontier.leases.finish([Outcome(lease, End.OTHER)]) == [True]
+    assert frontier.leases.finish([EndedLease(lease, End.OTHER)]) == [True]
     assert frontier.recovery.recover(done=[lease.item, 5, -7]) == 0
 
 
@@ -301,7 +301,7 @@ def test_a_lease_that_got_no_place_has_one_end_also_if_the_server_did_not_hear_o
         patch.setattr(frontier.link, "call", away)
         with pytest.raises(ServerAway):
             frontier.leases.take_places([Wanted(lease, "192.0.2.1") for lease in leases])
-    assert frontier.leases.finish([Outcome(lease, End.RELEASE) for lease in leases]) == [True, True]
+    assert frontier.leases.finish([EndedLease(lease, End.RELEASE) for lease in leases]) == [True, True]
     ends = [entry for entry in log_of(pod, "pod0-fetcher0") if entry[0] == "unasked"]
     assert sorted(ends) == sorted(("unasked", lease.item) for lease in leases)
 
@@ -314,7 +314,7 @@ def test_a_robots_txt_that_is_forgotten_leaves_its_site_as_many_places_as_before
     assert robots.purpose is Purpose.ROBOTS
     frontier.leases.cool([Ended(robots, frontier.now(), ok=True)])
     admit(frontier, "a", pages=4)
-    frontier.leases.finish([Outcome(robots, End.OTHER)])
+    frontier.leases.finish([EndedLease(robots, End.OTHER)])
     assert len(claim(frontier)) == 4
 
 
@@ -330,7 +330,7 @@ def test_a_server_whose_clock_is_set_back_goes_on_from_where_it_was(pod: Pod) ->
     for back_s in (500.0, 200.0):
         (lease,) = frontier.leases.claim("me", 9)
         frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
-        frontier.leases.finish([Outcome(lease, End.PAGE)])
+        frontier.leases.finish([EndedLease(lease, End.PAGE)])
         pod.time -= back_s
         assert frontier.leases.claim("me", 9) == []
         pod.time += 9.0
@@ -486,7 +486,7 @@ def test_a_pods_permits_bind_it_more_than_the_crawls(pod: Pod) -> None:
     assert (len(leases), frontier.permits.left(1), frontier.permits.given(1)) == (2, 0, (0, 2, 2))
     for lease in leases:
         frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
-    frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases])
+    frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases])
     assert (frontier.permits.exhausted(), frontier.permits.given(1)) == (True, (2, 0, 2))
     frontier.permits.allow(1, 4)
     assert (frontier.permits.exhausted(), frontier.permits.lower_permits(1, 3), frontier.permits.left(1)) == (

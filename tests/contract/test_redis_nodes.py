@@ -14,7 +14,7 @@ from redis.exceptions import WatchError
 from weft import urls
 from weft.config import PolitenessSection
 from weft.errors import BadInput, Busy
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
 from weft.frontier.outbox import RobotsNotice
 from weft.frontier.redis import pod_info
 from weft.frontier.redis.connection import connect
@@ -145,7 +145,7 @@ def test_what_another_node_cannot_do_is_left_for_the_pod_s_own(server: str, clie
     assert frontier.sites.robots(f"http://{HOST}") == ALLOW
     (lease,) = frontier.leases.claim(frontier.owner, 9)
     frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
-    frontier.leases.finish([Outcome(lease, End.PAGE)], batch=1)
+    frontier.leases.finish([EndedLease(lease, End.PAGE)], batch=1)
     assert afar.deliver("pod1-parser1", 2, [Found(f"http://{HOST}/", 1)], 1, "crawl").expand == ()
     assert afar.deliver("pod1-parser0", 1, [Found(f"http://{HOST}/", 2)], 0, "crawl").new == 0
     frontier.mail.take(expand)
@@ -280,7 +280,7 @@ def test_mail_that_is_more_than_is_read_at_a_time_is_left_for_the_next_time(
     frontier.queue.admit(1, pages)
     leases = frontier.leases.claim(frontier.owner, 9)
     frontier.leases.cool([Ended(lease, frontier.now(), ok=True) for lease in leases])
-    frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases])
+    frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases])
     afar.deliver("pod1-parser0", 1, [Found(page.url, 1) for page in pages], 0, "crawl")
     ports = range(8001, 8006)
     for port in ports:

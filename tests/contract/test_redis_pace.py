@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from harnesses import RedisHarness, no_robots, pages
 
-from weft.frontier.contract import End, Ended, Outcome
+from weft.frontier.contract import End, Ended, EndedLease
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.view import site_pace
 from weft.records import Lease
@@ -30,7 +30,7 @@ def ask(pod: RedisHarness, frontier: RedisFrontier, took_s: float | None, **fact
     pod.advance(100.0)
     (lease,) = frontier.leases.claim("me", 1)
     frontier.leases.cool([Ended(lease, pod.time, ok=took_s is not None, took_s=took_s, **facts)])
-    frontier.leases.finish([Outcome(lease, End.OTHER)])
+    frontier.leases.finish([EndedLease(lease, End.OTHER)])
     return lease
 
 

@@ -14,7 +14,7 @@ from pace import patience
 from weft import urls
 from weft.config import PolitenessSection
 from weft.errors import ServerAway
-from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord
 from weft.frontier.outbox import PodMessage, encoded
 from weft.frontier.redis.connection import RedisSettings, connect
 from weft.frontier.redis.frontier import RoutedRedisFrontier
@@ -177,10 +177,10 @@ def test_a_robots_txt_of_another_pods_origin_is_kept_there_with_its_delay(make: 
     (lease,) = pods.two.leases.claim("me", 9)
     assert (lease.url, lease.delay_s) == (f"{origin}/0", 40.0)
     pods.time += 499_959.9
-    pods.two.leases.finish([Outcome(lease, End.RELEASE)])
+    pods.two.leases.finish([EndedLease(lease, End.RELEASE)])
     (lease,) = pods.two.leases.claim("me", 9)
     assert lease.url == f"{origin}/0", "the file still holds"
-    pods.two.leases.finish([Outcome(lease, End.RELEASE)])
+    pods.two.leases.finish([EndedLease(lease, End.RELEASE)])
     pods.time += 0.2
     assert [lease.url for lease in pods.two.leases.claim("me", 9)] == [f"{origin}/robots.txt"], (
         "it has expired there too"

@@ -12,17 +12,17 @@ from server_kills import Past, kill_written
 
 from weft import urls
 from weft.config import PolitenessSection
-from weft.engine.loop.cookies import CookieShare
+from weft.engine.loop.fetcher.cookies import CookieShare
 from weft.errors import BadInput, Busy, ServerAway
 from weft.fetch.cookies import CookieJar
-from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, RobotsRecord
 from weft.frontier.redis.connection import Emptied, connect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.link import DataLost, PodLink
 from weft.frontier.redis.pod_info import PodIdentity, take
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.view import waiting
-from weft.frontier.requests import Finish, Start, read_events
+from weft.frontier.requests import RequestEnd, RequestStart, read_events
 from weft.frontier.view import FrontierView
 from weft.records import Found, Lease, Purpose
 from weft.supervise.redis_server import RedisServer
@@ -95,8 +95,8 @@ def test_two_fetchers_never_hold_one_item(pod: Pod) -> None:
     assert len(first) == 5
     assert {lease.key for lease in first}.isdisjoint(lease.key for lease in second)
     assert {lease.key for lease in first + second} == set("abcdefgh")
-    assert two.leases.finish([Outcome(first[0], End.PAGE)]) == [False], "it is not this process's lease"
-    assert one.leases.finish([Outcome(first[0], End.PAGE)]) == [True]
+    assert two.leases.finish([EndedLease(first[0], End.PAGE)]) == [False], "it is not this process's lease"
+    assert one.leases.finish([EndedLease(first[0], End.PAGE)]) == [True]
 
 
 def test_what_a_dead_owner_held_returns_at_once_and_its_site_waits_a_delay(pod: Pod) -> None:
@@ -105,7 +105,7 @@ def test_what_a_dead_owner_held_returns_at_once_and_its_site_waits_a_delay(pod: 
     (lease,) = one.leases.claim(one.owner, 5)
     pod.advance(4)
     assert two.crew.release_owner(one.owner) == 1
-    assert one.leases.finish([Outcome(lease, End.PAGE)]) == [False]
+    assert one.leases.finish([EndedLease(lease, End.PAGE)]) == [False]
     pod.advance(10.9)
     assert two.leases.claim(two.owner, 5) == [], "what it sent last may reach the site a second later"
     pod.advance(0.2)
@@ -125,8 +125,8 @@ def test_a_fetched_page_has_no_deadline_and_goes_to_one_parser(pod: Pod) -> None
     assert (taken.reference, taken.deaths) == (b"segment 0 17", 0)
     assert (taken.lease.item, taken.lease.url, taken.lease.owner) == (lease.item, lease.url, parser.owner)
     assert parser.parse_queue.take(9) == []
-    assert fetcher.leases.finish([Outcome(lease, End.PAGE)]) == [False], "it has handed it over"
-    assert parser.leases.finish([Outcome(taken.lease, End.PAGE)]) == [True]
+    assert fetcher.leases.finish([EndedLease(lease, End.PAGE)]) == [False], "it has handed it over"
+    assert parser.leases.finish([EndedLease(taken.lease, End.PAGE)]) == [True]
     assert (parser.status.stats().pages, parser.status.stats().to_parse) == (1, 0)
 
 
@@ -145,8 +145,8 @@ def test_a_page_whose_parser_dies_is_taken_again_with_its_deaths(pod: Pod) -> No
     other = pod.process("pod0-parser1")
     (late,) = other.parse_queue.take(9)
     assert late.lease.item == lease.item, "its deadline is over"
-    assert parser.leases.finish([Outcome(again.lease, End.PAGE)]) == [False]
-    assert other.leases.finish([Outcome(late.lease, End.PAGE)]) == [True]
+    assert parser.leases.finish([EndedLease(again.lease, End.PAGE)]) == [False]
+    assert other.leases.finish([EndedLease(late.lease, End.PAGE)]) == [True]
 
 
 @pytest.mark.parametrize(("end", "parsed"), [(End.RELEASE, True), (End.RETRY, False)])
@@ -157,7 +157,7 @@ def test_a_page_that_its_parser_gives_back_is_parsed_again_and_one_that_failed_f
     admit(fetcher, "a")
     fetch(fetcher)
     (taken,) = parser.parse_queue.take(9)
-    assert parser.leases.finish([Outcome(taken.lease, end)]) == [True]
+    assert parser.leases.finish([EndedLease(taken.lease, end)]) == [True]
     assert (len(parser.parse_queue.take(9)), parser.status.stats().queued) == ((1, 0) if parsed else (0, 1))
 
 
@@ -165,7 +165,7 @@ def test_a_prepared_item_belongs_to_its_slot_until_its_index_decides(pod: Pod) -
     parser = pod.process("pod0-parser0", delay_s=0.0, places=9)
     admit(parser, "a", pages=3)
     leases = parser.leases.claim(parser.owner, 3)
-    parser.leases.finish([Outcome(lease, End.PAGE) for lease in leases], batch=7)
+    parser.leases.finish([EndedLease(lease, End.PAGE) for lease in leases], batch=7)
     assert parser.status.stats().finished == 0
     pod.advance(1000)
     other = pod.process("pod0-fetcher1", delay_s=0.0, places=9)
@@ -184,9 +184,9 @@ def test_an_answer_that_was_lost_is_given_again(pod: Pod) -> None:
     admit(frontier, "a")
     (lease,) = frontier.leases.claim(frontier.owner, 1)
     held = frontier.leases._held.by_item[lease.item]
-    assert frontier.leases.finish([Outcome(lease, End.PAGE)], batch=3) == [True]
+    assert frontier.leases.finish([EndedLease(lease, End.PAGE)], batch=3) == [True]
     frontier.leases._held.by_item[lease.item] = held  # as if the answer had not come
-    assert frontier.leases.finish([Outcome(lease, End.PAGE)], batch=3) == [True]
+    assert frontier.leases.finish([EndedLease(lease, End.PAGE)], batch=3) == [True]
     assert frontier.status.stats().pages == 1
 
 
@@ -195,7 +195,7 @@ def test_a_server_that_only_restarts_keeps_every_clock(pod: Pod) -> None:
     admit(frontier, "a", "b", pages=2)
     first = frontier.leases.claim(frontier.owner, 1)[0]
     frontier.leases.cool([ended(frontier, first)])
-    frontier.leases.finish([Outcome(first, End.PAGE)])
+    frontier.leases.finish([EndedLease(first, End.PAGE)])
     kill_written(pod.server)
     with pytest.raises(ServerAway):
         frontier.status.stats()
@@ -217,7 +217,7 @@ def test_a_server_that_has_lost_data_makes_every_site_wait_and_uses_no_number_tw
     pod.client.hincrby("n", "ops", -3)  # what an append-only file without its last second holds
     assert watcher.status.stats().queued == 1, "who only watches goes on"
     with pytest.raises(DataLost):
-        frontier.leases.finish([Outcome(lease, End.PAGE)], batch=1)
+        frontier.leases.finish([EndedLease(lease, End.PAGE)], batch=1)
     frontier.close()
     again = pod.process("pod0-fetcher0")
     again.recovery.recover()
@@ -239,7 +239,7 @@ def test_nothing_deferred_reaches_a_server_that_has_lost_data(pod: Pod, tmp_path
     frontier.durability.commit()
     past = Past(pod.server, tmp_path / "past")
     (lease,) = frontier.leases.claim(frontier.owner, 1)
-    frontier.leases.finish([Outcome(lease, End.PAGE)], batch=7)
+    frontier.leases.finish([EndedLease(lease, End.PAGE)], batch=7)
     frontier.durability.commit()
     frontier.durability.acknowledge(7)
     past.bring_back(start=False)
@@ -280,7 +280,7 @@ def test_a_process_changes_nothing_in_a_database_that_was_emptied(pod: Pod, then
             watcher.crew.report_again()
     for _ in range(2):
         with pytest.raises(DataLost, match="was emptied"):
-            worker.leases.finish([Outcome(lease, End.PAGE)], batch=1)
+            worker.leases.finish([EndedLease(lease, End.PAGE)], batch=1)
         with pytest.raises((Emptied, BadInput)):
             watcher.pod.hold_pod("node", 30.0)
         with pytest.raises(Emptied):
@@ -311,7 +311,7 @@ def test_a_pod_whose_database_was_emptied_knows_what_is_stored_once_all_have_rep
     first.recovery.recover()
     admit(first, "a", pages=2)
     (lease,) = first.leases.claim(first.owner, 1)
-    first.leases.finish([Outcome(lease, End.PAGE)], batch=1)
+    first.leases.finish([EndedLease(lease, End.PAGE)], batch=1)
     first.durability.commit()
     pod.client.flushall()
     with pytest.raises(DataLost):
@@ -368,7 +368,7 @@ def test_a_row_whose_end_was_lost_is_not_fetched_again(pod: Pod) -> None:
     frontier = pod.process("pod0-parser0", delay_s=0.0)
     admit(frontier, "a", pages=2)
     stored = frontier.leases.claim("x", 1)[0]
-    frontier.leases.finish([Outcome(stored, End.RELEASE)])  # the claim and its end were lost: it is queued as it was
+    frontier.leases.finish([EndedLease(stored, End.RELEASE)])  # the claim and its end were lost: it is queued as it was
     again = pod.process("pod0-parser0", delay_s=0.0)
     again.recovery.recover([stored.item])
     assert again.recovery.lost_ends == [stored.item], "its links may have been lost too: they must be read again"
@@ -381,7 +381,7 @@ def test_a_robots_txt_whose_reader_died_is_asked_for_again(pod: Pod) -> None:
     frontier.queue.admit(1, [Found("http://a/1", 0)])
     (robots,) = frontier.leases.claim(frontier.owner, 9)
     frontier.leases.cool([ended(frontier, robots)])
-    frontier.leases.finish([Outcome(robots, End.OTHER)])
+    frontier.leases.finish([EndedLease(robots, End.OTHER)])
     frontier.durability.commit()
     again = pod.process("pod0-fetcher0")
     again.recovery.recover()
@@ -400,7 +400,7 @@ def test_a_robots_txt_whose_reader_died_is_asked_for_again_although_others_have_
     frontier.durability.commit()
     pod.advance(11)
     assert other.leases.claim(other.owner, 9) == [], "it is being read"
-    frontier.leases.finish([Outcome(robots, End.OTHER)])
+    frontier.leases.finish([EndedLease(robots, End.OTHER)])
     pod.advance(1000)
     (second,) = other.leases.claim(other.owner, 9)
     assert (second.purpose, second.url) == (Purpose.ROBOTS, "http://a/robots.txt")
@@ -415,7 +415,7 @@ def test_a_robots_txt_that_another_process_learnt_is_known_here(pod: Pod, tmp_pa
     record = two.sites.robots(origin)
     assert record is not None and record.body == b"first"
     assert two.sites.robots(origin) is record, "the same object while it is unchanged"
-    two.leases.finish([Outcome(lease, End.OTHER)])
+    two.leases.finish([EndedLease(lease, End.OTHER)])
     one.sites.robots_known(origin, RobotsRecord("ok", b"second", 9e12), None)
     one.durability.commit()
     two.leases.claim(two.owner, 1)
@@ -433,11 +433,11 @@ def test_cookies_of_a_site_are_seen_by_every_process(pod: Pod) -> None:
     (lease,) = one.leases.claim(one.owner, 1)
     assert one.sites.cookies_of(lease) is None
     one.sites.keep_cookies(lease.crawl, lease.key, b"jar \xff 1")
-    one.leases.finish([Outcome(lease, End.PAGE)])
+    one.leases.finish([EndedLease(lease, End.PAGE)])
     (lease,) = two.leases.claim(two.owner, 1)
     assert (two.sites.cookies_of(lease) or (0, b""))[1] == b"jar \xff 1"
     two.sites.keep_cookies(lease.crawl, lease.key, b"jar 2")
-    two.leases.finish([Outcome(lease, End.PAGE)])
+    two.leases.finish([EndedLease(lease, End.PAGE)])
     (lease,) = one.leases.claim(one.owner, 1)
     assert (one.sites.cookies_of(lease) or (0, b""))[1] == b"jar 2"
 
@@ -454,7 +454,7 @@ def test_a_jar_follows_what_another_process_received(pod: Pod) -> None:
         sent = jar.header("a.com", "/", False, 0.0)
         if told:
             share.store(lease.url, "/", told, 0.0)
-        frontier.leases.finish([Outcome(lease, End.OTHER)])
+        frontier.leases.finish([EndedLease(lease, End.OTHER)])
         return sent
 
     assert visit(one, here, first, "wall=passed", "lang=en; Path=/deep") is None
@@ -508,11 +508,11 @@ def test_items_carry_their_pod(pod: Pod) -> None:
     assert robots.parent == (5 << 48) + 1
     frontier.sites.robots_known("http://a", ALLOW, None)
     frontier.leases.cool([ended(frontier, robots)])
-    assert frontier.leases.finish([Outcome(robots, End.OTHER)]) == [True]
+    assert frontier.leases.finish([EndedLease(robots, End.OTHER)]) == [True]
     pod.advance(10.1)
     (lease,) = frontier.leases.claim("me", 9)
     assert lease.item == (5 << 48) + 1
-    assert frontier.leases.finish([Outcome(lease, End.PAGE)], batch=1) == [True]
+    assert frontier.leases.finish([EndedLease(lease, End.PAGE)], batch=1) == [True]
     again = pod.process("pod5-fetcher0", pod=5)
     again.recovery.recover([lease.item], {1: 1})
     assert (again.status.stats().queued, again.status.stats().finished) == (0, 1)
@@ -528,9 +528,9 @@ def test_permits_are_given_within_the_limit_and_never_exceeded(pod: Pod) -> None
     frontier.permits.allow(1, 4)
     leases = frontier.leases.claim("me", 50)
     assert len(leases) == 4
-    frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases[:3]])
+    frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases[:3]])
     assert frontier.permits.lower_permits(1, 0) == 4, "three are used, one is under way"
-    frontier.leases.finish([Outcome(leases[3], End.OTHER)])
+    frontier.leases.finish([EndedLease(leases[3], End.OTHER)])
     assert frontier.permits.lower_permits(1, 0) == 3
     assert frontier.leases.claim("me", 50) == []
     assert frontier.permits.give_permits(1, 0, 3) == 3
@@ -560,7 +560,7 @@ def test_every_slot_has_its_own_request_log_and_all_are_read_together(pod: Pod) 
     two.leases.cool([Ended(b, two.now(), ok=True, outcome="200")])
     two.durability.commit()
     one.durability.commit()
-    events = [event for event in read_events(pod.folder / "requests") if isinstance(event, Start | Finish)]
+    events = [event for event in read_events(pod.folder / "requests") if isinstance(event, RequestStart | RequestEnd)]
     assert [event.item for event in events] == [a.item, b.item, b.item]
 
 

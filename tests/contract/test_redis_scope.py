@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from weft import config as settings
-from weft.crawl.order import ProcessOrder
 from weft.crawl.pods.redis_process import shared_chores
-from weft.engine.admission.rules import Rules
-from weft.engine.crawls import RunningCrawl
+from weft.crawl.processes.order import ProcessOrder
+from weft.engine.admission.rules import AdmissionRules
+from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.progress import CrawlProgress
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis.connection import RedisSettings, connect
@@ -41,7 +41,7 @@ def start(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterat
         )  # fmt: skip
         opened.append(frontier)
         number = frontier.crawls.open_crawl("crawl", CrawlLimits())
-        rules = Rules(config.scope, [SEED], this_year=2026)
+        rules = AdmissionRules(config.scope, [SEED], this_year=2026)
         progress = CrawlProgress(tmp_path / f"status-{index}.json", os.getpid())
         return (
             frontier,

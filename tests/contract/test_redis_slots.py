@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from harnesses import RedisHarness, no_robots, page, pages, polite
 
-from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, Slots, Wanted
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, Slots, Wanted
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.records import Lease
 from weft.supervise.redis_server import RedisServer
@@ -38,7 +38,7 @@ def keys(leases: list[Lease]) -> list[str]:
 
 def end(pod: RedisHarness, frontier: RedisFrontier, leases: list[Lease], **facts: Any) -> None:
     frontier.leases.cool([Ended(lease, pod.time, **facts) for lease in leases])
-    frontier.leases.finish([Outcome(lease, End.OTHER) for lease in leases])
+    frontier.leases.finish([EndedLease(lease, End.OTHER) for lease in leases])
 
 
 def test_each_process_has_slots_of_its_own_and_all_know_what_a_site_has_shown(open_pod: Open) -> None:

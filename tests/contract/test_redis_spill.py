@@ -11,7 +11,7 @@ import pytest
 from server_kills import kill_written
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.link import Limits
@@ -62,7 +62,7 @@ def drained(frontier: RedisFrontier, *, most: int = 10**9) -> list[str]:
     empty = 0
     while empty < 3 and len(urls) < most:
         leases = frontier.leases.claim(frontier.owner, min(90, most - len(urls)))
-        frontier.leases.finish([Outcome(lease, End.OTHER) for lease in leases])
+        frontier.leases.finish([EndedLease(lease, End.OTHER) for lease in leases])
         urls += [lease.url for lease in leases]
         empty = 0 if leases or frontier.lead.tend() else empty + 1
         frontier.lead.tend()
@@ -154,7 +154,7 @@ def test_a_queue_that_was_long_until_the_lead_came_is_left_alone(pod: Pod) -> No
     leases = frontier.leases.claim(frontier.owner, SMALL.keep)
     assert pod.client.exists("long") == 1
     assert (frontier.lead.tend(), pod.client.exists("long")) == (0, 0), "or it would be read with every look"
-    frontier.leases.finish([Outcome(lease, End.OTHER) for lease in leases])
+    frontier.leases.finish([EndedLease(lease, End.OTHER) for lease in leases])
     assert [lease.url for lease in leases] + drained(frontier) == names(0, SMALL.cap + SMALL.keep + 1)
 
 
@@ -216,7 +216,7 @@ def test_a_queue_of_a_host_that_is_an_address_comes_back_from_disk(pod: Pod) -> 
     came: list[str] = []
     for _ in range(5):
         while leases := frontier.leases.claim(frontier.owner, 90):
-            frontier.leases.finish([Outcome(lease, End.OTHER) for lease in leases])
+            frontier.leases.finish([EndedLease(lease, End.OTHER) for lease in leases])
             came += [lease.url for lease in leases]
         frontier.lead.tend()
     assert came == found
@@ -290,7 +290,7 @@ def test_what_waits_in_a_queue_of_thousands_is_counted_once(pod: Pod, tmp_path: 
 def test_all_that_comes_before_the_queue_of_its_site_is_found(pod: Pod, tmp_path: Path) -> None:
     frontier, crawl = pod.process()
     frontier.queue.admit(crawl, [Found(url, 1) for url in names(0, 4)])
-    frontier.leases.finish([Outcome(lease, End.RETRY) for lease in frontier.leases.claim("me", 3)])
+    frontier.leases.finish([EndedLease(lease, End.RETRY) for lease in frontier.leases.claim("me", 3)])
     found = [one for url in names(0, 4) for one in waiting(pod.client, "redis", 0, "host", url, tmp_path)]
     assert [one.entry.url for one in found] == names(0, 4)
     assert sorted(one.ahead for one in found[:3]) == [0, 1, 2] and found[3].ahead == 3

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from harnesses import RedisHarness, claim_one, cool, done, no_robots, page, pages, polite
 
-from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed
 from weft.frontier.redis.connection import RedisSettings, connect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.records import Found, Purpose
@@ -127,7 +127,7 @@ def test_pages_that_no_command_takes_at_once_are_parsed_once_each(open_pod: Open
     assert pod.frontier.status.stats().to_parse == 1001
     taken = pod.frontier.parse_queue.take(3000)
     assert [one.lease.item for one in taken] == [lease.item for lease in leases]
-    assert all(pod.frontier.leases.finish([Outcome(one.lease, End.OTHER) for one in taken]))
+    assert all(pod.frontier.leases.finish([EndedLease(one.lease, End.OTHER) for one in taken]))
     assert (pod.frontier.status.stats().leased, pod.frontier.status.stats().finished) == (0, 1001)
 
 
@@ -161,7 +161,7 @@ def test_a_robots_txt_whose_reader_died_is_asked_for_again(open_pod: Open) -> No
     robots = claim_one(pod)
     cool(pod, robots, ok=True)
     assert pod.frontier.leases.claim("me", 9) == [], "its content may follow"
-    pod.frontier.leases.finish([Outcome(robots, End.OTHER)])
+    pod.frontier.leases.finish([EndedLease(robots, End.OTHER)])
     assert pod.frontier.leases.claim("me", 9) == []
     due = pod.frontier.leases.next_due()
     assert due == pytest.approx(pod.time + 10 * pod.section.lease_s)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.records import Found
@@ -46,7 +46,7 @@ def stored(start: Start, pages: int = 3) -> list[int]:
     frontier.sites.robots_known("https://a", RobotsRecord("allow", b"", 9e12), None)
     frontier.queue.admit(1, [Found(f"https://a/{number}", 0) for number in range(pages + 2)])
     leases = frontier.leases.claim(frontier.owner, pages)
-    frontier.leases.finish([Outcome(lease, End.PAGE) for lease in leases], batch=1)
+    frontier.leases.finish([EndedLease(lease, End.PAGE) for lease in leases], batch=1)
     return [lease.item for lease in leases]
 
 

@@ -16,8 +16,8 @@ from warcio.archiveiterator import ArchiveIterator
 from weft import urls
 from weft.errors import BadInput, Busy, DiskFull
 from weft.records import FetchResult, Row
+from weft.store.index.query import Where
 from weft.store.pages import PageStore
-from weft.store.query import Where
 
 Open = Callable[..., PageStore]
 

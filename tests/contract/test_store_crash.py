@@ -24,7 +24,7 @@ from warcio.archiveiterator import ArchiveIterator
 
 from weft.records import FetchResult, Row
 from weft.store.pages import PageStore
-from weft.store.warc_read import WarcScan
+from weft.store.warc.warc_read import WarcScan
 
 ITEMS = 120
 BATCH = 8

@@ -17,7 +17,7 @@ import pytest
 from weft.errors import DiskFull
 from weft.records import FetchResult, Row
 from weft.store.pages import PageStore
-from weft.store.warc_read import WarcScan
+from weft.store.warc.warc_read import WarcScan
 
 
 def page(n: int, body_bytes: int = 20_000, title: str = "") -> tuple[Row, FetchResult | None]:

@@ -12,7 +12,7 @@ import pytest
 from weft.records import FetchResult, Row, RowOutput
 from weft.store.errors import DamagedIndex
 from weft.store.pages import PageStore
-from weft.store.rebuild import Rebuild
+from weft.store.repair.rebuild import Rebuild
 
 POST = "POST " + "ab" * 32
 

@@ -37,8 +37,8 @@ from weft.cli.main import run as run_weft
 from weft.config import ScopeSection
 from weft.crawl.reports.audit import Report, audit
 from weft.crawl.reports.crawls import ReportFolder
-from weft.engine.admission.rules import Rules
-from weft.engine.loop.suspects import pulse
+from weft.engine.admission.rules import AdmissionRules
+from weft.engine.loop.parser.suspects import pulse
 from weft.errors import BadUrl
 from weft.frontier.clock import FOLDER
 from weft.records import Row
@@ -247,7 +247,11 @@ def check_pods(crawler: Crawler) -> None:
 
 def processes(crawler: Crawler, running: int, role: str) -> list[int]:
     """The pids of a crawl's fetchers, parsers or servers."""
-    words = {"server": b"valkey-server", "fetcher": b"weft.crawl.fetcher", "parser": b"weft.crawl.pods.parser"}
+    words = {
+        "server": b"valkey-server",
+        "fetcher": b"weft.crawl.processes.fetcher",
+        "parser": b"weft.crawl.pods.parser",
+    }
 
     def those() -> list[int]:
         found = []
@@ -556,7 +560,7 @@ def check_refusals(crawler: Crawler, expectation: Expectation, rows: list[Row], 
     """
     errors = {row.url: row.error for row in rows}
     cut = {row.final_url for row in rows if row.error == "too_many_redirects"}
-    rules = Rules(ScopeSection(scope="any", **scope), expectation.seeds, this_year=2026)
+    rules = AdmissionRules(ScopeSection(scope="any", **scope), expectation.seeds, this_year=2026)
     found: Counter[str] = Counter()
     for url, accepted in expectation.never.items():
         if {*accepted} <= {"no-link", "nofollow"}:
@@ -575,7 +579,7 @@ def check_refusals(crawler: Crawler, expectation: Expectation, rows: list[Row], 
     return found
 
 
-def _reason(url: str, errors: dict[str, str], cut: set[str], rules: Rules) -> str | None:
+def _reason(url: str, errors: dict[str, str], cut: set[str], rules: AdmissionRules) -> str | None:
     if url in errors:
         return errors[url].partition(":")[0]
     if url in cut:

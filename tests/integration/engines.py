@@ -10,7 +10,7 @@ from typing import Any
 from pace import patience
 
 import weft
-from weft.engine.model import Standing
+from weft.engine.model import CrawlSnapshot
 from weft.testing.web import SyntheticWeb
 
 END_S = 30.0
@@ -47,6 +47,6 @@ def until(holds: Any, timeout_s: float = 10) -> None:
         time.sleep(0.02)
 
 
-def ended(engine: weft.Engine, name: str) -> Standing:
-    standing: Standing = engine.wait(name, patience(END_S))
+def ended(engine: weft.Engine, name: str) -> CrawlSnapshot:
+    standing: CrawlSnapshot = engine.wait(name, patience(END_S))
     return standing

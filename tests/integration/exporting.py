@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from weft.crawl.folder import CrawlFolder
-from weft.engine.page_reader import PageReader
-from weft.engine.parsers import Parsers
+from weft.engine.parsing.page_reader import PageReader
+from weft.engine.parsing.parsers import Parsers
 from weft.records import FetchResult, Row
 from weft.store.export.job import Done, Export
 from weft.store.export.request import ExportRequest

@@ -18,7 +18,7 @@ from weft.jobs.embedded import EmbeddedJobService
 from weft.jobs.errors import EngineAway
 from weft.jobs.layout import ENGINE
 from weft.jobs.model import Task, TaskSpec
-from weft.jobs.service import Failure, Result, Status, Submission
+from weft.jobs.service import Failure, ScrapedResult, Submission, TaskSnapshot
 from weft.scraping import TaskState
 from weft.testing.web import SyntheticWeb
 
@@ -52,8 +52,8 @@ async def submit(service: EmbeddedJobService, *urls: str, owner: str = "", **spe
 
 
 async def until(
-    service: EmbeddedJobService, task: Task, holds: Callable[[Status], bool], limit_s: float = 20
-) -> Status:
+    service: EmbeddedJobService, task: Task, holds: Callable[[TaskSnapshot], bool], limit_s: float = 20
+) -> TaskSnapshot:
     """The first status of which something holds; every one that is seen keeps the sum. While an engine that was killed
     is started again there is none, and it is asked for again, as a client does."""
     limit, status = time.monotonic() + patience(limit_s), None
@@ -71,7 +71,7 @@ async def ended(service: EmbeddedJobService, task: Task, limit_s: float = 20) ->
     return (await until(service, task, lambda status: status.task.is_terminal, limit_s)).task
 
 
-def check_sum(status: Status) -> None:
+def check_sum(status: TaskSnapshot) -> None:
     p = status.progress
     assert p.discovered == p.completed + p.gone + p.failed + p.refused + p.queued + p.in_flight
     assert min(p.completed, p.gone, p.failed, p.refused, p.queued, p.in_flight) >= 0
@@ -81,9 +81,11 @@ def check_sum(status: Status) -> None:
         assert status.task.deadline_at is None
 
 
-async def everything(service: EmbeddedJobService, task: Task, limit: int = 50) -> tuple[list[Result], list[Failure]]:
+async def everything(
+    service: EmbeddedJobService, task: Task, limit: int = 50
+) -> tuple[list[ScrapedResult], list[Failure]]:
     """All results and errors of a task, page by page."""
-    results, errors, cursor = list[Result](), list[Failure](), 0
+    results, errors, cursor = list[ScrapedResult](), list[Failure](), 0
     while True:
         found = await service.results(task.id, cursor=cursor, limit=limit, include_errors=True)
         results += found.results

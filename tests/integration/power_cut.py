@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from zlib import crc32
 
-from weft.frontier.mark import _FIELDS, _RECORD, read_mark
+from weft.frontier.durability.mark import _FIELDS, _RECORD, read_mark
 
 
 def reboot(path: Path) -> None:

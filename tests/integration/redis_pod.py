@@ -24,16 +24,16 @@ if __name__ == "__main__":
 
 from weft import config as settings
 from weft.config import Config
-from weft.crawl.again import RECRAWL
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.parser import Parser
+from weft.crawl.seeds.again import RECRAWL
 from weft.engine.assembly import Fetching
-from weft.engine.loop.handoff import GATHER_S, Outlet
+from weft.engine.loop.fetcher.revisits import Revisits, StoredVisits
 from weft.engine.loop.long_work import LongWork
+from weft.engine.loop.parser.handoff import GATHER_S, Outlet
+from weft.engine.loop.parser.suspects import Pulse, take_suspect
 from weft.engine.loop.progress import CrawlProgress, read_status
-from weft.engine.loop.revisits import Revisits, StoredVisits
 from weft.engine.loop.steps import crash_point
-from weft.engine.loop.suspects import Pulse, take_suspect
 from weft.engine.recovery import take_up
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis.connection import connect

@@ -31,7 +31,7 @@ from typing import Any, Self
 import yaml
 from pace import patience
 
-from weft.engine.stored_page import read_page
+from weft.engine.stored.stored_page import read_page
 from weft.records import Row
 from weft.store.contract import StoredPage
 from weft.store.pages import PageStore

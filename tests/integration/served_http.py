@@ -65,7 +65,7 @@ class Service:
 
     def part(self, word: str) -> int:
         """The pid of a part: `engine` or `worker`."""
-        module = {"engine": "weft.engine.host", "worker": "weft.jobs.worker"}[word]
+        module = {"engine": "weft.engine.process.host", "worker": "weft.jobs.processes.worker"}[word]
         return int(until(lambda: next((pid for pid in _descendants(self.process.pid) if module in _command(pid)), 0)))
 
     def stop(self) -> int:

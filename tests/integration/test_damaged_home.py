@@ -18,7 +18,7 @@ from crawling import Crawler, check_corpus, until, weft, weft_here
 from power_cut import reboot
 
 from weft import urls
-from weft.frontier.journal import Journal
+from weft.frontier.durability.journal import Journal
 from weft.store.pages import PageStore
 from weft.testing.web import SyntheticWeb, synthetic_web
 

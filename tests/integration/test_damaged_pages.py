@@ -18,10 +18,10 @@ from crawling import Crawler, kill_now, until, weft
 
 from weft.cli.main import run as weft_here
 from weft.crawl.reports.rebuild import rebuild
-from weft.frontier.journal import unsealed
+from weft.frontier.durability.journal import unsealed
 from weft.records import Row
 from weft.store.pages import PageStore
-from weft.store.warc_read import WarcScan
+from weft.store.warc.warc_read import WarcScan
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 PAGES = 60

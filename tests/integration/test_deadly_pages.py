@@ -12,7 +12,7 @@ from exporting import make_crawl, page, url_of
 from pace import patience
 
 from weft.cli.main import run as weft_here
-from weft.engine import parsers
+from weft.engine.parsing import parsers
 from weft.records import Row
 from weft.store.pages import PageStore
 from weft.supervise import process
@@ -167,7 +167,7 @@ def test_an_export_that_is_killed_leaves_no_process_and_goes_on(tmp_path: Path) 
 
 
 def test_what_is_exported_is_what_is_read_in_process(crawl: Path, tmp_path: Path) -> None:
-    from weft.engine.stored_page import read_page
+    from weft.engine.stored.stored_page import read_page
 
     out = tmp_path / "o.jsonl"
     fields = "url,text,markdown,main_text,html,language"

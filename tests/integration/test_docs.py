@@ -32,7 +32,7 @@ from crawling import environment, until
 from pace import patience
 
 from weft.cli.main import COMMANDS
-from weft.fetch.handles import kind
+from weft.fetch.curl.handles import kind
 from weft.records import RETRYABLE, Reason
 from weft.testing.web import SyntheticWeb, synthetic_web
 

@@ -21,9 +21,9 @@ from pace import patience
 
 import weft
 from weft.crawl.folder import CrawlFolder
-from weft.engine.channel import LONGEST_FRAME, socket_path
-from weft.engine.link import EngineLink
-from weft.engine.model import WAITING_FOR_SEEDS, EndReason, Event, State
+from weft.engine.model import WAITING_FOR_SEEDS, CrawlEvent, CrawlState, EndReason
+from weft.engine.process.channel import LONGEST_FRAME, socket_path
+from weft.engine.process.link import EngineLink
 from weft.errors import BadConfig, BadInput, WeftError
 from weft.sealed import sealed_json
 from weft.testing.web import SyntheticWeb, synthetic_web
@@ -46,13 +46,13 @@ def engine(web: SyntheticWeb, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def test_a_crawl_goes_from_open_to_its_end_and_is_opened_once(engine: weft.Engine, web: SyntheticWeb) -> None:
     standing = engine.open("once", max_pages=4)
-    assert (standing.state, standing.queued) == (State.OPEN, 0)
+    assert (standing.state, standing.queued) == (CrawlState.OPEN, 0)
     assert engine.open("once", max_pages=4).id == standing.id
     with pytest.raises(BadInput, match="'once' is there already, with other settings"):
         engine.open("once", max_pages=5)
     with pytest.raises(BadInput, match="with other settings"):
         engine.open("once", max_pages=4, weight=2)
-    assert engine.open("once", host(web, 0), max_pages=4).state is State.RUNNING
+    assert engine.open("once", host(web, 0), max_pages=4).state is CrawlState.RUNNING
     standing = ended(engine, "once")
     assert (standing.reason, standing.pages, standing.queued, standing.in_flight) == (EndReason.MAX_PAGES, 4, 0, 0)
     assert standing.ended_at and standing.ended_at >= standing.opened_at and standing.running_s > 0
@@ -79,12 +79,12 @@ def test_an_ended_crawl_refuses_seeds_that_it_has_not_crawled_also_after_a_resta
     kill(engine)
     for seeds in (first, second, [*first, *second], [*reversed(second)]):
         again = engine.open("seeded", seeds, seeded_urls_only=True)
-        assert (again.id, again.state, again.number) == (standing.id, State.ENDED, standing.number)
+        assert (again.id, again.state, again.number) == (standing.id, CrawlState.ENDED, standing.number)
     with pytest.raises(BadInput, match="forget this one first"):
         engine.open("seeded", nothing(web, 1, 1, "new"), seeded_urls_only=True)
     engine.open("cut off", nothing(web, 1, 20), seeded_urls_only=True, delay=60)
     engine.cancel("cut off")
-    assert engine.open("cut off", nothing(web, 1, 20), seeded_urls_only=True, delay=60).state is State.ENDED
+    assert engine.open("cut off", nothing(web, 1, 20), seeded_urls_only=True, delay=60).state is CrawlState.ENDED
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a\\b", "a\0b", "n" * 300, "..", "a\nb", None, 7])
@@ -198,11 +198,11 @@ def test_limits_can_be_raised_and_what_is_fixed_is_refused(engine: weft.Engine, 
     with pytest.raises(BadInput, match="max_depth can be changed, but not added"):
         engine.edit("limits", max_depth=2)
     before = engine.standing("limits")
-    assert before.weight == 1.0 and before.deadline is None and before.state is State.RUNNING
+    assert before.weight == 1.0 and before.deadline is None and before.state is CrawlState.RUNNING
     engine.edit("limits", max_pages=6, delay=0, weight=3)
     standing = ended(engine, "limits")
     assert (standing.reason, standing.pages, standing.weight) == (EndReason.MAX_PAGES, 6, 3.0)
-    assert engine.open("limits", max_pages=500, delay=0.2).state is State.ENDED, "known by what it was opened with"
+    assert engine.open("limits", max_pages=500, delay=0.2).state is CrawlState.ENDED, "known by what it was opened with"
 
 
 # ── pausing, clocks, ends ──────────────────────────────────────────────────────────────────────────────────────────
@@ -211,14 +211,14 @@ def test_limits_can_be_raised_and_what_is_fixed_is_refused(engine: weft.Engine, 
 def test_a_paused_crawl_asks_for_nothing_and_its_duration_stands_still(engine: weft.Engine, web: SyntheticWeb) -> None:
     engine.open("paused", nothing(web, 4, 400, "paused"), seeded_urls_only=True, delay=0.02)
     until(lambda: engine.standing("paused").requests > 3)
-    assert engine.pause("paused").state is State.PAUSED
+    assert engine.pause("paused").state is CrawlState.PAUSED
     until(lambda: engine.standing("paused").in_flight == 0)
     before, spent_s = asked(web, "paused"), engine.standing("paused").running_s
     engine.edit("paused", max_duration=spent_s + 0.5)
     time.sleep(0.8)
     kill(engine)
     standing = engine.standing("paused")
-    assert (standing.state, asked(web, "paused")) == (State.PAUSED, before)
+    assert (standing.state, asked(web, "paused")) == (CrawlState.PAUSED, before)
     assert (standing.waiting_for, standing.waiting_until) == ("paused", None)
     assert standing.running_s <= spent_s + 1e-6
     engine.resume("paused")
@@ -235,7 +235,7 @@ def test_a_deadline_ends_a_crawl_also_a_paused_one(engine: weft.Engine, web: Syn
     standing = ended(engine, "deadline")
     assert standing.reason is EndReason.DEADLINE and standing.ended_at
     assert standing.ended_at >= at.timestamp() and standing.deadline == at.timestamp()
-    assert engine.standing("no deadline").state is State.RUNNING
+    assert engine.standing("no deadline").state is CrawlState.RUNNING
     until(lambda: engine.standing("no deadline").waiting_for.startswith("politeness delay of"))
     waiting_until = engine.standing("no deadline").waiting_until
     assert waiting_until is None or waiting_until - at.timestamp() > 0.0
@@ -246,12 +246,12 @@ def test_a_long_queue_is_cancelled_at_once_and_stays_so(engine: weft.Engine, web
     engine.open("long", nothing(web, 6, 12_000), delay=5, seeded_urls_only=True)
     assert engine.standing("long").queued > 11_000
     standing = engine.cancel("long")
-    assert (standing.state, standing.reason, standing.queued) == (State.ENDED, EndReason.CANCELLED, 0)
+    assert (standing.state, standing.reason, standing.queued) == (CrawlState.ENDED, EndReason.CANCELLED, 0)
     kill(engine)
     after = engine.standing("long")
     assert after == engine.cancel("long") == standing and standing.number == 3
     states = [(event.state, event.reason) for event in engine.events("long") if event.kind == "state"]
-    assert states == [(State.OPEN, None), (State.RUNNING, None), (State.ENDED, EndReason.CANCELLED)]
+    assert states == [(CrawlState.OPEN, None), (CrawlState.RUNNING, None), (CrawlState.ENDED, EndReason.CANCELLED)]
 
 
 def test_waiting_has_a_limit(engine: weft.Engine) -> None:
@@ -269,7 +269,7 @@ def test_waiting_has_a_limit(engine: weft.Engine) -> None:
 def test_events_are_numbered_without_gap_across_kills_and_resumed_anywhere(
     engine: weft.Engine, web: SyntheticWeb
 ) -> None:
-    heard: list[Event] = []
+    heard: list[CrawlEvent] = []
     engine.open("events", nothing(web, 7, 120, "events"), seeded_urls_only=True, delay=0.01)
     reader = threading.Thread(target=lambda: heard.extend(engine.events("events", progress=True)))
     reader.start()
@@ -320,7 +320,7 @@ def test_all_events_can_be_followed(engine: weft.Engine, web: SyntheticWeb) -> N
     for event in found:
         assert event.crawl == "followed"
         kinds.append(event.kind)
-        if event.state is State.ENDED:
+        if event.state is CrawlState.ENDED:
             break
     assert kinds[:2] == ["state", "state"] and kinds.count("page") >= 3
 
@@ -354,7 +354,7 @@ def test_a_second_handle_is_at_the_same_engine(engine: weft.Engine, web: Synthet
     with weft.Engine(engine.data_dir, **shared(web)) as second:
         second.open("by another", host(web, 0), max_pages=1)
         assert second.pid is None and ended(engine, "by another").pages == 1
-    assert engine.standing("by another").state is State.ENDED
+    assert engine.standing("by another").state is CrawlState.ENDED
     with pytest.raises(WeftError, match="closed"):
         second.standings()
 
@@ -478,7 +478,7 @@ def test_async_engine_has_the_same_verbs_and_lets_go_when_it_is_cancelled(
             await mine.forget("idle")
             assert "idle" not in [standing.name for standing in await mine.standings()]
 
-    async def _all(events: Any) -> list[Event]:
+    async def _all(events: Any) -> list[CrawlEvent]:
         return [event async for event in events]
 
     asyncio.run(asyncio.wait_for(story(), patience(60)))

@@ -21,11 +21,12 @@ from engines import ended, host, kill, nothing, shared, until
 from pace import patience
 
 import weft
-from weft.engine import core, handle, settings
-from weft.engine.channel import Connection, Server, socket_path
+from weft.engine import core, handle
+from weft.engine.crawls import settings
 from weft.engine.loop.commit import Committer
 from weft.engine.loop.rows import Rows
-from weft.engine.model import WAITING_FOR_SEEDS, EndReason, Standing, State
+from weft.engine.model import WAITING_FOR_SEEDS, CrawlSnapshot, CrawlState, EndReason
+from weft.engine.process.channel import ChannelServer, Connection, socket_path
 from weft.errors import BadInput, DiskFull, WeftError
 from weft.store.pages import PageStore
 from weft.testing.web import SyntheticWeb, synthetic_web
@@ -54,9 +55,9 @@ def test_calls_of_several_threads_wait_for_their_replies_side_by_side(tmp_path: 
         if verb == "settings":
             return {}
         asked.append(arguments["name"])
-        return msgspec.to_builtins(Standing(name=arguments["name"], id=len(asked), state=State.OPEN))
+        return msgspec.to_builtins(CrawlSnapshot(name=arguments["name"], id=len(asked), state=CrawlState.OPEN))
 
-    server = Server(socket_path(tmp_path), carry_out, at_once={"settings"})
+    server = ChannelServer(socket_path(tmp_path), carry_out, at_once={"settings"})
     is_over, has_failed = threading.Event(), threading.Event()
 
     def serve() -> None:
@@ -153,14 +154,14 @@ def test_a_crawl_does_not_end_before_its_last_seeds_have_come(
             kill(engine)  # the promise of more outlives the engine
         first_piece_done.set()
         until(lambda: self.standing(name).in_flight == self.standing(name).queued == 0)
-        assert self.standing(name).state is State.RUNNING
+        assert self.standing(name).state is CrawlState.RUNNING
         return some(self, name, given, start)
 
     some = weft.Engine._seed_some
     monkeypatch.setattr(weft.Engine, "_seed_some", slowly)
     urls = nothing(web, 2, 7, "pieces")
     standing = engine.open("pieces", urls, seeded_urls_only=True)
-    assert first_piece_done.is_set() and standing.state in (State.RUNNING, State.ENDED)
+    assert first_piece_done.is_set() and standing.state in (CrawlState.RUNNING, CrawlState.ENDED)
     assert ended(engine, "pieces").reason is EndReason.DONE
     assert sorted(event.url for event in engine.events("pieces") if event.url) == sorted(urls)
 
@@ -177,7 +178,7 @@ def test_a_crawl_that_ends_while_its_seeds_are_sent_needs_no_more(
 
     monkeypatch.setattr(weft.Engine, "_seed_some", late)
     standing = engine.open("enough", [host(web, 3), *nothing(web, 3, 4)], max_pages=1)
-    assert (standing.state, standing.reason) == (State.ENDED, EndReason.MAX_PAGES)
+    assert (standing.state, standing.reason) == (CrawlState.ENDED, EndReason.MAX_PAGES)
 
 
 def test_a_list_whose_sender_died_is_waited_for_until_it_is_sent_again_or_closed(
@@ -209,7 +210,7 @@ def test_a_crawl_that_is_kept_open_ends_when_its_seeds_are_closed(engine: weft.E
         return engine.open("kept", keep_open=True, seeded_urls_only=True)
 
     opened = open_it()
-    assert (opened.state, opened.waiting_for) == (State.RUNNING, WAITING_FOR_SEEDS)
+    assert (opened.state, opened.waiting_for) == (CrawlState.RUNNING, WAITING_FOR_SEEDS)
     for count, url in enumerate(urls, 1):
         assert engine.seed("kept", url).new == 1
         until(is_waiting)
@@ -219,13 +220,13 @@ def test_a_crawl_that_is_kept_open_ends_when_its_seeds_are_closed(engine: weft.E
             assert open_it().id == opened.id and is_waiting()
         if count == 2:
             engine.pause("kept")
-            assert engine.resume("kept").state is State.RUNNING
+            assert engine.resume("kept").state is CrawlState.RUNNING
     with pytest.raises(BadInput, match="with other settings"):
         engine.open("kept", seeded_urls_only=True)
     engine.close_seeds("kept")
     assert ended(engine, "kept").reason is EndReason.DONE
-    assert engine.close_seeds("kept").state is State.ENDED
-    assert open_it().state is State.ENDED
+    assert engine.close_seeds("kept").state is CrawlState.ENDED
+    assert open_it().state is CrawlState.ENDED
 
 
 def test_a_crawl_that_is_kept_open_ends_by_its_limits_without_a_seed(engine: weft.Engine) -> None:
@@ -365,7 +366,7 @@ with weft.Engine(sys.argv[1]) as engine:
 """
 _BUSY = """
 import sys
-from weft.engine import host
+from weft.engine.process import host
 host.GRACE_S = 0.2
 parent = host.Parent(0)
 if sys.argv[1] == "runs":

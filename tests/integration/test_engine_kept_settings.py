@@ -15,7 +15,7 @@ from engines import ended, until
 from proxying import EchoSite
 
 import weft
-from weft.engine.model import EndReason, State
+from weft.engine.model import CrawlState, EndReason
 from weft.scraping import TaskState
 
 
@@ -57,7 +57,7 @@ def test_an_engine_that_is_started_with_other_settings_changes_none_of_a_crawl(s
     others = {"delay": 3000, "scope": "prefix", "user_agent_template": "Second", "max_pages": 1, "max_retries": 0}
     with started(tmp_path, total_timeout=10, lease_seconds=20, **others) as engine:
         again = engine.open("kept", [seed], max_depth=10)
-        assert (again.id, again.state) == (opened.id, State.PAUSED), "the same arguments, so it is the same crawl"
+        assert (again.id, again.state) == (opened.id, CrawlState.PAUSED), "the same arguments, so it is the same crawl"
         engine.resume("kept")
         standing = ended(engine, "kept")
         assert (standing.reason, standing.pages) == (EndReason.DONE, 3)

@@ -15,7 +15,7 @@ from pace import patience
 from power_cut import reboot
 
 import weft
-from weft.engine.model import State
+from weft.engine.model import CrawlState
 from weft.store.corpus import Corpus
 from weft.testing.web import synthetic_web
 
@@ -61,7 +61,7 @@ def test_links_of_stored_pages_that_the_frontier_has_lost_are_found_again(tmp_pa
             for name, seed in seeds.items():
                 engine.open(f"{name} undisturbed", seeds=[seed])
             standings = {one.name: engine.wait(one.name, patience(60)) for one in engine.standings()}
-        assert {standing.state for standing in standings.values()} == {State.ENDED}
+        assert {standing.state for standing in standings.values()} == {CrawlState.ENDED}
         rows = list(Corpus([data_dir]).rows())
         stored = {name: {row.url for row in rows if row.crawl == one.id} for name, one in standings.items()}
         for name in seeds:

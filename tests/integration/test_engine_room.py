@@ -16,7 +16,7 @@ from pace import patience
 
 import weft
 from weft.config import PolitenessSection
-from weft.engine.model import EndReason, State
+from weft.engine.model import CrawlState, EndReason
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.scheduling.sites import Crawl
@@ -135,7 +135,7 @@ def test_a_full_disk_pauses_every_crawl_and_loses_none(
         if is_killed:
             kill(engine)
         ballast.unlink()
-        assert engine.pause("waits").state is State.PAUSED, "a verb is carried out when there is room"
+        assert engine.pause("waits").state is CrawlState.PAUSED, "a verb is carried out when there is room"
         for number, name in enumerate(names):
             assert engine.wait(name, patience(60)).reason is EndReason.DONE
             events = list(engine.events(name))

@@ -16,9 +16,9 @@ from engines import ended
 
 import weft
 from weft.config import FetchSection, PolitenessSection
-from weft.engine.loop.robots import ASK_AGAIN_S
+from weft.engine.crawls.settings import trust_of
+from weft.engine.loop.fetcher.robots import ASK_AGAIN_S
 from weft.engine.model import EndReason
-from weft.engine.settings import trust_of
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 

@@ -20,9 +20,9 @@ from pace import patience
 import weft
 from weft.engine.core import SLOT
 from weft.engine.loop.steps import CRAWL_STEPS, STEPS, VERB_STEPS
-from weft.engine.model import EndReason, State
-from weft.frontier.requests import CrawlSettings, Opening, read_events
-from weft.store.schema import path_of
+from weft.engine.model import CrawlState, EndReason
+from weft.frontier.requests import CrawlSettings, LogOpening, read_events
+from weft.store.index.schema import path_of
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 COMMIT = ("after-write", "after-links", "index-committed", "after-rows")
@@ -71,8 +71,8 @@ def test_a_kill_there_leaves_every_crawl_in_one_state(
         slow = engine.open("slow", waiting[:100], delay=5, seeded_urls_only=True)
         engine.seed("slow", waiting)
         engine.edit("slow", exclude=["*/nothing/1*"])
-        assert engine.pause("slow").state is State.PAUSED
-        assert engine.resume("slow").state is State.RUNNING
+        assert engine.pause("slow").state is CrawlState.PAUSED
+        assert engine.resume("slow").state is CrawlState.RUNNING
         whole = engine.open("whole", large, keep_open=True)
         engine.close_seeds("whole")
         few = engine.open("few", small, max_pages=3)
@@ -103,7 +103,7 @@ def test_a_revision_that_a_kill_undid_is_named_by_no_request(
         assert marker.exists()
     lives: list[list[int]] = []
     for event in read_events(tmp_path / "engine" / "frontier" / "requests"):
-        if isinstance(event, Opening):
+        if isinstance(event, LogOpening):
             lives.append([])
         elif isinstance(event, CrawlSettings):
             lives[-1].append(event.revision)
@@ -149,8 +149,8 @@ def check(engine: weft.Engine) -> None:
         events = list(engine.events(name))
         assert [event.number for event in events] == list(range(1, standing.number + 1)), name
         states = [event.state for event in events if event.state is not None]
-        assert states[0] is State.OPEN and states[-1] is State.ENDED is standing.state
-        assert states.count(State.OPEN) == states.count(State.ENDED) == 1, states
+        assert states[0] is CrawlState.OPEN and states[-1] is CrawlState.ENDED is standing.state
+        assert states.count(CrawlState.OPEN) == states.count(CrawlState.ENDED) == 1, states
     assert len(list(engine.pages("few"))) == standings["few"].pages == 2
     whole = list(engine.events(follow=False))
     assert len({event.cursor for event in whole}) == len(whole) == sum(one.number for one in standings.values())

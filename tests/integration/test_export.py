@@ -26,9 +26,9 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.reports.rebuild import rebuild
 from weft.errors import BadInput, Busy, Missing
 from weft.store.export import parquet
-from weft.store.export.part import Part
+from weft.store.export.part import ExportPart
 from weft.store.export.request import FIELDS, ExportRequest
-from weft.store.export.source import Source
+from weft.store.export.source import ExportSource
 from weft.store.export.surt import surt
 from weft.store.pages import PageStore
 
@@ -213,9 +213,9 @@ def test_pages_that_have_not_changed_are_reported_too(tmp_path: Path) -> None:
     assert expected.count("warc/revisit") == 3
     run(dirs, ExportRequest("warc", statuses=("304",), all_visits=True), tmp_path / "o.warc.gz")
     assert [kind for kind, _, _ in by_warcio(tmp_path / "o.warc.gz")] == ["warcinfo", *["request", "revisit"] * 3]
-    before = {row.item: msgspec.to_builtins(row) for _, row in Source(dirs).rows()}
+    before = {row.item: msgspec.to_builtins(row) for _, row in ExportSource(dirs).rows()}
     rebuild(dirs)
-    assert {row.item: msgspec.to_builtins(row) for _, row in Source(dirs).rows()} == before
+    assert {row.item: msgspec.to_builtins(row) for _, row in ExportSource(dirs).rows()} == before
 
 
 def test_a_head_longer_than_a_few_kb_is_read(tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ def test_bad_usage_is_one_message(crawl: list[Path], tmp_path: Path, flags: tupl
 
 
 def test_two_exports_do_not_write_one_output(crawl: list[Path], tmp_path: Path) -> None:
-    held = Part(tmp_path / "o.jsonl")
+    held = ExportPart(tmp_path / "o.jsonl")
     with pytest.raises(Busy, match="another export"):
         run(crawl, ExportRequest("jsonl"), tmp_path / "o.jsonl")
     held.close()
@@ -383,7 +383,7 @@ def test_an_export_that_another_one_ends_before_it_holds_its_lock_is_locked_all_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first deletes the file with its end; a lock on the deleted one would keep nobody out."""
-    first, lock = Part(tmp_path / "o.jsonl"), fcntl.flock
+    first, lock = ExportPart(tmp_path / "o.jsonl"), fcntl.flock
 
     def late(fd: int, operation: int) -> None:
         monkeypatch.undo()
@@ -392,7 +392,7 @@ def test_an_export_that_another_one_ends_before_it_holds_its_lock_is_locked_all_
         lock(fd, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    second = Part(tmp_path / "o.jsonl")
+    second = ExportPart(tmp_path / "o.jsonl")
     with pytest.raises(Busy, match="another export"):
-        Part(tmp_path / "o.jsonl")
+        ExportPart(tmp_path / "o.jsonl")
     second.close()

@@ -15,7 +15,7 @@ from weft.records import Row
 from weft.store.export.job import Done
 from weft.store.export.request import ExportRequest
 from weft.store.pages import PageStore
-from weft.store.warc_read import WarcScan
+from weft.store.warc.warc_read import WarcScan
 
 PAGES = 60
 HIT = (5, 31)  # pages whose records are damaged

@@ -20,7 +20,7 @@ from weft.records import FetchResult, Row
 from weft.store.export import cdxj, parquet
 from weft.store.export.request import ExportRequest
 from weft.store.pages import PageStore
-from weft.store.warc_read import WarcScan
+from weft.store.warc.warc_read import WarcScan
 
 PAGES = 1500
 ORDERS = {

@@ -22,7 +22,7 @@ import weft
 from weft.crawl.reports.export import export
 from weft.crawl.reports.rebuild import rebuild
 from weft.errors import BadConfig, BadInput
-from weft.extract.rules import BadRules
+from weft.extract.rules.field_rules import BadRules
 from weft.store.export.request import ExportRequest
 from weft.store.pages import PageStore
 

@@ -17,14 +17,14 @@ from jobs import Articles, config_for, ended, everything, home, serving, submit,
 from pace import patience
 
 from weft.errors import BadInput
-from weft.frontier.requests import Start, read_events
-from weft.jobs import overview
-from weft.jobs.documents import Documents
+from weft.frontier.requests import RequestStart, read_events
 from weft.jobs.embedded import EmbeddedJobService
 from weft.jobs.errors import KeyReused, QueueFull, TaskFinished, TaskUnknown
 from weft.jobs.layout import ENGINE
 from weft.jobs.model import Task, TaskSpec
-from weft.jobs.service import JobEvent, Status, Submission
+from weft.jobs.reading import overview
+from weft.jobs.reading.documents import Documents
+from weft.jobs.service import JobEvent, Submission, TaskSnapshot
 from weft.jobs.store.contract import Idempotency
 from weft.scraping import FinishReason, TaskState
 from weft.testing.arrivals import Arrival
@@ -41,7 +41,7 @@ def _is_aside(path: str) -> bool:
     return path == "/robots.txt" or "sitemap" in path
 
 
-def _has_more_than(completed: int) -> Callable[[Status], bool]:
+def _has_more_than(completed: int) -> Callable[[TaskSnapshot], bool]:
     return lambda status: status.progress.completed > completed
 
 
@@ -148,7 +148,9 @@ def test_articles_at_once_with_the_delay_between_their_starts(tmp_path: Path) ->
                 assert (done.state, done.progress.completed) == (TaskState.COMPLETED, 26)
             # Both tasks together are no ruder than one. What is sent is a delay apart; on its way some of that is lost.
             sent = [
-                one.at for one in read_events(tmp_path / ENGINE / "frontier" / "requests") if isinstance(one, Start)
+                one.at
+                for one in read_events(tmp_path / ENGINE / "frontier" / "requests")
+                if isinstance(one, RequestStart)
             ]
             arrived = sorted(site.times("/article/"))
             assert len(sent) >= len(arrived) == 50

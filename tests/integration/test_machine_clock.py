@@ -16,7 +16,7 @@ from served_jobs import TERMINAL, served
 import weft
 from weft.config import PolitenessSection
 from weft.engine import machine
-from weft.frontier.requests import Start, read_events
+from weft.frontier.requests import RequestStart, read_events
 from weft.testing.arrivals import Arrival
 from weft.testing.web import SyntheticWeb, synthetic_web
 
@@ -74,8 +74,8 @@ def test_two_tasks_and_a_crawl_on_one_site_each_keep_their_own_delay_from_all_of
     assert arrived[-1][0] - arrived[0][0] >= 0.95 * sum(delays_s[asker] for _, asker in arrived[1:])
 
 
-def _sent(folder: Path) -> list[Start]:
-    return [one for one in read_events(folder / "frontier" / "requests") if isinstance(one, Start)]
+def _sent(folder: Path) -> list[RequestStart]:
+    return [one for one in read_events(folder / "frontier" / "requests") if isinstance(one, RequestStart)]
 
 
 def _asker(arrival: Arrival) -> str:

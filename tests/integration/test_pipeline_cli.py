@@ -16,7 +16,7 @@ from pace import patience
 from staged import words_file
 
 from weft.cli.main import run
-from weft.cli.pipeline_runs import digits
+from weft.cli.pipelines.pipeline_runs import digits
 
 SHARED = Path(staged.__file__).parent
 

@@ -15,15 +15,15 @@ from exporting import killed, make_crawl, page, run, url_of
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.reports.rebuild import rebuild
 from weft.errors import BadInput, Busy
-from weft.frontier.journal import Journal
+from weft.frontier.durability.journal import Journal
 from weft.records import Row
-from weft.store import rebuild as store_rebuild
 from weft.store import text
 from weft.store.contract import Stats
 from weft.store.export.request import ExportRequest
 from weft.store.pages import PageStore
-from weft.store.row_field import field, row_of
-from weft.store.warc_read import WarcScan, parse
+from weft.store.repair import rebuild as store_rebuild
+from weft.store.warc.row_field import field, row_of
+from weft.store.warc.warc_read import WarcScan, parse
 from weft.testing.web import synthetic_web
 
 PAGES = 300

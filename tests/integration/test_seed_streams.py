@@ -18,7 +18,7 @@ import pytest
 from crawling import WEFT, Crawler, environment, until, weft
 from pace import patience
 
-from weft.frontier.journal import Journal
+from weft.frontier.durability.journal import Journal
 
 SEEDS = 150_000  # more than are taken in between two reports of a fast machine
 SEEDS_ON_REDIS = 30_000  # the same for servers, which are slower

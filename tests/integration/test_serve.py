@@ -39,7 +39,7 @@ def test_a_killed_worker_engine_or_supervisor_costs_no_page(web: SyntheticWeb, t
     order = {"url": f"http://127.1.0.1:{web.port}/", "max_depth": 9, "scope": "host", "max_concurrent_articles": 3}
     with served(tmp_path, "--workers", "2", "--job-delay-seconds", "0.05") as service:
         task = service.call("/scraping/async-scrape", order)["task_id"]
-        for module, count in (("weft.jobs.worker", 2), ("weft.engine.host", 1)):
+        for module, count in (("weft.jobs.processes.worker", 2), ("weft.engine.process.host", 1)):
             kill_one(service, module, count)
             service.until(task, "PENDING", "RUNNING", "COMPLETED", "PARTIAL")
         os.kill(service.process.pid, signal.SIGKILL)

@@ -16,7 +16,7 @@ from pace import patience
 from receiver import receiver as receiving
 from site_web import SiteWeb, linked
 
-from weft.engine.memory import LEAST_BYTES
+from weft.engine.crawls.memory import LEAST_BYTES
 from weft.jobs.sites.changes import ChangeReport
 from weft.jobs.sites.files import site_of
 from weft.jobs.sites.registry import SiteRegistry

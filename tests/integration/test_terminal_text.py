@@ -16,9 +16,9 @@ from exporting import make_crawl, page
 from pace import patience
 from rich.console import Console
 
-from weft.cli.display import CrawlPicture
-from weft.cli.live import Box
-from weft.cli.output import visible
+from weft.cli.crawls.display import CrawlPicture
+from weft.cli.terminal.live import Box
+from weft.cli.terminal.output import visible
 from weft.crawl.folder import CrawlFolder
 from weft.engine.loop.progress import CrawlStatus
 from weft.records import FetchResult, Row

@@ -23,7 +23,7 @@ from weft.jobs.model import Task, TaskSpec, new_task_id
 from weft.jobs.webhooks import dispatcher
 from weft.jobs.webhooks.model import DELAYS_S, TRIED_S, Hook, HookState
 from weft.jobs.webhooks.service import HookStatus
-from weft.jobs.webhooks.source import Source
+from weft.jobs.webhooks.source import DeliverySource
 
 Test = Callable[..., Coroutine[Any, Any, None]]
 PAGES = [f"/a/{number}" for number in range(5)]
@@ -234,18 +234,18 @@ async def test_no_packet_leaves_for_an_address_inside(tmp_path: Path) -> None:
 
 @running_alone
 async def test_what_cannot_be_read_is_told_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, read = Clock(), Source.next
+    clock, read = Clock(), DeliverySource.next
 
     def fails(*_: object) -> None:
         raise OSError("the disk is gone")
 
     with receiver() as to:
         async with running(tmp_path, clock) as (service, site):
-            monkeypatch.setattr(Source, "next", fails)
+            monkeypatch.setattr(DeliverySource, "next", fails)
             task = await submit(service, site.url, max_depth=0, webhook=hook(to))
             status = await until(service, task, has_failed(1))
             assert "cannot be read: the disk is gone" in status.hook.last_error and status.hook.next_at is not None
-            monkeypatch.setattr(Source, "next", read)
+            monkeypatch.setattr(DeliverySource, "next", read)
             clock.ahead_s += DELAYS_S[0] + 1
             await until(service, task, is_done)
     assert [one.body["type"] for one in to.received] == ["started", "page", "completed"]

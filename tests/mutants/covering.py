@@ -56,7 +56,10 @@ def _file(test: Test) -> str:
 
 def _cost(test: Test, module: str) -> float:
     *room, name = Path(module).with_suffix("").parts
-    own = test.name.startswith(f"tests/unit/{'/'.join(room[:1])}/test_{'_'.join([*room[1:], name])}")
+    file = Path(_file(test))
+    own = file.is_relative_to(Path("tests/unit", *room[:1])) and file.stem.startswith(
+        (f"test_{name}", f"test_{'_'.join([*room[-1:], name])}")
+    )
     return test.seconds / (_OWN_FIRST if own else 1.0)
 
 

@@ -118,15 +118,16 @@ def test_lua_is_changed_in_its_operators_and_not_in_texts_or_comments() -> None:
 
 def test_the_plan_names_modules_and_tests_that_are_there() -> None:
     plan = Plan(Path(__file__).with_name("plan.toml"), ROOT)
-    assert {"urls.py", "frontier/seen.py", "frontier/redis/lua/claim.lua", "crawl/reports/audit.py"} <= set(
+    assert {"urls.py", "frontier/seen/seen_set.py", "frontier/redis/lua/claim.lua", "crawl/reports/audit.py"} <= set(
         plan.all_modules
     )
     assert plan.modules(["seen", "urls"]) == [
-        "frontier/seen.py", "frontier/seen_file.py", "frontier/seen_merge.py", "frontier/seen_run.py",
-        "frontier/seen_runs.py", "frontier/seen_table.py", "urls.py",
+        "frontier/seen/__init__.py", "frontier/seen/seen_file.py", "frontier/seen/seen_merge.py",
+        "frontier/seen/seen_run.py", "frontier/seen/seen_runs.py", "frontier/seen/seen_set.py",
+        "frontier/seen/seen_table.py", "frontier/seen/url_lookup.py", "urls.py",
     ]  # fmt: skip
 
-    assert {"tests/unit/frontier/test_redis_packing.py", "tests/unit/test_urls.py"} <= set(plan.files)
+    assert {"tests/unit/frontier/redis/test_redis_packing.py", "tests/unit/test_urls.py"} <= set(plan.files)
     blind = plan.blind("frontier/redis/lua/claim.lua")
     assert blind and set(blind) <= set(plan.files)
     assert plan.blind("urls.py") == []

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from weft import urls
+from weft.store.index.visits import Visit, standing
 from weft.store.pages import PageStore
-from weft.store.visits import Visit, standing
 
 _VISITS = """SELECT url, item, status, fetched_at, error, file IS NOT NULL, content_type, depth, length, crawl,
     request FROM pages WHERE ? IN (crawl, 0)"""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from weft.errors import BadInput
 from weft.jobs.errors import KeyReused, NoWebhook, QueueFull, TaskFinished, TaskUnknown
-from weft.jobs.model import STARTED, Progress, Task, new_task_id, waiting_of
+from weft.jobs.model import STARTED, JobProgress, Task, new_task_id, waiting_of
 from weft.jobs.service import (
     Failure,
     Health,
@@ -23,11 +23,11 @@ from weft.jobs.service import (
     LaneHealth,
     Latest,
     Records,
-    Result,
-    Results,
+    ResultSlice,
+    ScrapedResult,
     Second,
-    Status,
     Submission,
+    TaskSnapshot,
     Timeline,
 )
 from weft.jobs.store.contract import Idempotency, Listing, Submitted
@@ -105,15 +105,15 @@ class ScriptedService:
             self.keys[submission.owner, idempotency.key] = (task.id, idempotency.digest)
         return Submitted(task, True)
 
-    async def status(self, task_id: str, owner: str | None = None) -> Status:
+    async def status(self, task_id: str, owner: str | None = None) -> TaskSnapshot:
         task = self._task(task_id, owner)
         events = self.log[task_id]
-        progress = Progress(
+        progress = JobProgress(
             completed=sum(event.kind == "page" for event in events),
             failed=sum(event.kind == "error" for event in events),
         )
         waiting_for, waiting_until = waiting_of(task)
-        return Status(
+        return TaskSnapshot(
             waiting_for=waiting_for, waiting_until=waiting_until,
             task=task, progress=progress, errors_by_class={"http_5xx": progress.failed} if progress.failed else {},
             duration_s=task.duration_s(time.time()), remaining_s=task.remaining_s(time.time()),
@@ -128,14 +128,14 @@ class ScriptedService:
         cursor: int = 0,
         limit: int = 100,
         include_errors: bool = False,
-    ) -> Results:
+    ) -> ResultSlice:
         self._task(task_id, owner)
         wanted = ("page", "error") if include_errors else ("page",)
         behind = [event for event in self.log[task_id] if (event.number or 0) > cursor]
         found = [event for event in behind if event.kind in wanted]
         some = found[:limit]
         last = some[-1].number or 0 if len(found) > limit else max(self._numbered(task_id), cursor)
-        return Results(
+        return ResultSlice(
             results=tuple(_result(event) for event in some if event.kind == "page"),
             errors=tuple(_failure(event) for event in some if event.kind == "error"),
             cursor=last,
@@ -209,7 +209,7 @@ class ScriptedService:
         more = str(int(cursor or 0) + limit) if len(found) > limit else None
         return Listing(tuple(found[:limit]), more)
 
-    async def started(self) -> tuple[Status, ...]:
+    async def started(self) -> tuple[TaskSnapshot, ...]:
         return tuple([await self.status(task.id) for task in self.tasks.values() if task.state in STARTED])
 
     async def counts(self, owner: str | None = None) -> dict[str, int]:
@@ -313,9 +313,9 @@ def _event(event: JobEvent) -> JobEvent:
     return replace(event, data={name: value for name, value in event.data.items() if name != "document"})
 
 
-def _result(event: JobEvent) -> Result:
+def _result(event: JobEvent) -> ScrapedResult:
     data = event.data
-    return Result(
+    return ScrapedResult(
         number=event.number or 0, url=data["url"], status=data["status"], title=data["title"], depth=data["depth"],
         fetched_at=event.at, document=data["document"],
     )  # fmt: skip

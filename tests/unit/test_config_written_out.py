@@ -8,7 +8,7 @@ from typing import get_type_hints
 
 import pytest
 
-from weft.cli.settings import GROUPS
+from weft.cli.terminal.settings import GROUPS
 from weft.config import COMPUTED, Config, keys, own_names
 from weft.config.document import keywords_module, settings_page
 from weft.config.tree import COMPUTED_WORDS

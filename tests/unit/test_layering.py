@@ -114,11 +114,11 @@ def test_the_package_itself_names_its_products_and_loads_none() -> None:
     ("module", "source"),
     [
         ("weft.urls", "from weft.fetch import client"),
-        ("weft.frontier.embedded.frontier", "import weft.store.warc"),
-        ("weft.fetch.client", "def f():\n    from weft import engine"),
-        ("weft.engine.loop.fetch_loop", "from weft.crawl import orchestrator"),
+        ("weft.frontier.embedded.frontier", "import weft.store.warc.warc_records"),
+        ("weft.fetch.curl.client", "def f():\n    from weft import engine"),
+        ("weft.engine.loop.fetcher.fetch_loop", "from weft.crawl import orchestrator"),
         ("weft.jobs.runner", "from weft.pipelines.pool.api import WorkerPool"),
-        ("weft.fetch.client", "from ..cli import main"),
+        ("weft.fetch.curl.client", "from ...cli import main"),
         ("weft.extract.page", "import redis"),
         ("weft.extract.links", "from turbohtml import Document"),
         ("weft.client.sync", "from weft.jobs.model import Task"),
@@ -133,8 +133,11 @@ def test_a_forbidden_import_is_found(module: str, source: str) -> None:
     ("module", "source"),
     [
         ("weft.frontier.embedded.frontier", "from weft import urls\nfrom weft.records import Lease"),
-        ("weft.engine.loop.fetch_loop", "from weft.frontier import contract\nfrom weft.fetch.client import Client"),
-        ("weft.cli.crawl", "from weft.crawl import progress"),
+        (
+            "weft.engine.loop.fetcher.fetch_loop",
+            "from weft.frontier import contract\nfrom weft.fetch.curl.client import Client",
+        ),
+        ("weft.cli.crawls.crawl", "from weft.crawl import progress"),
         ("weft.frontier.redis.connection", "import redis"),
     ],
 )

@@ -19,7 +19,7 @@ from pace import patience
 
 from weft import telemetry
 from weft.errors import BadInput, Busy
-from weft.telemetry import Endpoint, Log, Metrics, Slot, log_to_file, open_files
+from weft.telemetry import Log, Metrics, MetricsEndpoint, Slot, log_to_file, open_files
 
 FETCHER = Slot(0, "fetcher", 1)
 
@@ -175,7 +175,7 @@ def start(directory: Path, pod: int, index: int) -> subprocess.Popen[str]:
 
 
 def test_child_processes_report_into_one_endpoint_and_counters_survive_a_kill(tmp_path: Path) -> None:
-    endpoint = Endpoint(tmp_path, 0)
+    endpoint = MetricsEndpoint(tmp_path, 0)
     children = [start(tmp_path, 0, 0), start(tmp_path, 1, 0)]
     try:
         text = scrape(endpoint.port)
@@ -206,7 +206,7 @@ def test_child_processes_report_into_one_endpoint_and_counters_survive_a_kill(tm
 
 
 def test_the_serving_process_is_measured_for_each_scrape(tmp_path: Path) -> None:
-    endpoint = Endpoint(tmp_path, 0, own=Slot(0, "orchestrator"))
+    endpoint = MetricsEndpoint(tmp_path, 0, own=Slot(0, "orchestrator"))
     try:
         texts = [scrape(endpoint.port), scrape(endpoint.port)]
     finally:
@@ -237,7 +237,7 @@ def test_the_hot_pod_ratio_is_the_largest_pod_over_the_mean(
             metrics.counter("weft_pages_total", "Pages.").inc(pages)
             metrics.gauge("weft_queue_urls", "Queue.").set(queued)
             metrics.save()
-    endpoint = Endpoint(tmp_path, 0)
+    endpoint = MetricsEndpoint(tmp_path, 0)
     try:
         text = scrape(endpoint.port)
     finally:
@@ -247,10 +247,10 @@ def test_the_hot_pod_ratio_is_the_largest_pod_over_the_mean(
 
 
 def test_a_port_in_use_is_reported() -> None:
-    endpoint = Endpoint(Path("/nonexistent"), 0)
+    endpoint = MetricsEndpoint(Path("/nonexistent"), 0)
     try:
         with pytest.raises(Busy, match=f"prometheus_port {endpoint.port}"):
-            Endpoint(Path("/nonexistent"), endpoint.port)
+            MetricsEndpoint(Path("/nonexistent"), endpoint.port)
     finally:
         endpoint.close()
 
@@ -268,7 +268,7 @@ def test_promtool_accepts_the_metrics(tmp_path: Path) -> None:
             pytest.fail("promtool is missing and this run requires it (scripts/tools fetches it)")
         pytest.skip("promtool is not here: `make test` fetches it")
     child = start(tmp_path, 0, 0)
-    endpoint = Endpoint(tmp_path, 0)
+    endpoint = MetricsEndpoint(tmp_path, 0)
     try:
         text = scrape(endpoint.port)
     finally:

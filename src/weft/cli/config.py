@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from weft.cli.output import output_flags, print_document, print_json
+from weft.cli.terminal.output import output_flags, print_document, print_json
 
 
 @click.group()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from weft.cli.output import output_flags
-from weft.cli.settings import several
-from weft.cli.suggestions import Typed
+from weft.cli.crawls.suggestions import Typed
+from weft.cli.terminal.output import output_flags
+from weft.cli.terminal.settings import several
 
 DELAY_S = 0.1
 MOST_PAGES = 10_000_000
@@ -39,7 +39,7 @@ def demo(hosts: int, pages: int, seed: int, data_dir: str, no_progress: bool, as
 
     The web is messy on purpose: robots.txt of all kinds, redirects, traps, errors that pass and errors that stay.
     """
-    from weft.cli.crawl import run
+    from weft.cli.crawls.crawl import run
     from weft.crawl.folder import CrawlFolder
     from weft.crawl.start import prepare
     from weft.testing.web import synthetic_web

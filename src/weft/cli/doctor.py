@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from weft.cli.output import output_flags, print_document, shown
-from weft.cli.serve import ServeCommand
-from weft.cli.settings import config_flags, given, help_all
+from weft.cli.service.serve import ServeCommand
+from weft.cli.terminal.output import output_flags, print_document, shown
+from weft.cli.terminal.settings import config_flags, given, help_all
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 

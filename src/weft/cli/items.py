@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from weft.cli.output import output_flags, print_document, shown
-from weft.cli.own_items import check_flags
+from weft.cli.crawls.own_items import check_flags
+from weft.cli.terminal.output import output_flags, print_document, shown
 
 
 @click.command()

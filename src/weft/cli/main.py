@@ -15,48 +15,48 @@ from typing import Any
 import click
 
 from weft import __version__
-from weft.cli.output import shown
+from weft.cli.terminal.output import shown
 from weft.errors import NoCrawl, WeftError
 
 # What a command imports has hardly a cycle: look for them rarely.
 GC_THRESHOLDS = (20_000, 20, 100)
 # name -> (module that holds a click command of that name, the line in `weft --help`)
 COMMANDS = {
-    "audit": ("weft.cli.audit", "Check every request that was made against robots.txt and its delay."),
-    "cancel": ("weft.cli.control", "End a crawl for good, from another terminal; its pages stay."),
-    "crawl": ("weft.cli.crawl", "Start or resume a crawl."),
+    "audit": ("weft.cli.reports.audit", "Check every request that was made against robots.txt and its delay."),
+    "cancel": ("weft.cli.crawls.control", "End a crawl for good, from another terminal; its pages stay."),
+    "crawl": ("weft.cli.crawls.crawl", "Start or resume a crawl."),
     "completion": ("weft.cli.completion", "Print the shell completion script for bash, zsh or fish."),
     "config": ("weft.cli.config", "Show, check and describe the configuration."),
-    "pause": ("weft.cli.control", "Have a running crawl request nothing until `weft resume`."),
-    "pipeline": ("weft.cli.pipeline", "Run items through stages; what has not changed is not done again."),
-    "pool": ("weft.cli.pool", "Run a Python function over many items in processes that may die."),
+    "pause": ("weft.cli.crawls.control", "Have a running crawl request nothing until `weft resume`."),
+    "pipeline": ("weft.cli.pipelines.pipeline", "Run items through stages; what has not changed is not done again."),
+    "pool": ("weft.cli.pipelines.pool", "Run a Python function over many items in processes that may die."),
     "demo": ("weft.cli.demo", "Serve a small synthetic web on loopback and crawl it, live."),
-    "edit": ("weft.cli.control", "Change patterns, delay or limits of a crawl while it runs."),
+    "edit": ("weft.cli.crawls.control", "Change patterns, delay or limits of a crawl while it runs."),
     "errors": ("weft.cli.items", "List the failures of a spider's crawl by cause."),
-    "explain": ("weft.cli.explain", "Say why a URL was, or was not, crawled, with the evidence."),
-    "extract": ("weft.cli.extract", "Call a spider again for the stored pages of a crawl, without a request."),
-    "export": ("weft.cli.export", "Write a crawl as JSONL, CSV, Markdown, Parquet, WARC or CDXJ."),
+    "explain": ("weft.cli.reports.explain", "Say why a URL was, or was not, crawled, with the evidence."),
+    "extract": ("weft.cli.reports.extract", "Call a spider again for the stored pages of a crawl, without a request."),
+    "export": ("weft.cli.reports.export", "Write a crawl as JSONL, CSV, Markdown, Parquet, WARC or CDXJ."),
     "items": ("weft.cli.items", "Write the items that a spider has made."),
-    "jobs": ("weft.cli.jobs", "Submit, watch and stop tasks of a running scrape service."),
-    "keys": ("weft.cli.keys", "Make, list and revoke the API keys of a scrape service."),
+    "jobs": ("weft.cli.service.jobs", "Submit, watch and stop tasks of a running scrape service."),
+    "keys": ("weft.cli.service.keys", "Make, list and revoke the API keys of a scrape service."),
     "new": ("weft.cli.new", "Write a spider to begin with, and a test of it."),
     "proxies": ("weft.cli.proxies", "Collect and test proxies, list those that work, try them on a page."),
-    "get": ("weft.cli.get", "Print a stored page: headers, body, text or links."),
-    "rebuild": ("weft.cli.rebuild", "Make a crawl's index and texts again from its WARC files."),
+    "get": ("weft.cli.reports.get", "Print a stored page: headers, body, text or links."),
+    "rebuild": ("weft.cli.reports.rebuild", "Make a crawl's index and texts again from its WARC files."),
     "run": ("weft.cli.run", "Run a spider of your own, and write its items."),
-    "serve": ("weft.cli.serve", "Run the scrape service: tasks over HTTP, in the background."),
-    "sites": ("weft.cli.sites", "Run many sites on their schedules, and see what changed on them."),
-    "stats": ("weft.cli.stats", "Show what a crawl holds: pages, statuses, errors, hosts, rate."),
+    "serve": ("weft.cli.service.serve", "Run the scrape service: tasks over HTTP, in the background."),
+    "sites": ("weft.cli.service.sites", "Run many sites on their schedules, and see what changed on them."),
+    "stats": ("weft.cli.reports.stats", "Show what a crawl holds: pages, statuses, errors, hosts, rate."),
     "doctor": ("weft.cli.doctor", "Look at what Weft needs on this machine, and say what to do about it."),
-    "down": ("weft.cli.system", "Stop everything that `weft up` has started."),
-    "logs": ("weft.cli.system", "Print the end of a service's log."),
-    "resume": ("weft.cli.control", "Continue a crawl that `weft pause` has paused."),
-    "seed": ("weft.cli.control", "Add URLs to a crawl while it runs."),
-    "restart": ("weft.cli.system", "Stop a service and start it again."),
-    "status": ("weft.cli.system", "Show how the services of `weft up` are."),
-    "up": ("weft.cli.system", "Bring everything up that must run, and keep it running."),
+    "down": ("weft.cli.service.system", "Stop everything that `weft up` has started."),
+    "logs": ("weft.cli.service.system", "Print the end of a service's log."),
+    "resume": ("weft.cli.crawls.control", "Continue a crawl that `weft pause` has paused."),
+    "seed": ("weft.cli.crawls.control", "Add URLs to a crawl while it runs."),
+    "restart": ("weft.cli.service.system", "Stop a service and start it again."),
+    "status": ("weft.cli.service.system", "Show how the services of `weft up` are."),
+    "up": ("weft.cli.service.system", "Bring everything up that must run, and keep it running."),
     "url": ("weft.cli.url", "Show what Weft makes of a URL: canonical form, domain, pod."),
-    "watch": ("weft.cli.watch", "Attach the live display to a running crawl."),
+    "watch": ("weft.cli.crawls.watch", "Attach the live display to a running crawl."),
     "web": ("weft.cli.web", "Serve a deterministic synthetic web on loopback, with an oracle."),
 }
 
@@ -202,7 +202,7 @@ def _not_text(args: list[str]) -> str | None:
 
 
 def _complain(message: str) -> None:
-    from weft.cli.messages import as_flags
+    from weft.cli.terminal.messages import as_flags
 
     lines = shown(as_flags(message), err=True).splitlines() or [""]
     print("\n".join([f"weft: {lines[0]}", *(f"      {line}" for line in lines[1:])]), file=sys.stderr)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from weft.cli.output import output_flags, print_document
+from weft.cli.terminal.output import output_flags, print_document
 
 _SPIDER = '''"""A spider: `weft run {name}.py -o {name}.jsonl` runs it, `python -m pytest test_{name}.py` tests it."""
 

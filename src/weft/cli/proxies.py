@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.output import output_flags, print_document, shown
-from weft.cli.serve import ServeCommand
-from weft.cli.settings import config_flags, given, help_all
+from weft.cli.service.serve import ServeCommand
+from weft.cli.terminal.output import output_flags, print_document, shown
+from weft.cli.terminal.settings import config_flags, given, help_all
 
 if TYPE_CHECKING:
     from weft.config import ServiceConfig
     from weft.fetch.proxies.live import Live
-    from weft.fetch.proxies.probe import Verdict
+    from weft.fetch.proxies.probe import ProxyVerdict
     from weft.fetch.proxies.refresh import RefreshJob
 
 _CLEAR = "\x1b[K"  # to the end of the line
@@ -52,15 +52,15 @@ def refresh(config_file: str | None, as_json: bool, quiet: bool, **values: Any) 
 
     The exit code is 3 if fewer than `min_proxies` have passed.
     """
-    from weft.engine.ways import refresh_of
+    from weft.engine.transports.transports import refresh_of
     from weft.fetch.proxies.refresh import KIND
-    from weft.jobs.progress import ProgressKeys
+    from weft.jobs.reading.progress import ProgressKeys
 
     config = _loaded(config_file, values)
     folder = Path(config.server.data_dir)
     keys = ProgressKeys(folder, config.jobs.retention_hours * 3600)
 
-    progress = Progress(quiet=quiet or as_json)
+    progress = RefreshDisplay(quiet=quiet or as_json)
 
     def told(job: RefreshJob) -> None:
         keys.put(job.kind, job.job_id, job.progress)
@@ -130,7 +130,7 @@ def test(url: str, config_file: str | None, as_json: bool, quiet: bool, **values
     from msgspec.structs import replace
 
     from weft.config.contradictions import wrong_test_url
-    from weft.engine.ways import refusal_of
+    from weft.engine.transports.transports import refusal_of
     from weft.errors import BadInput
     from weft.fetch.proxies.pool import usable_in
     from weft.fetch.proxies.probe import Probe
@@ -162,7 +162,7 @@ def _loaded(config_file: str | None, values: dict[str, Any]) -> ServiceConfig:
     return load_service(config_file, flags=given(values, "service"))
 
 
-class Progress:
+class RefreshDisplay:
     """How far a refresh is: on a terminal one line that is redrawn, and gone at the end; elsewhere a line each time."""
 
     def __init__(self, *, quiet: bool) -> None:
@@ -201,7 +201,7 @@ def _facts(one: Live) -> dict[str, Any]:
     }
 
 
-def _judged(one: Verdict) -> dict[str, Any]:
+def _judged(one: ProxyVerdict) -> dict[str, Any]:
     return {
         "proxy": one.proxy.name,
         "works": not one.why,

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from weft.cli.output import output_flags
-from weft.cli.own_items import item_flags
-from weft.cli.settings import SettingsCommand, config_flags, given, help_all
+from weft.cli.crawls.own_items import item_flags
+from weft.cli.terminal.output import output_flags
+from weft.cli.terminal.settings import SettingsCommand, config_flags, given, help_all
 
 
 @click.command(cls=SettingsCommand, context_settings={"max_content_width": 120})
@@ -39,7 +39,7 @@ def run(
     Items are kept with the pages that they come from, and written as they are committed: after a Ctrl-C or a kill
     --resume continues the same file. `weft items DIR` writes them again. Exit codes are those of `weft crawl`.
     """
-    from weft.cli.crawl import start
+    from weft.cli.crawls.crawl import start
     from weft.errors import BadInput
 
     flags = given(values)

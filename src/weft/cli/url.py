@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from weft.cli.output import output_flags, print_document
+from weft.cli.terminal.output import output_flags, print_document
 
 
 @click.command()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.output import output_flags
+from weft.cli.terminal.output import output_flags
 from weft.errors import BadInput
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _announce(world: World, seeds_file: Path | None, as_json: bool, quiet: bool)
     if as_json:
         import msgspec
 
-        from weft.cli.output import SCHEMA
+        from weft.cli.terminal.output import SCHEMA
 
         if spec.names:
             facts["resolve"] = world.resolve()
@@ -190,7 +190,7 @@ def _write_nginx(
     _write_files(world, seeds_file, expected, crawl_config)
     command = f"nginx -c {written.config}"
     if as_json:
-        from weft.cli.output import print_document
+        from weft.cli.terminal.output import print_document
 
         print_document(
             {"config": str(written.config), "files": written.files, "bytes": written.bytes, "command": command}

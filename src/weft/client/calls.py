@@ -22,12 +22,12 @@ from msgspec import Struct
 
 from weft import __version__, scraping
 from weft.client.errors import ClientError, NotWeft, Refused
-from weft.client.model import Event, Page, Results, Scrape
+from weft.client.model import Results, Scrape, ScrapedPage, TaskEvent
 from weft.client.progress_display import Progress, progress_display
 from weft.client.sse import EventParser
 from weft.errors import BadInput
 from weft.scraping import (
-    Call,
+    ApiCall,
     PageError,
     Problem,
     ScrapeOptions,
@@ -127,8 +127,8 @@ def service_at(url: str, key: str | None, timeout_s: float, patience_s: float) -
 
 
 def _ask(
-    service: ServiceAddress, call: Call[Any], task_id: str, query: dict[str, Any], body: Any, headers: dict[str, str],
-    timeout_s: float,
+    service: ServiceAddress, call: ApiCall[Any], task_id: str, query: dict[str, Any], body: Any,
+    headers: dict[str, str], timeout_s: float,
 ) -> CallRequest:  # fmt: skip
     sent = b"" if body is None else msgspec.json.encode(body)
     own = {
@@ -180,8 +180,8 @@ def _pauses(service: ServiceAddress) -> Callable[[ClientError], float]:
 
 
 def _answer(
-    service: ServiceAddress, call: Call[T], task_id: str = "", *, query: dict[str, Any] | None = None, body: Any = None,
-    headers: dict[str, str] | None = None,
+    service: ServiceAddress, call: ApiCall[T], task_id: str = "", *, query: dict[str, Any] | None = None,
+    body: Any = None, headers: dict[str, str] | None = None,
 ) -> Steps[tuple[ReplyHead, bytes]]:  # fmt: skip
     """The answer to a request, which is sent again while the service is away: all of them can be repeated."""
     ask = _ask(service, call, task_id, query or {}, body, headers or {}, service.timeout_s)
@@ -197,7 +197,7 @@ def _answer(
             yield pause(error)
 
 
-def _call(service: ServiceAddress, call: Call[T], task_id: str = "", **more: Any) -> Steps[T]:
+def _call(service: ServiceAddress, call: ApiCall[T], task_id: str = "", **more: Any) -> Steps[T]:
     """The same, decoded as the call's answer."""
     _, body = yield from _answer(service, call, task_id, **more)
     return _decoded(service, body, call.answer)
@@ -232,7 +232,7 @@ def results(
     """A stretch of what there is now; continue with its `next_cursor`, or later with its `cursor`."""
     query = {"format": "json", "include_errors": include_errors, "limit": limit, "cursor": cursor}
     page = yield from _call(service, scraping.RESULTS, task_id, query=query)
-    pages = tuple(Page(document) for document in page.results)
+    pages = tuple(ScrapedPage(document) for document in page.results)
     return Results(page.status, pages, tuple(page.errors or ()), page.next_cursor, page.cursor)
 
 
@@ -333,7 +333,7 @@ def _paged(ask: Callable[[str | None], Steps[Any]], some: Callable[[Any], Iterab
             return
 
 
-def pages(service: ServiceAddress, task_id: str) -> Many[Page]:
+def pages(service: ServiceAddress, task_id: str) -> Many[ScrapedPage]:
     """Every page that there is now, in the order in which they were stored."""
     return _paged(lambda cursor: results(service, task_id, cursor=cursor), lambda found: found.pages)
 
@@ -363,7 +363,7 @@ def deliveries(service: ServiceAddress, task_id: str) -> Many[WebhookDelivery]:
     return _paged(ask, lambda found: found.deliveries)
 
 
-def events(service: ServiceAddress, task_id: str, *, after: int = 0) -> Many[Event]:
+def events(service: ServiceAddress, task_id: str, *, after: int = 0) -> Many[TaskEvent]:
     """What happens to a task, until it ends: each numbered event once and in order, whatever breaks in between."""
     pause = _pauses(service)
     while True:

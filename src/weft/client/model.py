@@ -9,7 +9,7 @@ from msgspec import Struct
 from weft.scraping import PageError, TaskState, TaskStatus
 
 
-class Page:
+class ScrapedPage:
     """One scraped page; `document` is all that the service says about it, formats and fields included."""
 
     __slots__ = ("document",)
@@ -85,13 +85,13 @@ class Results(Struct, frozen=True):
     """A stretch of what a task has."""
 
     status: TaskState
-    pages: tuple[Page, ...]
+    pages: tuple[ScrapedPage, ...]
     errors: tuple[PageError, ...]
     next_cursor: str | None  # None when there is no more now
     cursor: str  # asks later for what comes after this
 
 
-class Event(Struct, frozen=True):
+class TaskEvent(Struct, frozen=True):
     """Something that has happened: state, page, error, or progress, which has no number."""
 
     kind: str
@@ -99,10 +99,10 @@ class Event(Struct, frozen=True):
     data: dict[str, Any]
 
 
-class Scrape(list[Page]):
+class Scrape(list[ScrapedPage]):
     """The pages of a task that has ended, with its status and what failed."""
 
-    def __init__(self, pages: list[Page], status: TaskStatus, errors: list[PageError]) -> None:
+    def __init__(self, pages: list[ScrapedPage], status: TaskStatus, errors: list[PageError]) -> None:
         super().__init__(pages)
         self.status = status
         self.errors = errors

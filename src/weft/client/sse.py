@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from weft.client.model import Event
+from weft.client.model import TaskEvent
 
 LONGEST_LINE = 4 * 1024 * 1024
 
@@ -19,7 +19,7 @@ class EventParser:
         self._rest = b""
         self._lines: list[bytes] = []
 
-    def feed(self, piece: bytes) -> Iterator[Event]:
+    def feed(self, piece: bytes) -> Iterator[TaskEvent]:
         """Takes some bytes."""
         whole, mark, rest = (self._rest + piece).rpartition(b"\n")
         self._rest = rest
@@ -37,7 +37,7 @@ class EventParser:
                 yield event
 
 
-def _event(lines: list[bytes]) -> Event | None:
+def _event(lines: list[bytes]) -> TaskEvent | None:
     kind, number, data = "", "", []
     for line in lines:
         name, _, value = line.decode("utf-8", "replace").partition(":")
@@ -49,4 +49,4 @@ def _event(lines: list[bytes]) -> Event | None:
         elif name == "data":
             data.append(value)
     document = msgspec.json.decode("\n".join(data), type=dict[str, Any]) if data else None
-    return None if document is None else Event(kind, int(number) if number else None, document)
+    return None if document is None else TaskEvent(kind, int(number) if number else None, document)

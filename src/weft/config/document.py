@@ -36,7 +36,7 @@ from typing import Literal, TypedDict
 Path = str | os.PathLike[str]
 
 
-class Settings(TypedDict, total=False):
+class {name}(TypedDict, total=False):
     """Every setting; `data_dir`, which may be left out, and what names own code are parameters of their own."""
 '''
 _PLAIN = {"integer": "int", "number": "float", "boolean": "bool", "string": "str", "null": "None"}
@@ -50,7 +50,7 @@ def settings_page() -> str:
 
 def keywords_module() -> str:
     """The module that has the keywords' types."""
-    lines = [_KEYWORDS]
+    lines = [_KEYWORDS.format(name="Settings")]
     for item in keys().values():
         names = dict.fromkeys((item.name, item.flag.removeprefix("--").replace("-", "_")))
         lines += [f"    {name}: {_type(item)}" for name in names if name not in ("data_dir", "spider", "on_page")]

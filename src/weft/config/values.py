@@ -33,7 +33,7 @@ class Value:
     lax: bool = False
 
 
-class Unusable(ValueError):
+class UnusableValue(ValueError):
     """A value that cannot be used: its `str` says why."""
 
 
@@ -61,7 +61,7 @@ def typed(
             values[name] = msgspec.convert(_listed(value, item), item.type, strict=not value.lax)
             for text in _texts(values[name]):
                 text.encode()
-        except Unusable as error:
+        except UnusableValue as error:
             problems.append(f"{place(value.origin, name)}: {error}")
         except UnicodeEncodeError:
             problems.append(f"{place(value.origin, name)}: {_shown(name, value)} is not UTF-8 text; write it in UTF-8")
@@ -153,17 +153,17 @@ def rules_file(path: str) -> dict[str, Any]:
         with Path(path).open("rb") as file:
             text = file.read(MAX_RULES_BYTES + 1)
         if len(text) > MAX_RULES_BYTES:
-            raise Unusable(f"{path} has more than {MAX_RULES_BYTES:,} bytes")
+            raise UnusableValue(f"{path} has more than {MAX_RULES_BYTES:,} bytes")
         found = yaml_file.parsed(text.decode())
     except UnicodeDecodeError:
-        raise Unusable(f"{path} is not UTF-8 text") from None
+        raise UnusableValue(f"{path} is not UTF-8 text") from None
     except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, Unusable):
+        if isinstance(error, UnusableValue):
             raise
         why = error.strerror if isinstance(error, OSError) else error
-        raise Unusable(f"{path} cannot be read as JSON or YAML: {why}") from None
+        raise UnusableValue(f"{path} cannot be read as JSON or YAML: {why}") from None
     if not isinstance(found, dict):
-        raise Unusable(f"{path} holds no rules: a rule for each field's name is expected")
+        raise UnusableValue(f"{path} holds no rules: a rule for each field's name is expected")
     bounded(found, path)
     return found
 
@@ -175,7 +175,7 @@ def bounded(value: Any, where: str) -> Any:
         one = left.pop()
         seen += 1
         if seen > MAX_RULES_PARTS:
-            raise Unusable(f"{where} has more than {MAX_RULES_PARTS:,} parts: rules are fewer")
+            raise UnusableValue(f"{where} has more than {MAX_RULES_PARTS:,} parts: rules are fewer")
         if isinstance(one, dict):
             left += one.values()
         elif isinstance(one, list | tuple):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from weft.crawl.keywords import Settings
-    from weft.engine.stored_page import CrawledPage
+    from weft.engine.stored.stored_page import CrawledPage
     from weft.engine.user_code.page import Page
 
 

@@ -21,7 +21,7 @@ from weft.crawl.keywords import Settings
 from weft.crawl.start import Prepared, prepare
 from weft.crawl.yielded import Yielded
 from weft.engine.loop.progress import CrawlStatus
-from weft.engine.stored_page import CrawledPage, read_page
+from weft.engine.stored.stored_page import CrawledPage, read_page
 from weft.engine.user_code.page import Page
 from weft.engine.user_code.sources import is_imported, text_of_object
 from weft.errors import BadConfig, BadInput, NothingStored

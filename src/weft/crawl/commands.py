@@ -18,9 +18,9 @@ from weft.config import load
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.items.orders import give_order
 from weft.crawl.pods.nodes import is_part
-from weft.engine.channel import Connection, Gone, socket_path
-from weft.engine.limits import check_email
-from weft.engine.settings import EDITABLE, of_crawl
+from weft.engine.crawls.limits import check_email
+from weft.engine.crawls.settings import EDITABLE, of_crawl
+from weft.engine.process.channel import Connection, Gone, socket_path
 from weft.engine.user_code.calls import Description
 from weft.errors import BadInput, BadUrl, Busy
 from weft.telemetry import Log

@@ -1,6 +1,6 @@
 """A `weft crawl` folder: an engine's folder (engine/folder.py) with one crawl in it, which has a folder of its own.
 
-    DATA/crawls/crawl/config.json      the settings in force, and every change of them (engine/settings_record.py)
+    DATA/crawls/crawl/config.json      the settings in force, and every change of them (settings_record.py)
     DATA/crawls/crawl/seeds.txt        its seeds, canonical, one a line; large seed files by name
     DATA/crawls/crawl/seeds-N.pack     large seed files (see seed_streams.py); their origins: seeds-N.origins
     DATA/crawls/crawl/origins.txt      the origins that its credentials go to, one a line; where it has credentials
@@ -28,13 +28,13 @@ import msgspec
 
 from weft import __version__
 from weft.config import Config, FetchSection, numbers
-from weft.crawl.seed_origins import origins_of, record_origins
-from weft.crawl.seed_streams import Piece, Stream, check_stream, read_pieces, streams_in, write_stream
-from weft.crawl.seeds import SeedFile, all_seeds
+from weft.crawl.seeds.seed_file import SeedFile, all_seeds
+from weft.crawl.seeds.seed_origins import origins_of, record_origins
+from weft.crawl.seeds.seed_streams import Piece, SeedStream, check_stream, read_pieces, streams_in, write_stream
 from weft.crawl.siblings import record_siblings
 from weft.credentials import harmless, seed_origins
+from weft.engine.crawls.settings_record import SettingsRecord
 from weft.engine.folder import CRAWL, EngineFolder, Identity
-from weft.engine.settings_record import SettingsRecord
 from weft.engine.user_code.calls import Description
 from weft.errors import BadInput, Busy, Damaged, unreadable
 from weft.files import is_locked, replace_file, sync_folder, try_lock
@@ -252,7 +252,7 @@ class CrawlFolder(EngineFolder):
         """The crawl's seeds, canonical; Damaged where they are not what was written."""
         return [line for line in self._seed_lines() if not line.startswith("#")]
 
-    def streams(self) -> list[Stream]:
+    def streams(self) -> list[SeedStream]:
         """The large seed files, which are read while the crawl runs."""
         return streams_in(self._seed_lines())
 
@@ -261,7 +261,7 @@ class CrawlFolder(EngineFolder):
         for stream in self.streams():
             check_stream(self.own, stream, _SEEDS_REMEDY)
 
-    def pieces(self, stream: Stream, at: int = 0) -> Iterator[Piece]:
+    def pieces(self, stream: SeedStream, at: int = 0) -> Iterator[Piece]:
         """The pieces of a large seed file."""
         return read_pieces(self.own, stream, _SEEDS_REMEDY, at)
 
@@ -317,12 +317,12 @@ class CrawlFolder(EngineFolder):
             self._seeds_read = version, open_lines(self._seeds, _SEEDS_REMEDY)
         return self._seeds_read[1]
 
-    def _copy(self, large: SeedFile, tell: Callable[[str], None], others: Sequence[Stream]) -> Stream:
+    def _copy(self, large: SeedFile, tell: Callable[[str], None], others: Sequence[SeedStream]) -> SeedStream:
         """Under a name that no stream has."""
         number = 1 + max((int(stream.name.split("-")[1].split(".")[0]) for stream in others), default=0)
         return write_stream(self.own / f"seeds-{number}.pack", large.pieces(tell))
 
-    def _write_seeds(self, seeds: Iterable[str], streams: Iterable[Stream] = ()) -> None:
+    def _write_seeds(self, seeds: Iterable[str], streams: Iterable[SeedStream] = ()) -> None:
         lines = [*dict.fromkeys(seeds), *(stream.line() for stream in streams)]
         replace_file(self._seeds, sealed_lines(lines))
 

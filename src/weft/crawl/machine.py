@@ -11,7 +11,7 @@ from pathlib import Path
 
 from weft.crawl.folder import CrawlFolder
 from weft.engine.loop.progress import CrawlStatus, read_status
-from weft.records import Table
+from weft.records import PanelTable
 from weft.supervise.process import pids
 
 MOST = 200
@@ -23,10 +23,10 @@ class MachineCrawls:
 
     title = "Crawls on this machine"
 
-    def look(self) -> Table:
+    def look(self) -> PanelTable:
         """What runs now."""
         rows = [_row(home, status, pid) for home, (status, pid) in sorted(running_crawls().items())]
-        return Table(_COLUMNS, tuple(rows[:MOST]), "" if rows else "No `weft crawl` runs here now.")
+        return PanelTable(_COLUMNS, tuple(rows[:MOST]), "" if rows else "No `weft crawl` runs here now.")
 
 
 def running_crawls() -> dict[Path, tuple[CrawlStatus, int]]:

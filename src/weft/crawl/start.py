@@ -16,31 +16,31 @@ from weft import urls
 from weft.config import Config, Loaded, load, was_given
 from weft.crawl.commands import CrawlCommands
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.frontier_settings import settings_of
-from weft.crawl.logs import open_log, orchestrator_slot, report_changes
-from weft.crawl.orchestrator import Orchestrator
 from weft.crawl.own_code import SETTINGS_ORIGIN, check_resumed, describe_code, settings_in
 from weft.crawl.pods.distribution import announce_pods
 from weft.crawl.pods.nodes import Shared, check_nodes, is_part, join
 from weft.crawl.pods.places import check_cores
 from weft.crawl.pods.servers import forget_pods
-from weft.crawl.reports.outcome import Outcome, outcome_of
+from weft.crawl.processes.frontier_settings import settings_of
+from weft.crawl.processes.logs import open_log, orchestrator_slot, report_changes
+from weft.crawl.processes.orchestrator import Orchestrator
+from weft.crawl.reports.outcome import CrawlOutcome, outcome_of
 from weft.crawl.reports.standing import current_status
-from weft.crawl.seeds import SeedFile
+from weft.crawl.seeds.seed_file import SeedFile
 from weft.crawl.siblings import all_data_dirs, record_siblings
 from weft.credentials import seed_origins
 from weft.engine.admission.rules import read_domains
-from weft.engine.extraction import extraction_of
-from weft.engine.limits import check_email
+from weft.engine.crawls.limits import check_email
+from weft.engine.crawls.settings_record import SettingsRecord
 from weft.engine.loop.stop import Stop
 from weft.engine.machine import check_clock
-from weft.engine.settings_record import SettingsRecord
+from weft.engine.parsing.extraction import extraction_of
 from weft.engine.user_code.calls import Description
 from weft.errors import BadInput, Busy, NoCrawl, Occupied, WeftError, installing
 from weft.frontier.redis.connection import peers
 from weft.store.pages import PageStore
 from weft.supervise.node import NodeMetrics
-from weft.telemetry import Endpoint, Log, LogFile
+from weft.telemetry import Log, LogFile, MetricsEndpoint
 
 log = Log("weft.crawl.start")
 _ON_PURPOSE = frozenset({str(Stop.INTERRUPTED), str(Stop.MAX_DURATION)})  # why a crawl has ended, with work left
@@ -56,11 +56,11 @@ class Prepared:
     loaded: Loaded
     folder: CrawlFolder
     orchestrator: Orchestrator
-    endpoint: Endpoint | None
+    endpoint: MetricsEndpoint | None
     pods: RedisPods | None = None
     log_file: LogFile | None = None
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> CrawlOutcome:
         """What came of the crawl, which has ended."""
         outcome = outcome_of(self.folder, self.loaded.config, self.orchestrator.status())
         for cause in outcome.causes:
@@ -169,7 +169,7 @@ def _prepare(
     if not config.pods.on_redis:
         check_clock(config.politeness, complain)
     folder.hold()
-    endpoint: Endpoint | None = None
+    endpoint: MetricsEndpoint | None = None
     pods: RedisPods | None = None
     log_file: LogFile | None = None
     is_new = False
@@ -338,14 +338,14 @@ def _counted(pods: int) -> str:
     return "1 pod" if pods == 1 else f"{pods} pods"
 
 
-def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], None]) -> Endpoint | None:
+def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], None]) -> MetricsEndpoint | None:
     """Metrics over HTTP. A port that was asked for must be free; the usual one may be another crawl's."""
     port = loaded.config.log.prometheus_port
     if not port:
         return None
     try:
         node = NodeMetrics(folder.data_dirs)
-        return Endpoint(folder.metrics, port, own=orchestrator_slot(loaded.config.pods.here), collectors=[node])
+        return MetricsEndpoint(folder.metrics, port, own=orchestrator_slot(loaded.config.pods.here), collectors=[node])
     except Busy as busy:
         if was_given(loaded.origins, "prometheus_port"):
             raise

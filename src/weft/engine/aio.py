@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from weft.engine.handle import Ending, Engine
-from weft.engine.model import Blocked, BrowserStatus, Event, Seeded, Standing
-from weft.engine.stored_page import CrawledPage
+from weft.engine.model import Blocked, BrowserStatus, CrawlEvent, CrawlSnapshot, Seeded
+from weft.engine.stored.stored_page import CrawledPage
 from weft.errors import WeftError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class AsyncEngine:
         if self._engine is not None:
             await asyncio.to_thread(self._engine.close)
 
-    async def open(self, name: str, seeds: str | Sequence[str] = (), **settings: Any) -> Standing:
+    async def open(self, name: str, seeds: str | Sequence[str] = (), **settings: Any) -> CrawlSnapshot:
         """Opens a crawl."""
         return await asyncio.to_thread(self._opened().open, name, seeds, **settings)
 
@@ -55,23 +55,23 @@ class AsyncEngine:
         """Adds URLs to a crawl."""
         return await asyncio.to_thread(self._opened().seed, name, urls)
 
-    async def close_seeds(self, name: str) -> Standing:
+    async def close_seeds(self, name: str) -> CrawlSnapshot:
         """Says that no more seeds come."""
         return await asyncio.to_thread(self._opened().close_seeds, name)
 
-    async def edit(self, name: str, **changes: Any) -> Standing:
+    async def edit(self, name: str, **changes: Any) -> CrawlSnapshot:
         """Changes a crawl that runs."""
         return await asyncio.to_thread(self._opened().edit, name, **changes)
 
-    async def pause(self, name: str) -> Standing:
+    async def pause(self, name: str) -> CrawlSnapshot:
         """Nothing of it is asked for until `resume`."""
         return await asyncio.to_thread(self._opened().pause, name)
 
-    async def resume(self, name: str) -> Standing:
+    async def resume(self, name: str) -> CrawlSnapshot:
         """Goes on with a crawl that is paused."""
         return await asyncio.to_thread(self._opened().resume, name)
 
-    async def cancel(self, name: str) -> Standing:
+    async def cancel(self, name: str) -> CrawlSnapshot:
         """Ends a crawl now."""
         return await asyncio.to_thread(self._opened().cancel, name)
 
@@ -79,11 +79,11 @@ class AsyncEngine:
         """Deletes everything of a crawl."""
         await asyncio.to_thread(self._opened().forget, name)
 
-    async def standing(self, name: str) -> Standing:
+    async def standing(self, name: str) -> CrawlSnapshot:
         """How a crawl stands."""
         return await asyncio.to_thread(self._opened().standing, name)
 
-    async def standings(self) -> list[Standing]:
+    async def standings(self) -> list[CrawlSnapshot]:
         """How all crawls stand."""
         return await asyncio.to_thread(self._opened().standings)
 
@@ -95,7 +95,7 @@ class AsyncEngine:
         """The browsers that render pages, and why none can now."""
         return await asyncio.to_thread(self._opened().browsers)
 
-    async def wait(self, name: str, timeout: float | None = None) -> Standing:
+    async def wait(self, name: str, timeout: float | None = None) -> CrawlSnapshot:
         """Returns when a crawl has ended."""
         ends = Ending()
         return await _alone(lambda: self._opened().wait(name, timeout, ends=ends), ends)
@@ -106,7 +106,7 @@ class AsyncEngine:
 
     def events(
         self, name: str | None = None, after: int = 0, *, follow: bool = True, progress: bool = False
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncIterator[CrawlEvent]:
         """What has happened to a crawl, or to all, after a cursor."""
         ends = Ending()
         found = self._opened().events(name, after, follow=follow, progress=progress, ends=ends)

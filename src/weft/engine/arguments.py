@@ -1,5 +1,5 @@
 """The arguments of an engine's verbs, checked: what comes over the channel may be anything. Settings have a module of
-their own (settings.py)."""
+their own (crawls/settings.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest
 
 from weft import urls
-from weft.engine import settings
+from weft.engine.crawls import settings
 from weft.errors import BadInput, BadUrl
 from weft.records import PastVisit
 

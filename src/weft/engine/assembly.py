@@ -15,21 +15,21 @@ from typing import Any, TypeVar
 from weft import __version__
 from weft.bodies import Spool
 from weft.config import Config
-from weft.engine.browsers import Browsers
 from weft.engine.loop.commit import Committer
-from weft.engine.loop.fetch_loop import Loop
-from weft.engine.loop.flight import Flight, most_in_flight
+from weft.engine.loop.fetcher.fetch_loop import Loop
+from weft.engine.loop.fetcher.flight import Flight, most_in_flight
 from weft.engine.loop.halves import fetching, fused, parsers_of, reading
-from weft.engine.loop.handoff import Outlet
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.metrics import EngineMetrics
-from weft.engine.loop.parser_loop import ParserLoop
+from weft.engine.loop.parser.handoff import Outlet
+from weft.engine.loop.parser.parser_loop import ParserLoop
+from weft.engine.loop.parser.spool import SpoolReader, Sweeper
+from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.loop.spool import SpoolReader, Sweeper
 from weft.engine.loop.steps import crash_point
-from weft.engine.loop.suspects import Suspects
-from weft.engine.parsers import Parsers
-from weft.engine.ways import Clients, Ways
+from weft.engine.parsing.parsers import Parsers
+from weft.engine.transports.browsers import Browsers
+from weft.engine.transports.transports import Clients, Transports
 from weft.errors import Busy
 from weft.frontier.contract import Frontier, SharedFrontier
 from weft.store.pages import PageStore
@@ -142,7 +142,7 @@ class Fetching(Parts):
         self.bodies = Spool(self.config.fetch.body_memory_bytes, self.folder)
         self.browsers = Browsers(self.config.fetch, self.folder / self.slot.name, self.crawls, frontier)
         clients = Clients(most, self.bodies, self.config.proxy, self.folder, self.browsers.around)
-        self.ways = Ways(clients, most)
+        self.ways = Transports(clients, most)
         self._held_up = lambda now: clients.held_up(now) or self.browsers.unusable
         self._flight = Flight(most)
         self.metrics.before_save.append(lambda: self.metrics.names(self.ways.lookups()))

@@ -24,8 +24,7 @@ import msgspec
 
 from weft import __version__
 from weft.credentials import seed_origins
-from weft.engine import settings as crawl_settings
-from weft.engine.admission.rules import Rules
+from weft.engine.admission.rules import AdmissionRules
 from weft.engine.arguments import (
     canonical_seeds,
     check_in_flight,
@@ -35,29 +34,30 @@ from weft.engine.arguments import (
     seeds_hash,
 )
 from weft.engine.assembly import Fetching
-from weft.engine.channel import Peer, Server
-from weft.engine.deadlines import Deadlines
-from weft.engine.extraction import extraction_of
+from weft.engine.crawls import settings as crawl_settings
+from weft.engine.crawls.deadlines import Deadlines
+from weft.engine.crawls.limits import check_email, limits_of
+from weft.engine.crawls.memory import check_memory, flight_within
+from weft.engine.crawls.recorded import RecordedSettings
+from weft.engine.crawls.seeding import Seeding
+from weft.engine.crawls.settings_record import SettingsChange
+from weft.engine.crawls.tenant import Tenant, TenantRecord
 from weft.engine.folder import EngineFolder
-from weft.engine.limits import check_email, limits_of
+from weft.engine.loop.fetcher.revisits import GivenVisits, Revisits
+from weft.engine.loop.fetcher.robots import RobotsBook
 from weft.engine.loop.long_work import LongWork
+from weft.engine.loop.parser.suspects import Pulse
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.loop.revisits import GivenVisits, Revisits
-from weft.engine.loop.robots import RobotsBook
-from weft.engine.loop.suspects import Pulse
 from weft.engine.machine import open_clock
-from weft.engine.memory import check_memory, flight_within
-from weft.engine.model import Blocked, BrowserStatus, EndReason, Seeded, Standing, State, check_name
-from weft.engine.notices import Notices
-from weft.engine.recorded import RecordedSettings
-from weft.engine.recovery import Recovery, read_links_again
-from weft.engine.seeding import Seeding
-from weft.engine.settings_record import SettingsChange
-from weft.engine.tenant import Record, Tenant
+from weft.engine.model import Blocked, BrowserStatus, CrawlSnapshot, CrawlState, EndReason, Seeded, check_name
+from weft.engine.parsing.extraction import extraction_of
+from weft.engine.process.channel import ChannelServer, Peer
+from weft.engine.process.notices import Notices
+from weft.engine.recovery import CrawlRecovery, read_links_again
 from weft.errors import BadInput
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.store.contract import Stats
-from weft.store.index import Change
+from weft.store.index.index_writer import Change
 from weft.supervise.process import return_free_memory
 from weft.telemetry import Log, Slot
 
@@ -92,12 +92,12 @@ class Core:
         self._books: dict[tuple[str, str], RobotsBook] = {}  # by user agent and trust (see `settings.trust_of`)
         self._crawls: dict[int, Tenant] = parts.crawls
         self._names: dict[str, int] = {}  # of every crawl that is not being forgotten
-        self._ended: dict[int, Record] = {}
+        self._ended: dict[int, TenantRecord] = {}
         self._forgetting: list[int] = []
         self._closing: list[int] = []  # closed in the frontier's memory; their end is not committed to the index yet
         # Of those, how they were before: a kill takes such an end back, so that it is not shown while a full disk holds
         # up its commit. What a deadline or a command has ended would end again.
-        self._before_end: dict[int, Standing] = {}
+        self._before_end: dict[int, CrawlSnapshot] = {}
         self._to_forget: list[int] = []  # deleted once the index has committed that they are forgotten
         self._deadlines = Deadlines(self._crawls)
         self._seeding = Seeding(
@@ -126,13 +126,13 @@ class Core:
             crawls[number].book.forbids(record, origin, urls) if number in crawls else {}
         )
         self._loop.touched.update(self._crawls)
-        self._server: Server | None = None
+        self._server: ChannelServer | None = None
 
     # ── its life ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def serve(self, path: Path, parent: int | None = None) -> None:
         """Listens for commands; ends when the descriptor `parent` is closed at its other end."""
-        self._server = Server(path, self._carry_out, at_once=_READ_ONLY)
+        self._server = ChannelServer(path, self._carry_out, at_once=_READ_ONLY)
         synced = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._committer.after_sync = lambda: os.eventfd_write(synced, 1)
         self._ways.watch(synced, lambda: _clear(synced))
@@ -166,18 +166,21 @@ class Core:
     def _recover(self) -> None:
         """Restores every crawl from index and journal."""
         frontier, store, work = self._frontier, self._store, self._work
-        recovery = Recovery(self._parts, frontier)
-        records = {number: (name, msgspec.msgpack.decode(data, type=Record)) for number, name, data in store.crawls()}
+        recovery = CrawlRecovery(self._parts, frontier)
+        records = {
+            number: (name, msgspec.msgpack.decode(data, type=TenantRecord)) for number, name, data in store.crawls()
+        }
         there = frontier.crawls.kept_crawls()
         for number in there:
-            record = records[number][1] if number in records else Record(settings={})
+            record = records[number][1] if number in records else TenantRecord(settings={})
             config = self._recorded.config_of(record)
             limits = limits_of(config, flight_within(record.memory_bytes, record.in_flight))
             frontier.crawls.reopen_crawl(number, limits, config.politeness, record.weight)
         counted = {
             number: recovery.count(number, limits_of(self._recorded.config_of(records[number][1])))
             for number in store.crawls_with_rows()
-            if number in records and records[number][1].state in (State.OPEN, State.RUNNING, State.PAUSED)
+            if number in records
+            and records[number][1].state in (CrawlState.OPEN, CrawlState.RUNNING, CrawlState.PAUSED)
         }
         recovery.restore_queue()
         work.begin("restoring the crawls", len(records))
@@ -195,19 +198,19 @@ class Core:
         if frontier.recovery.unsure_of_links:
             read_links_again(frontier, store, lambda row: self._crawls.get(row.crawl), 0, work)
 
-    def _take_up(self, number: int, name: str, record: Record, held: Stats | None, *, is_there: bool) -> None:
-        if record.state is State.FORGOTTEN:
+    def _take_up(self, number: int, name: str, record: TenantRecord, held: Stats | None, *, is_there: bool) -> None:
+        if record.state is CrawlState.FORGOTTEN:
             self._forgetting.append(number)
             return
         self._names[name] = number
-        if record.state is State.ENDED:
+        if record.state is CrawlState.ENDED:
             self._ended[number] = record
             return
         if not is_there:
             log.error("the frontier does not know a crawl that was open", crawl=name)
-            record.state, record.reason, record.ended_at = State.ENDED, EndReason.FAILED, time.time()
+            record.state, record.reason, record.ended_at = CrawlState.ENDED, EndReason.FAILED, time.time()
             self._ended[number] = record
-            self._put(number, name, record, State.ENDED)
+            self._put(number, name, record, CrawlState.ENDED)
             return
         if self._recorded.adopt(record):
             self._store.change(_change(number, name, record))
@@ -215,13 +218,13 @@ class Core:
         if held is not None:
             tenant.progress.take_up(held)
             tenant.committed()
-        if record.state is State.PAUSED or record.is_held:
+        if record.state is CrawlState.PAUSED or record.is_held:
             tenant.pause()
-        elif record.state is State.RUNNING:
+        elif record.state is CrawlState.RUNNING:
             tenant.clock_starts()
         self._deadlines.watch(tenant)
 
-    def _tenant(self, number: int, name: str, record: Record) -> Tenant:
+    def _tenant(self, number: int, name: str, record: TenantRecord) -> Tenant:
         config = self._recorded.config_of(record)
         agent, trust = config.fetch.user_agent(), crawl_settings.trust_of(config.fetch)
         record.trust = trust
@@ -258,7 +261,7 @@ class Core:
             self._next_forget = now + FORGET_EVERY_S
             self._forget_some()
 
-    def _reply(self, server: Server) -> None:
+    def _reply(self, server: ChannelServer) -> None:
         """Replies go out when what they promise is on the disk; the loop does not wait for it."""
         if self._ticket and self._committer.synced(self._ticket):
             self._ticket = 0
@@ -281,7 +284,7 @@ class Core:
         self._uncommitted |= touched
         for number in touched:
             tenant = self._crawls.get(number)
-            if tenant is not None and tenant.record.state is State.RUNNING:
+            if tenant is not None and tenant.record.state is CrawlState.RUNNING:
                 over = tenant.why_over()
                 if over is not None:
                     self._end(tenant, EndReason(over))
@@ -298,7 +301,7 @@ class Core:
             self._before_end[number] = tenant.standing(0)
         tenant.committed()
         record = tenant.record
-        record.state, record.reason, record.ended_at = State.ENDED, reason, time.time()
+        record.state, record.reason, record.ended_at = CrawlState.ENDED, reason, time.time()
         last = tenant.standing(0)
         record.last = msgspec.structs.replace(last, queued=0, in_flight=0, left=last.queued + last.in_flight)
         tenant.add_to(self._progress)
@@ -310,7 +313,7 @@ class Core:
         self._dirty.discard(number)
         self._ended[number] = record
         self._ways.close(tenant.fetch)
-        self._put(number, tenant.name, record, State.ENDED)
+        self._put(number, tenant.name, record, CrawlState.ENDED)
         self._changed.add(number)
         self._is_ahead = True
         log.info("crawl ended", crawl=tenant.name, reason=reason, pages=tenant.progress.status.pages)
@@ -333,7 +336,7 @@ class Core:
             if (tenant := self._crawls.get(number)) is not None:
                 tenant.look(now)
                 tenant.add_to(self._progress)
-                if not tenant.keep_within_memory() and tenant.record.state is State.RUNNING:
+                if not tenant.keep_within_memory() and tenant.record.state is CrawlState.RUNNING:
                     self._end(tenant, EndReason.MAX_MEMORY)
         self._changed |= self._dirty
         if now >= self._next_record:
@@ -396,7 +399,7 @@ class Core:
                     self._unnumbered.append((standing, standing["id"], self._states[standing["id"]]))
         return reply
 
-    def _subscribe(self, peer: Peer, name: str | None = None) -> Standing | int:
+    def _subscribe(self, peer: Peer, name: str | None = None) -> CrawlSnapshot | int:
         number = None if name is None else self._known(name)
         peer.subscribed, peer.topic = True, name
         return self._store.batch if number is None else self._standing(number)
@@ -413,10 +416,10 @@ class Core:
         visits: object = (),
         memory_bytes: object = None,
         keep_open: object = False,
-    ) -> tuple[Standing, Seeded]:
+    ) -> tuple[CrawlSnapshot, Seeded]:
         """A crawl of this name, which is opened if it is not there; `more` and `visits`: as for `seed`. `memory_bytes`:
-        what it may take of memory, as far as it can be told whose it is (memory.py). `keep_open`: it does not end as
-        done before `close_seeds`."""
+        what it may take of memory, as far as it can be told whose it is (crawls/memory.py). `keep_open`: it does not
+        end as done before `close_seeds`."""
         check_name(name)
         more = bool(more)
         own = crawl_settings.of_crawl(settings or {})
@@ -431,7 +434,7 @@ class Core:
                     f"a crawl {name!r} is there already, with other settings: edit it, or choose another name"
                 )
             canonical, refused = canonical_seeds(seeds)
-            if record.state is State.ENDED:
+            if record.state is CrawlState.ENDED:
                 self._check_crawled(number, name, record, canonical)
                 return self._standing(number), Seeded(0, 0, {})
             seeded = self._seed(self._crawls[number], canonical, refused, more, visits)
@@ -445,7 +448,7 @@ class Core:
         canonical, refused = canonical_seeds(seeds)
         known = past_visits(visits)
         check_email(canonical, config.fetch)
-        record = Record(
+        record = TenantRecord(
             settings=crawl_settings.plain(own), weight=weight, deadline=at, in_flight=in_flight, opened_at=time.time(),
             opened_with=given_with, memory_bytes=memory,
             seeds_hash=seeds_hash(canonical), keep_open=bool(keep_open),
@@ -456,7 +459,7 @@ class Core:
         number = self._frontier.crawls.open_crawl(name, limits, config.politeness, weight)
         self._step("crawl-opened")
         tenant = self._tenant(number, name, record)
-        self._put(number, name, record, State.OPEN)
+        self._put(number, name, record, CrawlState.OPEN)
         self._changed.add(number)
         self._is_ahead = True
         self._seeding.revisit(tenant, known)
@@ -464,14 +467,14 @@ class Core:
         self._deadlines.watch(tenant)
         return self._standing(number), seeded
 
-    def _check_crawled(self, number: int, name: str, record: Record, seeds: Sequence[str]) -> None:
+    def _check_crawled(self, number: int, name: str, record: TenantRecord, seeds: Sequence[str]) -> None:
         """Refuses seeds that an ended crawl has not crawled: it takes no more. The last `open` may be repeated, though
         a limit has kept some of its seeds from being crawled."""
         if record.seeds_hash == seeds_hash(seeds):
             return
         if self._is_ahead:
             self._loop.flush()  # its last rows may not be committed yet
-        rules = Rules(self._recorded.config_of(record).scope, record.roots, this_year=datetime.now(UTC).year)
+        rules = AdmissionRules(self._recorded.config_of(record).scope, record.roots, this_year=datetime.now(UTC).year)
         left = [
             seed
             for seed in seeds
@@ -498,12 +501,12 @@ class Core:
         self._seeding.revisit(tenant, past_visits(visits))
         return self._seeding.admit(tenant, canonical, refused, more)
 
-    def close_seeds(self, name: str) -> Standing:
+    def close_seeds(self, name: str) -> CrawlSnapshot:
         """No more seeds are waited for: it ends when nothing is left. One that has ended stays as it is."""
         number = self._known(name)
         if (tenant := self._crawls.get(number)) is not None:
             tenant.record.seeds_closed, tenant.record.expects_more = True, False
-            if tenant.record.state is State.OPEN:
+            if tenant.record.state is CrawlState.OPEN:
                 self._start(tenant)
             else:
                 self._write_record(tenant)
@@ -516,7 +519,7 @@ class Core:
         settings: Mapping[str, Any] | None = None,
         weight: object = None,
         deadline: object = False,
-    ) -> Standing:
+    ) -> CrawlSnapshot:
         """Other patterns, delay, limits or weight from now on; a deadline of None removes it."""
         tenant = self._live(name)
         own = crawl_settings.of_crawl(settings or {})
@@ -547,11 +550,11 @@ class Core:
         log.info("crawl edited", crawl=name, came_back=back)
         return self._standing(tenant.number)
 
-    def pause(self, name: str, held: bool = False) -> Standing:
+    def pause(self, name: str, held: bool = False) -> CrawlSnapshot:
         """Claims nothing of it, and keeps everything. `held`: its state stays as it is, so that its readers see no
-        change; only `resume` and `Standing.is_held` know."""
+        change; only `resume` and `CrawlSnapshot.is_held` know."""
         tenant = self._live(name)
-        if tenant.record.state is State.PAUSED or (held and tenant.record.is_held):
+        if tenant.record.state is CrawlState.PAUSED or (held and tenant.record.is_held):
             return self._standing(tenant.number)
         tenant.pause()
         tenant.clock_stops()
@@ -559,20 +562,20 @@ class Core:
             tenant.record.is_held = True
             self._write_record(tenant)
         else:
-            self._change_state(tenant, State.PAUSED)
+            self._change_state(tenant, CrawlState.PAUSED)
         return self._standing(tenant.number)
 
-    def resume(self, name: str) -> Standing:
+    def resume(self, name: str) -> CrawlSnapshot:
         """Goes on with a crawl that is paused or held."""
         tenant = self._live(name)
-        was_paused = tenant.record.state is State.PAUSED
+        was_paused = tenant.record.state is CrawlState.PAUSED
         if was_paused or tenant.record.is_held:
             tenant.pause(False)
             record = tenant.record
             has_begun = bool(record.roots) or record.keep_open or record.seeds_closed
             record.is_held = False
             if was_paused:
-                self._change_state(tenant, State.RUNNING if has_begun else State.OPEN)
+                self._change_state(tenant, CrawlState.RUNNING if has_begun else CrawlState.OPEN)
             else:
                 self._write_record(tenant)
             if has_begun:
@@ -581,7 +584,7 @@ class Core:
             self._loop.touched.add(tenant.number)
         return self._standing(tenant.number)
 
-    def cancel(self, name: str) -> Standing:
+    def cancel(self, name: str) -> CrawlSnapshot:
         """Ends it now; one that has ended stays as it is."""
         number = self._known(name)
         if number in self._crawls:
@@ -602,17 +605,17 @@ class Core:
             self._end(self._crawls[number], EndReason.CANCELLED)
         record = self._ended.pop(number)
         del self._names[name]
-        record.state, record.last = State.FORGOTTEN, None
+        record.state, record.last = CrawlState.FORGOTTEN, None
         # Names are unique in the index, and this one may be used for another crawl at once.
         self._store.change(_change(number, f"{number}/{name}", record))
         self._to_forget.append(number)
         self._is_ahead = True
 
-    def standing(self, name: str) -> Standing:
+    def standing(self, name: str) -> CrawlSnapshot:
         """How a crawl stands."""
         return self._standing(self._known(name))
 
-    def standings(self, names: Sequence[str] | None = None, live: bool = False) -> list[Standing]:
+    def standings(self, names: Sequence[str] | None = None, live: bool = False) -> list[CrawlSnapshot]:
         """How all of them stand, in the order in which they were opened; or some, or those that have not ended."""
         if names is not None:
             numbers = [self._names[name] for name in names if name in self._names]
@@ -632,7 +635,7 @@ class Core:
         """What the engine was started with: its own settings, and its crawls' defaults."""
         return self._shared
 
-    def _standing(self, number: int) -> Standing:
+    def _standing(self, number: int) -> CrawlSnapshot:
         tenant, last = self._crawls.get(number), self._store.last_number(number)
         if tenant is not None:
             blocked = self._loop.blocked
@@ -640,7 +643,7 @@ class Core:
         if self._loop.blocked is not None and number in self._before_end:
             return msgspec.structs.replace(self._before_end[number], number=last, note=str(self._loop.blocked))
         record = self._ended[number]
-        ended = record.last or Standing(name=self._name_of(number), id=number, state=State.ENDED)
+        ended = record.last or CrawlSnapshot(name=self._name_of(number), id=number, state=CrawlState.ENDED)
         return msgspec.structs.replace(
             ended, state=record.state, reason=record.reason, ended_at=record.ended_at, number=last
         )
@@ -648,7 +651,7 @@ class Core:
     def _name_of(self, number: int) -> str:
         return next((name for name, other in self._names.items() if other == number), "")
 
-    def _change_state(self, tenant: Tenant, state: State) -> None:
+    def _change_state(self, tenant: Tenant, state: CrawlState) -> None:
         tenant.record.state = state
         tenant.noted()
         self._put(tenant.number, tenant.name, tenant.record, state)
@@ -663,16 +666,16 @@ class Core:
 
     def _start(self, tenant: Tenant) -> None:
         """Its first seeds have come."""
-        self._change_state(tenant, State.RUNNING)
+        self._change_state(tenant, CrawlState.RUNNING)
         tenant.clock_starts()
         self._deadlines.watch(tenant)
 
-    def _put(self, number: int, name: str, record: Record, state: State) -> None:
+    def _put(self, number: int, name: str, record: TenantRecord, state: CrawlState) -> None:
         """Has the next commit write a new state, with the crawl's next number."""
         self._states[number] += 1
         self._store.change(_change(number, name, record, state))
 
-    def _record(self, number: int) -> Record:
+    def _record(self, number: int) -> TenantRecord:
         return self._crawls[number].record if number in self._crawls else self._ended[number]
 
     def _known(self, name: str) -> int:
@@ -692,7 +695,7 @@ def _clear(eventfd: int) -> None:
     os.eventfd_read(eventfd)
 
 
-def _change(number: int, name: str, record: Record, state: State | None = None) -> Change:
+def _change(number: int, name: str, record: TenantRecord, state: CrawlState | None = None) -> Change:
     data = msgspec.msgpack.encode(record)
     return Change(number, name, data, time.time(), str(state or ""), str(record.reason or "") if state else "")
 

@@ -3,7 +3,7 @@
     DATA/engine.json       what it is: layout, id, when it was made, pods, data dirs; sealed (see sealed.py)
     DATA/dirs.json         of a folder with several data dirs, in each of them: where all are (crawl/siblings.py)
     DATA/crawls/crawl/     of `weft crawl`: the settings, seeds and position of its one crawl (crawl/folder.py)
-    DATA/settings/         of an engine: the settings that its crawls were opened with (recorded.py)
+    DATA/settings/         of an engine: the settings that its crawls were opened with (crawls/recorded.py)
     DATA/status.json       a snapshot for displays; status/ has one for each process, where there are several
     DATA/lock              held by the process that runs `weft crawl`
     DATA/frontier/         what is queued, and the request log; of several pods, each in pod_N/
@@ -208,7 +208,7 @@ class EngineFolder:
         return self.of_pod(slot.pod) / slot.name if self.on_redis else self.of_pod(slot.pod)
 
     def spool_of(self, pod: int) -> Path:
-        """Where a pod's fetched pages wait for its parsers (see engine/loop/spool.py)."""
+        """Where a pod's fetched pages wait for its parsers (see engine/loop/parser/spool.py)."""
         return self.home / "spool" / f"pod_{pod}"
 
     def status_of(self, slot: Slot) -> Path:

@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
-from weft.engine.channel import Connection, Gone, socket_path
-from weft.engine.extraction import extraction_of
+from weft.engine.crawls.settings import check_deadline, config_of, differing, of_crawl, of_engine, plain
 from weft.engine.folder import EngineFolder
-from weft.engine.host import HostOrder
-from weft.engine.keeper import START_S, EngineKeeper
 from weft.engine.machine import check_clock
-from weft.engine.model import Blocked, BrowserStatus, Event, Seeded, Standing, State, check_name
-from weft.engine.reader import Reader
-from weft.engine.settings import check_deadline, config_of, differing, of_crawl, of_engine, plain
-from weft.engine.stored_page import CrawledPage
+from weft.engine.model import Blocked, BrowserStatus, CrawlEvent, CrawlSnapshot, CrawlState, Seeded, check_name
+from weft.engine.parsing.extraction import extraction_of
+from weft.engine.process.channel import Connection, Gone, socket_path
+from weft.engine.process.host import HostOrder
+from weft.engine.process.keeper import START_S, EngineKeeper
+from weft.engine.stored.reader import EngineReader
+from weft.engine.stored.stored_page import CrawledPage
 from weft.errors import BadInput, Busy, WeftError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Engine:
         in_flight: int | None = None,
         keep_open: bool = False,
         **settings: Any,
-    ) -> Standing:
+    ) -> CrawlSnapshot:
         """Opens a crawl, which is durable when this returns; one that is open with the same settings is that one.
 
         `weight`: its share where several crawls want to be served. `deadline`: a time at which it ends, whatever it
@@ -120,8 +120,8 @@ class Engine:
             "open", name=name, seeds=urls_[:first], settings=own, deadline=at, weight=weight, in_flight=in_flight,
             more=len(urls_) > first, keep_open=keep_open,
         )  # fmt: skip
-        standing = msgspec.convert(found, Standing)
-        if len(urls_) > first and standing.state is not State.ENDED:
+        standing = msgspec.convert(found, CrawlSnapshot)
+        if len(urls_) > first and standing.state is not CrawlState.ENDED:
             for _ in self._seed_rest(name, urls_, first):
                 pass
             return self.standing(name)
@@ -144,30 +144,30 @@ class Engine:
             try:
                 yield self._seed_some(name, given, at)
             except BadInput:
-                if self.standing(name).state is not State.ENDED:
+                if self.standing(name).state is not CrawlState.ENDED:
                     raise
                 return
 
-    def close_seeds(self, name: str) -> Standing:
+    def close_seeds(self, name: str) -> CrawlSnapshot:
         """Says that no more seeds come: a crawl that was opened with `keep_open` ends when nothing is left."""
         return self._standing("close_seeds", name=name)
 
-    def edit(self, name: str, *, weight: float | None = None, deadline: Any = False, **settings: Any) -> Standing:
+    def edit(self, name: str, *, weight: float | None = None, deadline: Any = False, **settings: Any) -> CrawlSnapshot:
         """Changes patterns, delay, limits, weight or deadline of a crawl that runs; a deadline of None: none."""
         if deadline is not False:
             deadline = check_deadline(deadline, time.time())
         own = plain(of_crawl(settings))
         return self._standing("edit", name=name, settings=own, weight=weight, deadline=deadline)
 
-    def pause(self, name: str) -> Standing:
+    def pause(self, name: str) -> CrawlSnapshot:
         """Nothing of it is asked for until `resume`; nothing is lost. Its deadline runs on, its duration does not."""
         return self._standing("pause", name=name)
 
-    def resume(self, name: str) -> Standing:
+    def resume(self, name: str) -> CrawlSnapshot:
         """Goes on with a crawl that is paused."""
         return self._standing("resume", name=name)
 
-    def cancel(self, name: str) -> Standing:
+    def cancel(self, name: str) -> CrawlSnapshot:
         """Ends a crawl now: what is in flight is aborted, what is queued is dropped."""
         return self._standing("cancel", name=name)
 
@@ -176,13 +176,13 @@ class Engine:
         number = self.standing(name).id
         self._call("forget", crawls=[(name, number)])
 
-    def standing(self, name: str) -> Standing:
+    def standing(self, name: str) -> CrawlSnapshot:
         """How a crawl stands."""
         return self._standing("standing", name=name)
 
-    def standings(self) -> list[Standing]:
+    def standings(self) -> list[CrawlSnapshot]:
         """How all crawls stand, in the order in which they were opened."""
-        return msgspec.convert(self._call("standings"), list[Standing])
+        return msgspec.convert(self._call("standings"), list[CrawlSnapshot])
 
     def blocked(self) -> list[Blocked]:
         """The sites whose breakers are open, and until when."""
@@ -192,12 +192,12 @@ class Engine:
         """The browsers that render pages, and why none can now."""
         return msgspec.convert(self._call("browsers"), BrowserStatus)
 
-    def wait(self, name: str, timeout: float | None = None, *, ends: Ending | None = None) -> Standing:
+    def wait(self, name: str, timeout: float | None = None, *, ends: Ending | None = None) -> CrawlSnapshot:
         """Returns when a crawl has ended; TimeoutError if it has not in so many seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         for notice in self._notices(name, until, ends):
-            standing = msgspec.convert(notice, Standing) if notice is not None else self.standing(name)
-            if standing.state is State.ENDED:
+            standing = msgspec.convert(notice, CrawlSnapshot) if notice is not None else self.standing(name)
+            if standing.state is CrawlState.ENDED:
                 return self.standing(name)
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"the crawl {name!r} has not ended in {timeout:g} s")
@@ -208,11 +208,11 @@ class Engine:
 
         `format`: jsonl, json, csv, markdown, parquet, warc or cdxj; `order`: see `ExportRequest` and docs/export.md.
         """
-        from weft.engine.exporting import export_pages
+        from weft.engine.stored.exporting import export_pages
         from weft.store.export.request import ExportRequest
 
         number = self.standing(name).id
-        with Reader(self.data_dir) as reader:
+        with EngineReader(self.data_dir) as reader:
             settings = self._settings | reader.settings(number)
         for key, value in order.items():
             if key not in ExportRequest.__dataclass_fields__:
@@ -231,7 +231,7 @@ class Engine:
         follow: bool = True,
         progress: bool = False,
         ends: Ending | None = None,
-    ) -> Iterator[Event]:
+    ) -> Iterator[CrawlEvent]:
         """What has happened to a crawl, or to all, after a cursor: numbered, each once, in order.
 
         Follows a crawl to its end, and all crawls until the engine is closed; without `follow` it gives what there is.
@@ -242,7 +242,7 @@ class Engine:
         if name is not None:
             yield from self._events_of(self.standing(name), after, follow, progress, ends)
             return
-        with Reader(self.data_dir) as reader:
+        with EngineReader(self.data_dir) as reader:
             for notice in self._notices(None, ends=ends) if follow else (None,):
                 del notice
                 for event in reader.everything(after):
@@ -250,22 +250,22 @@ class Engine:
                     yield event
 
     def _events_of(
-        self, standing: Standing, after: int, follow: bool, progress: bool, ends: Ending | None
-    ) -> Iterator[Event]:
+        self, standing: CrawlSnapshot, after: int, follow: bool, progress: bool, ends: Ending | None
+    ) -> Iterator[CrawlEvent]:
         name = standing.name
-        with Reader(self.data_dir) as reader:
+        with EngineReader(self.data_dir) as reader:
             for notice in self._notices(name, ends=ends) if follow else (None,):
                 ended = False
                 for event in reader.events(standing.id, name, after):
                     after = event.number
-                    ended = ended or event.state is State.ENDED
+                    ended = ended or event.state is CrawlState.ENDED
                     yield event
-                snapshot = msgspec.convert(notice, Standing) if notice is not None else None
-                goes_on = snapshot is not None and snapshot.id == standing.id and snapshot.state is not State.ENDED
+                snapshot = msgspec.convert(notice, CrawlSnapshot) if notice is not None else None
+                goes_on = snapshot is not None and snapshot.id == standing.id and snapshot.state is not CrawlState.ENDED
                 if ended or (not goes_on and follow and self._has_ended(name, standing.id, after)):
                     return
                 if progress and snapshot is not None:
-                    yield Event(crawl=name, kind="progress", cursor=after, at=time.time(), standing=snapshot)
+                    yield CrawlEvent(crawl=name, kind="progress", cursor=after, at=time.time(), standing=snapshot)
 
     def _has_ended(self, name: str, number: int, after: int) -> bool:
         """Whether there is nothing more to come: it has ended, or is gone."""
@@ -273,22 +273,22 @@ class Engine:
             standing = self.standing(name)
         except BadInput:
             return True
-        return standing.id != number or (standing.state is State.ENDED and standing.number <= after)
+        return standing.id != number or (standing.state is CrawlState.ENDED and standing.number <= after)
 
     def pages(
         self, name: str, after: int = 0, *, follow: bool = True, ends: Ending | None = None
     ) -> Iterator[CrawledPage]:
         """A crawl's stored pages in the order of their commits; `page.number` is the cursor to go on from."""
         number = self.standing(name).id
-        with Reader(self.data_dir) as reader:
+        with EngineReader(self.data_dir) as reader:
             for event in self.events(name, after, follow=follow, ends=ends):
                 if event.kind == "page" and (page := reader.page(number, event.number)) is not None:
                     yield page
 
     # ── the way to the engine ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _standing(self, verb: str, **arguments: object) -> Standing:
-        return msgspec.convert(self._call(verb, **arguments), Standing)
+    def _standing(self, verb: str, **arguments: object) -> CrawlSnapshot:
+        return msgspec.convert(self._call(verb, **arguments), CrawlSnapshot)
 
     def _call(self, verb: str, **arguments: object) -> Any:
         with self._turns:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from weft.config import PolitenessSection
 from weft.errors import BadInput
-from weft.frontier.clock import FOLDER, MachineClock, Unusable, default_path
+from weft.frontier.clock import FOLDER, MachineClock, UnusableClock, default_path
 from weft.supervise.process import command_line, pids
 from weft.telemetry import Log
 
-_FETCHING = ("weft.crawl.fetcher", "weft.engine.host")  # modules of processes that fetch
+_FETCHING = ("weft.crawl.processes.fetcher", "weft.engine.process.host")  # modules of processes that fetch
 log = Log("weft.engine.machine")
 
 
@@ -22,7 +22,7 @@ def open_clock(section: PolitenessSection) -> MachineClock | None:
         return None
     try:
         return MachineClock(default_path(), longest_s=section.max_retry_after_s, request_s=section.lease_s)
-    except Unusable as why:
+    except UnusableClock as why:
         log.warning("the machine's politeness clock cannot be used", why=why)
         return None
 
@@ -33,7 +33,7 @@ def check_clock(section: PolitenessSection, complain: Callable[[str], None]) -> 
         return
     try:
         MachineClock(default_path()).close()
-    except Unusable as why:
+    except UnusableClock as why:
         what = f"the politeness clock that your crawls on this machine share cannot be used ({why})"
         if (other := _other()) is not None:
             raise BadInput(

@@ -17,12 +17,12 @@ from weft.errors import BadInput
 from weft.records import Reason
 
 LONGEST_NAME = 200
-WAITING_FOR_SEEDS = "waiting for seeds"  # `Standing.waiting_for` of a crawl with nothing left that is kept open
+WAITING_FOR_SEEDS = "waiting for seeds"  # `CrawlSnapshot.waiting_for` of a crawl with nothing left that is kept open
 # Reasons that have a cause behind them, as in `breaker: HTTP 502` and `robots-unreachable: dns: no such name`.
 CAUSED = frozenset({Reason.BREAKER, Reason.ROBOTS_UNREACHABLE})
 
 
-class State(StrEnum):
+class CrawlState(StrEnum):
     """Where a crawl is in its life."""
 
     OPEN = "open"
@@ -45,12 +45,12 @@ class EndReason(StrEnum):
     FAILED = "failed"
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class CrawlSnapshot(Struct, frozen=True, kw_only=True):
     """One crawl at one moment: a consistent snapshot. Times are of the wall clock."""
 
     name: str
     id: int  # never used for another crawl of this engine
-    state: State
+    state: CrawlState
     reason: EndReason | None = None
     number: int = 0  # of its last row or change of state
     pages: int = 0
@@ -63,7 +63,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     requests: int = 0
     retries: int = 0
     body_bytes: int = 0
-    memory_bytes: int = 0  # where it has a limit: what it takes at most now, see engine/memory.py
+    memory_bytes: int = 0  # where it has a limit: what it takes at most now, see engine/crawls/memory.py
     rate: float = 0.0  # pages a second, lately
     weight: float = 1.0
     deadline: float | None = None
@@ -102,7 +102,7 @@ class BrowserStatus(Struct, frozen=True):
     deaths: dict[str, int] = {}  # of browsers and pages, by cause
 
 
-class Event(Struct, frozen=True, kw_only=True):
+class CrawlEvent(Struct, frozen=True, kw_only=True):
     """One row or change of state; `progress`, which has no number, is a standing."""
 
     crawl: str
@@ -110,7 +110,7 @@ class Event(Struct, frozen=True, kw_only=True):
     number: int = 0
     cursor: int = 0  # give it as `after` to go on behind this event
     at: float = 0.0
-    state: State | None = None
+    state: CrawlState | None = None
     reason: EndReason | None = None
     url: str = ""
     status: int = 0
@@ -118,7 +118,7 @@ class Event(Struct, frozen=True, kw_only=True):
     title: str = ""
     depth: int = 0
     length: int = 0
-    standing: Standing | None = None
+    standing: CrawlSnapshot | None = None
 
 
 class Seeded(Struct, frozen=True):
@@ -139,7 +139,7 @@ def end_kind(error: str) -> str:
 
 
 def end_name(status: int, error: str) -> str:
-    """What an ended URL is counted under in `Standing.ends`."""
+    """What an ended URL is counted under in `CrawlSnapshot.ends`."""
     return f"{status} {end_kind(error)}".rstrip()
 
 

@@ -16,19 +16,19 @@ from functools import partial
 import msgspec
 
 from weft import urls
-from weft.engine.admission.rules import Rules
+from weft.engine.admission.rules import AdmissionRules
 from weft.engine.assembly import Parts
-from weft.engine.crawls import RunningCrawl
-from weft.engine.extraction import extraction_of
-from weft.engine.limits import limits_of
-from weft.engine.loop.leads import Leads
+from weft.engine.crawls.limits import limits_of
+from weft.engine.crawls.running_crawl import RunningCrawl
+from weft.engine.loop.fetcher.robots import RobotsBook, rules_of
 from weft.engine.loop.long_work import LongWork
-from weft.engine.loop.robots import RobotsBook, rules_of
-from weft.engine.parsers import Parsers
+from weft.engine.loop.parser.leads import Leads
+from weft.engine.parsing.extraction import extraction_of
+from weft.engine.parsing.parsers import Parsers
+from weft.engine.transports.transports import Transports
 from weft.engine.user_code.again import request_again
 from weft.engine.user_code.calls import Description
 from weft.engine.user_code.running import RunningSpider, found_again, key_of
-from weft.engine.ways import Ways
 from weft.frontier.contract import CrawlLimits, Frontier, SharedFrontier
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.records import POD_SHIFT, Found, Reason, Row
@@ -49,7 +49,7 @@ def found_of(row: Row) -> Found:
     return Found(row.url, row.depth, row.parent, row.hops)
 
 
-class Recovery:
+class CrawlRecovery:
     """Brings the crawls of a process back to where they were left, in one order for every kind of process: what is
     stored of each is counted, the queue restored, the crawls opened, and what was lost queued again."""
 
@@ -131,8 +131,8 @@ def take_up(
     name: str,
     seeds: Sequence[str],
     restore_links: Callable[[RunningCrawl], None],
-    ways: Ways | None = None,
-    learn_scope: Callable[[Rules], None] = lambda _: None,
+    ways: Transports | None = None,
+    learn_scope: Callable[[AdmissionRules], None] = lambda _: None,
     origins: Iterable[str] = (),
     description: Description | None = None,
 ) -> RunningCrawl:
@@ -143,7 +143,7 @@ def take_up(
     among `seeds`; `restore_links` brings back what the frontier may have lost of the links of stored pages.
     """
     config, store, progress, work = parts.config, parts.store, parts.progress, parts.work
-    recovery, limits = Recovery(parts, frontier, f"{parts.slot.name}."), limits_of(config)
+    recovery, limits = CrawlRecovery(parts, frontier, f"{parts.slot.name}."), limits_of(config)
     number = frontier.crawls.open_crawl(name, limits)
     if description is not None:
         store.may_come_again(number, -1)  # its code may make a request several times
@@ -153,7 +153,7 @@ def take_up(
     recovery.restore_queue()
     work.begin("restoring the scope")
     year, extensions = datetime.now(UTC).year, frontier.notes.scope_extensions(number)
-    rules = Rules(config.scope, seeds, this_year=year, extensions=extensions)
+    rules = AdmissionRules(config.scope, seeds, this_year=year, extensions=extensions)
     learn_scope(rules)
     crawl = parts.crawls[number] = RunningCrawl(
         number,

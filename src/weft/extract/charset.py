@@ -61,7 +61,7 @@ _COUNTRY = {
 }  # fmt: skip
 
 
-class Decoded(NamedTuple):
+class DecodedText(NamedTuple):
     """A body's text, its encoding (WHATWG's name, lower-case) and how that was determined."""
 
     text: str
@@ -69,17 +69,17 @@ class Decoded(NamedTuple):
     source: Source
 
 
-def decode(body: bytes, content_type: str | None = None, url: str = "") -> Decoded:
+def decode(body: bytes, content_type: str | None = None, url: str = "") -> DecodedText:
     """The text of a body; `url` is a hint for the last resort only."""
     if body[:1] in (b"\xef", b"\xff", b"\xfe", b"\0"):
         for mark, encoding in _BOMS:
             if body.startswith(mark):
-                return Decoded(_decode(body[len(mark) :], encoding), encoding, "bom")
+                return DecodedText(_decode(body[len(mark) :], encoding), encoding, "bom")
     if content_type and (declared := _in_header(content_type[:MAX_TYPE_CHARS])):
         declared = _wide(body) or declared if declared.startswith(("utf-16", "utf-32")) else declared
-        return Decoded(_decode(body, declared), declared, "header")
+        return DecodedText(_decode(body, declared), declared, "header")
     if declared := _in_markup(body[:PRESCAN_BYTES]):
-        return Decoded(_decode(body, declared), declared, "meta")
+        return DecodedText(_decode(body, declared), declared, "meta")
     return _undeclared(body, url)
 
 
@@ -131,24 +131,24 @@ def _as_declared_in_ascii(label: bytes) -> str | None:
     return FALLBACK if encoding == "x-user-defined" else encoding
 
 
-def _undeclared(body: bytes, url: str) -> Decoded:
+def _undeclared(body: bytes, url: str) -> DecodedText:
     if wide := _wide(body):
-        return Decoded(_decode(body, wide), wide, "detected")
+        return DecodedText(_decode(body, wide), wide, "detected")
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         if error.reason == "unexpected end of data" and not body[: error.start].isascii():
             # A body cut inside its last character, as at the cap, is still UTF-8.
-            return Decoded(_decode(body, "utf-8"), "utf-8", "detected")
+            return DecodedText(_decode(body, "utf-8"), "utf-8", "detected")
     else:
         escaped = _escaped(text)
         if escaped is None:
-            return Decoded(text, "utf-8", "detected")
-        return Decoded(_decode(body, escaped), escaped, "detected")
+            return DecodedText(text, "utf-8", "detected")
+        return DecodedText(_decode(body, escaped), escaped, "detected")
     if late := _in_markup(body[:LATE_BYTES]):
-        return Decoded(_decode(body, late), late, "meta")
+        return DecodedText(_decode(body, late), late, "meta")
     encoding, source = _guess(body, url)
-    return Decoded(_decode(body, encoding), encoding, source)
+    return DecodedText(_decode(body, encoding), encoding, source)
 
 
 def _wide(body: bytes) -> str | None:

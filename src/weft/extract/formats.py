@@ -14,13 +14,13 @@ from itertools import islice
 
 from weft import urls
 from weft.errors import BadUrl
-from weft.extract import selectors
 from weft.extract.html_writer import cleaned, written
 from weft.extract.links import MAX_HREFS, followable
 from weft.extract.metadata import Json
-from weft.extract.page import Page
+from weft.extract.page import ParsedPage
 from weft.extract.parse import parse
-from weft.extract.rule import BadRules
+from weft.extract.rules import selectors
+from weft.extract.rules.rule import BadRules
 from weft.extract.text.lines import without_repeats
 from weft.extract.text.markdown import Links, markdown
 from weft.extract.turbo import LAYOUT, Document, Element
@@ -80,7 +80,7 @@ def check_links(name: str, at: str = "links") -> str:
     return name
 
 
-def render(page: Page, names: Iterable[str], shape: Shape = MAIN) -> dict[str, Json]:
+def render(page: ParsedPage, names: Iterable[str], shape: Shape = MAIN) -> dict[str, Json]:
     """A page in the formats that are asked for. Of what is no HTML, text and Markdown are its text."""
     names = tuple(names)
     part = _Part(page, shape) if not _OF_A_PART.isdisjoint(names) else None
@@ -95,7 +95,7 @@ def render(page: Page, names: Iterable[str], shape: Shape = MAIN) -> dict[str, J
     return found
 
 
-def metadata(page: Page) -> dict[str, Json]:
+def metadata(page: ParsedPage) -> dict[str, Json]:
     """What a page says about itself; what it does not say is left out."""
     meta = page.meta
     facts: dict[str, Json] = {
@@ -117,7 +117,7 @@ def metadata(page: Page) -> dict[str, Json]:
 class _Part:
     """The part of a page that counts, as a copy: the page itself is not changed."""
 
-    def __init__(self, page: Page, shape: Shape) -> None:
+    def __init__(self, page: ParsedPage, shape: Shape) -> None:
         self._page, self._shape = page, shape
         self._is_content = page.document is None or (shape.main_only and not shape.include and not shape.exclude)
         self._root = _root(page, shape)
@@ -159,7 +159,7 @@ class _Part:
         return _absolute((element.attr(name) for element in elements), self._page.base)
 
 
-def _root(page: Page, shape: Shape) -> Element | None:
+def _root(page: ParsedPage, shape: Shape) -> Element | None:
     document = page.searchable
     if document is None:
         return None

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 
-class Kind(StrEnum):
+class BodyKind(StrEnum):
     """What a body is, and so what can be taken from it."""
 
     HTML = "html"
@@ -28,22 +28,22 @@ _USELESS = frozenset(
     "unknown/unknown application/unknown */* application/x-unknown-content-type content/unknown".split()
 )
 _BY_TYPE = {
-    "text/html": Kind.HTML,
-    "application/xhtml+xml": Kind.HTML,
-    "application/vnd.wap.xhtml+xml": Kind.HTML,
-    "application/rss+xml": Kind.FEED,
-    "application/atom+xml": Kind.FEED,
-    "application/rdf+xml": Kind.FEED,
-    "text/xml": Kind.XML,
-    "application/xml": Kind.XML,
-    "application/json": Kind.TEXT,
-    "application/ld+json": Kind.TEXT,
-    "application/javascript": Kind.TEXT,
-    "application/x-javascript": Kind.TEXT,
-    "application/ecmascript": Kind.TEXT,
-    "application/x-ndjson": Kind.TEXT,
-    "application/yaml": Kind.TEXT,
-    "application/toml": Kind.TEXT,
+    "text/html": BodyKind.HTML,
+    "application/xhtml+xml": BodyKind.HTML,
+    "application/vnd.wap.xhtml+xml": BodyKind.HTML,
+    "application/rss+xml": BodyKind.FEED,
+    "application/atom+xml": BodyKind.FEED,
+    "application/rdf+xml": BodyKind.FEED,
+    "text/xml": BodyKind.XML,
+    "application/xml": BodyKind.XML,
+    "application/json": BodyKind.TEXT,
+    "application/ld+json": BodyKind.TEXT,
+    "application/javascript": BodyKind.TEXT,
+    "application/x-javascript": BodyKind.TEXT,
+    "application/ecmascript": BodyKind.TEXT,
+    "application/x-ndjson": BodyKind.TEXT,
+    "application/yaml": BodyKind.TEXT,
+    "application/toml": BodyKind.TEXT,
 }
 _MIME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+/[!#$%&'*+.^_`|~0-9a-z-]+").fullmatch
 
@@ -65,37 +65,37 @@ _ROOT = re.compile(rb"<([A-Za-z_][\w.:-]*)")
 _FEEDS = frozenset((b"rss", b"feed", b"rdf"))
 
 
-def kind_of(body: bytes, content_type: str | None) -> Kind:
+def kind_of(body: bytes, content_type: str | None) -> BodyKind:
     """What a body is, by its content type where that says something, else by its first bytes."""
     declared = _declared(content_type[:256]) if content_type else None
-    if declared is Kind.HTML:
+    if declared is BodyKind.HTML:
         return _html_or_not(body)
-    if declared is Kind.XML:
-        return _by_root(body[:SNIFFED_BYTES]) or Kind.XML
-    if declared is Kind.TEXT:
-        return Kind.OTHER if body.startswith(_MAGIC) else Kind.TEXT
+    if declared is BodyKind.XML:
+        return _by_root(body[:SNIFFED_BYTES]) or BodyKind.XML
+    if declared is BodyKind.TEXT:
+        return BodyKind.OTHER if body.startswith(_MAGIC) else BodyKind.TEXT
     return declared if declared is not None else sniff(body)
 
 
-def sniff(body: bytes) -> Kind:
+def sniff(body: bytes) -> BodyKind:
     """What a body is, by its first bytes alone."""
     if body.startswith(_MAGIC):
-        return Kind.OTHER
+        return BodyKind.OTHER
     start = _without_bom(body[:SNIFFED_BYTES])
     content = start[_prolog_end(start) :]
     if start.lstrip().startswith(b"<?xml"):
-        return _by_root(start) or Kind.XML
+        return _by_root(start) or BodyKind.XML
     if _HTML.match(content) or start.lstrip().startswith(b"<!--"):
-        return Kind.HTML
+        return BodyKind.HTML
     if root := _by_root(start):
         return root
     if _BINARY(start):
-        return Kind.OTHER
-    return Kind.HTML if _PAGE(start) else Kind.TEXT
+        return BodyKind.OTHER
+    return BodyKind.HTML if _PAGE(start) else BodyKind.TEXT
 
 
 @lru_cache(maxsize=512)
-def _declared(content_type: str) -> Kind | None:
+def _declared(content_type: str) -> BodyKind | None:
     """The kind a content type names; None where it says nothing."""
     mime = content_type.partition(";")[0].strip().lower()
     if not _MIME(mime) or mime in _USELESS:
@@ -103,20 +103,20 @@ def _declared(content_type: str) -> Kind | None:
     if mime in _BY_TYPE:
         return _BY_TYPE[mime]
     if mime.endswith("+xml"):
-        return Kind.OTHER if mime.startswith("image/") else Kind.XML
-    return Kind.TEXT if mime.startswith("text/") or mime.endswith("+json") else Kind.OTHER
+        return BodyKind.OTHER if mime.startswith("image/") else BodyKind.XML
+    return BodyKind.TEXT if mime.startswith("text/") or mime.endswith("+json") else BodyKind.OTHER
 
 
-def _html_or_not(body: bytes) -> Kind:
+def _html_or_not(body: bytes) -> BodyKind:
     """A body declared as HTML: nearly always that, sometimes a feed or a file served with the wrong type."""
     if body.startswith(_MAGIC):
-        return Kind.OTHER
-    if body[:5] == b"<?xml" and _by_root(body[:SNIFFED_BYTES]) is Kind.FEED:
-        return Kind.FEED
-    return Kind.HTML
+        return BodyKind.OTHER
+    if body[:5] == b"<?xml" and _by_root(body[:SNIFFED_BYTES]) is BodyKind.FEED:
+        return BodyKind.FEED
+    return BodyKind.HTML
 
 
-def _by_root(start: bytes) -> Kind | None:
+def _by_root(start: bytes) -> BodyKind | None:
     """The kind by the name of the first element; None for any other name."""
     start = _without_bom(start)
     root = _ROOT.match(start, _prolog_end(start))
@@ -124,8 +124,8 @@ def _by_root(start: bytes) -> Kind | None:
         return None
     name = root[1].lower()
     if name == b"html" or name.endswith(b":html"):
-        return Kind.HTML
-    return Kind.FEED if name.partition(b":")[0] in _FEEDS else None
+        return BodyKind.HTML
+    return BodyKind.FEED if name.partition(b":")[0] in _FEEDS else None
 
 
 def _prolog_end(start: bytes) -> int:

@@ -12,8 +12,8 @@ import re
 from enum import StrEnum
 from itertools import islice
 
-from weft.extract.kind import Kind
-from weft.extract.page import Page
+from weft.extract.kind import BodyKind
+from weft.extract.page import ParsedPage
 from weft.extract.turbo import Document, Element, nodes
 
 FEW_WORDS = 25  # of "please enable JavaScript to run this app", in any wording
@@ -49,9 +49,9 @@ class Lack(StrEnum):
     NOTHING = "blank"  # neither text nor links nor pictures
 
 
-def lack_of(page: Page, *, redirected: bool = False) -> Lack | None:
+def lack_of(page: ParsedPage, *, redirected: bool = False) -> Lack | None:
     """What a page lacks; None for one that has something to read. `redirected`: another URL led here."""
-    if page.kind is Kind.OTHER:
+    if page.kind is BodyKind.OTHER:
         return None
     document = page._document
     if document is None:
@@ -63,7 +63,7 @@ def lack_of(page: Page, *, redirected: bool = False) -> Lack | None:
     return _without_links(page, document)
 
 
-def is_shell(page: Page) -> bool:
+def is_shell(page: ParsedPage) -> bool:
     """Whether scripts must draw a page before there is anything to read."""
     document = page.document
     if document is None or len(page.hrefs) > MENU_LINKS or not _runs_scripts(document):
@@ -115,7 +115,7 @@ def _runs_scripts(document: Document) -> bool:
     return any(not _DATA.search(str(one.attrs.get("type") or "")) for one in document.find_all("script"))
 
 
-def _without_links(page: Page, document: Document) -> Lack | None:
+def _without_links(page: ParsedPage, document: Document) -> Lack | None:
     told = " ".join(element.text for element in document.find_all("noscript"))
     words = page.text.split()
     has_script = document.find("script") is not None
@@ -128,7 +128,7 @@ def _without_links(page: Page, document: Document) -> Lack | None:
     return Lack.NOTHING
 
 
-def _is_login(page: Page, document: Document, redirected: bool) -> bool:
+def _is_login(page: ParsedPage, document: Document, redirected: bool) -> bool:
     if not document.select("input[type=password i]"):
         return False
     path = page.url.partition("://")[2].partition("/")[2]

@@ -17,7 +17,7 @@ from weft.errors import BadUrl
 from weft.extract import links as _links
 from weft.extract import metadata as _metadata
 from weft.extract.charset import Source, decode
-from weft.extract.kind import Kind, kind_of
+from weft.extract.kind import BodyKind, kind_of
 from weft.extract.links import Link
 from weft.extract.metadata import Json, Meta
 from weft.extract.parse import parse
@@ -39,16 +39,16 @@ _T = TypeVar("_T")
 class lazy(Generic[_T]):
     """An attribute of a page that is computed on first use, and kept."""
 
-    def __init__(self, compute: Callable[[Page], _T]) -> None:
+    def __init__(self, compute: Callable[[ParsedPage], _T]) -> None:
         self.compute = compute
         self.name = compute.__name__
         self.__doc__ = compute.__doc__
 
     @overload
-    def __get__(self, page: None, owner: type[Page]) -> lazy[_T]: ...
+    def __get__(self, page: None, owner: type[ParsedPage]) -> lazy[_T]: ...
     @overload
-    def __get__(self, page: Page, owner: type[Page]) -> _T: ...
-    def __get__(self, page: Page | None, owner: type[Page]) -> lazy[_T] | _T:
+    def __get__(self, page: ParsedPage, owner: type[ParsedPage]) -> _T: ...
+    def __get__(self, page: ParsedPage | None, owner: type[ParsedPage]) -> lazy[_T] | _T:
         if page is None:
             return self
         kept = page._kept
@@ -57,7 +57,7 @@ class lazy(Generic[_T]):
         return cast(_T, kept[self.name])
 
 
-class Page:
+class ParsedPage:
     """One fetched body.
 
     Computed at once, for every page:
@@ -95,7 +95,7 @@ class Page:
         "url",
     )
 
-    def __init__(self, url: str, kind: Kind) -> None:
+    def __init__(self, url: str, kind: BodyKind) -> None:
         self.url = url
         self.kind = kind
         self.charset: str | None = None
@@ -130,7 +130,7 @@ class Page:
         """All that a reader could read, from navigation to footer."""
         if self._document is not None:
             return _text.full_text(self._document)
-        return _text.without_markup(self._text) if self.kind in (Kind.XML, Kind.FEED) else self._text
+        return _text.without_markup(self._text) if self.kind in (BodyKind.XML, BodyKind.FEED) else self._text
 
     @lazy
     def main_text(self) -> str:
@@ -248,23 +248,23 @@ class Page:
         return self.content.kind.certainty if self.content is not None else 0.0
 
 
-def extract(body: bytes, url: str, content_type: str | None = None, *, references: bool = True) -> Page:
+def extract(body: bytes, url: str, content_type: str | None = None, *, references: bool = True) -> ParsedPage:
     """The Page of a fetched body. `url` is the final one, after redirects; `content_type` the header as received.
     Without `references`, for whoever follows none, `hrefs` stays empty.
     """
-    page = Page(url, kind_of(body, content_type))
-    if page.kind is Kind.OTHER:
+    page = ParsedPage(url, kind_of(body, content_type))
+    if page.kind is BodyKind.OTHER:
         return page
     if len(body) > MAX_BYTES:
         body = body[:MAX_BYTES]
         page.truncated = True
     page._text, page.charset, page.charset_source = decode(body, content_type, url)
-    if page.kind is Kind.HTML:
+    if page.kind is BodyKind.HTML:
         _read(page, references)
     return page
 
 
-def _read(page: Page, references: bool) -> None:
+def _read(page: ParsedPage, references: bool) -> None:
     """Parses an HTML page and fills in what every page needs."""
     page._document, cut = parse(page._text)
     found = _links.scan(page._document, references=references)

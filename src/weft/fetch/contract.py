@@ -1,5 +1,6 @@
 """What every transport does. There are three: libcurl (`client`), libcurl with proxies between (`proxies/client`), and
-one that has pages rendered by a browser and stands around another one (`browser/renderer`); `engine/ways.py` chooses.
+one that has pages rendered by a browser and wraps another one (`browser/renderer`). `engine/transports/transports.py`
+chooses.
 
 The loop does not know which way a crawl goes. Every submit ends in exactly one `FetchResult`
 out of `poll`, whatever the server does. For each way must hold what `client` promises: the address guard, the limits of
@@ -11,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from weft.fetch.dns import NameCounts
+from weft.fetch.dns.resolver import NameCounts
 from weft.records import FetchResult
 
 Done = list[tuple[object, FetchResult]]
 NOT_TLS = "the port does not speak TLS, it may be plain HTTP"  # the detail of such a `tls` error
 
 
-class Way(Protocol):
+class Transport(Protocol):
     """Fetches many URLs at once, on the caller's thread."""
 
     @property

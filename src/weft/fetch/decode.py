@@ -33,7 +33,7 @@ BROKEN = cast("tuple[type[Exception], ...]", (isal_zlib.error, brotli.error, zst
 _ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG}
 
 
-class Decoded(NamedTuple):
+class DecodedBody(NamedTuple):
     """A body without its codings. `truncated`: it is not complete; `error` says why, unless the limit cut it."""
 
     body: bytes
@@ -41,7 +41,7 @@ class Decoded(NamedTuple):
     error: str | None = None
 
 
-def decode(body: bytes, encoding_header: str, limit: int) -> Decoded:
+def decode(body: bytes, encoding_header: str, limit: int) -> DecodedBody:
     """The body without the codings that the Content-Encoding header names, at most `limit` (at least 1) bytes of it."""
     truncated, error = False, None
     names = [name for part in encoding_header.lower().split(",") if (name := part.strip()) not in ("", "identity")]
@@ -59,22 +59,22 @@ def decode(body: bytes, encoding_header: str, limit: int) -> Decoded:
         truncated = truncated or layer.truncated
         if layer.error and not layer.truncated:
             break
-    return Decoded(body, truncated, error) if len(body) <= limit else _cut(body, limit, error)
+    return DecodedBody(body, truncated, error) if len(body) <= limit else _cut(body, limit, error)
 
 
-def _cut(body: bytes, limit: int, error: str | None) -> Decoded:
+def _cut(body: bytes, limit: int, error: str | None) -> DecodedBody:
     """The body as it is, up to the limit."""
-    return Decoded(body[:limit], len(body) > limit, error)
+    return DecodedBody(body[:limit], len(body) > limit, error)
 
 
-def _gzip(body: bytes, limit: int) -> Decoded:
+def _gzip(body: bytes, limit: int) -> DecodedBody:
     """All members; other data after the last is ignored, as gzip itself does."""
     if not MAGIC.startswith(body[:2]):
-        return Decoded(body, error="no gzip data")
+        return DecodedBody(body, error="no gzip data")
     return _inflate(body, GZIP, limit)
 
 
-def _deflate(body: bytes, limit: int) -> Decoded:
+def _deflate(body: bytes, limit: int) -> DecodedBody:
     """RFC 9110 means zlib's format, many servers send raw deflate, some gzip."""
     if body.startswith(MAGIC):
         return _inflate(body, GZIP, limit)
@@ -85,7 +85,7 @@ def _deflate(body: bytes, limit: int) -> Decoded:
     return max(tries, key=lambda tried: (tried.error is None, len(tried.body)))
 
 
-def _inflate(body: bytes, wbits: int, limit: int) -> Decoded:
+def _inflate(body: bytes, wbits: int, limit: int) -> DecodedBody:
     """One deflate stream, and for gzip the members that follow it."""
     inflater = isal_zlib.decompressobj(wbits)
     try:
@@ -94,11 +94,11 @@ def _inflate(body: bytes, wbits: int, limit: int) -> Decoded:
     except BROKEN as error:
         return _broken(error, body, limit, lambda: isal_zlib.decompressobj(wbits).decompress)
     if more:
-        return Decoded(out, truncated=True)
+        return DecodedBody(out, truncated=True)
     if not inflater.eof:
-        return Decoded(out, truncated=True, error=EARLY)
+        return DecodedBody(out, truncated=True, error=EARLY)
     rest = inflater.unused_data
-    return _members(out, rest, limit, _gzip_member, MAGIC) if wbits == GZIP else Decoded(out)
+    return _members(out, rest, limit, _gzip_member, MAGIC) if wbits == GZIP else DecodedBody(out)
 
 
 def _gzip_member() -> Any:
@@ -109,7 +109,7 @@ def zstd_frame() -> Any:
     return zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
 
 
-def _members(first: bytes, rest: bytes, limit: int, make: Callable[[], Any], magic: bytes = b"") -> Decoded:
+def _members(first: bytes, rest: bytes, limit: int, make: Callable[[], Any], magic: bytes = b"") -> DecodedBody:
     """The further members of a gzip body, or frames of a zstd one, each unpacked by a new decoder.
 
     What does not begin with `magic` ends the body and is ignored.
@@ -117,16 +117,16 @@ def _members(first: bytes, rest: bytes, limit: int, make: Callable[[], Any], mag
     out, room, start = [first], limit - len(first), 0
     for _ in range(MAX_MEMBERS):
         if start >= len(rest) or not rest.startswith(magic, start):
-            return Decoded(b"".join(out))
+            return DecodedBody(b"".join(out))
         member, start = _member(rest, start, room, make)
         out.append(member.body)
         room -= len(member.body)
         if member.truncated:
-            return Decoded(b"".join(out), truncated=True, error=member.error)
-    return Decoded(b"".join(out), truncated=True, error=f"more than {MAX_MEMBERS} members")
+            return DecodedBody(b"".join(out), truncated=True, error=member.error)
+    return DecodedBody(b"".join(out), truncated=True, error=f"more than {MAX_MEMBERS} members")
 
 
-def _member(rest: bytes, start: int, room: int, make: Callable[[], Any]) -> tuple[Decoded, int]:
+def _member(rest: bytes, start: int, room: int, make: Callable[[], Any]) -> tuple[DecodedBody, int]:
     """The member that begins at `start`, and where it ends."""
     decoder, view, fed = make(), memoryview(rest), start
     out = bytearray()
@@ -138,12 +138,12 @@ def _member(rest: bytes, start: int, room: int, make: Callable[[], Any]) -> tupl
         whole = rest[start : fed + MEMBER_BYTES]
         return _broken(error, whole, room, lambda: make().decompress), fed
     if len(out) > room:
-        return Decoded(bytes(out[:room]), truncated=True), fed
+        return DecodedBody(bytes(out[:room]), truncated=True), fed
     cut = not decoder.eof
-    return Decoded(bytes(out), cut, EARLY if cut else None), fed - len(decoder.unused_data)
+    return DecodedBody(bytes(out), cut, EARLY if cut else None), fed - len(decoder.unused_data)
 
 
-def _brotli(body: bytes, limit: int) -> Decoded:
+def _brotli(body: bytes, limit: int) -> DecodedBody:
     """A brotli stream, unpacked by steps: the library's own output limit is overrun by up to its next buffer."""
     decoder, out, size = brotli.Decompressor(), [], 0
     step = min(limit + 1, BROTLI_STEP)
@@ -156,12 +156,12 @@ def _brotli(body: bytes, limit: int) -> Decoded:
     except BROKEN as error:
         return _broken(error, body, limit, lambda: brotli.Decompressor().process)
     if size + len(piece) > limit:
-        return Decoded(b"".join((*out, piece[: limit - size])), truncated=True)
+        return DecodedBody(b"".join((*out, piece[: limit - size])), truncated=True)
     cut = not decoder.is_finished()
-    return Decoded(b"".join((*out, piece)), cut, EARLY if cut else None)
+    return DecodedBody(b"".join((*out, piece)), cut, EARLY if cut else None)
 
 
-def _zstd(body: bytes, limit: int) -> Decoded:
+def _zstd(body: bytes, limit: int) -> DecodedBody:
     """All frames, skippable ones too."""
     decoder = zstd_frame()
     try:
@@ -170,13 +170,13 @@ def _zstd(body: bytes, limit: int) -> Decoded:
     except BROKEN as error:
         return _broken(error, body, limit, lambda: zstd_frame().decompress)
     if more:
-        return Decoded(out, truncated=True)
+        return DecodedBody(out, truncated=True)
     if not decoder.eof:
-        return Decoded(out, truncated=True, error=EARLY)
+        return DecodedBody(out, truncated=True, error=EARLY)
     return _members(out, decoder.unused_data, limit, zstd_frame)
 
 
-def _broken(error: Exception, body: bytes, limit: int, make: Callable[[], Callable[[bytes], bytes]]) -> Decoded:
+def _broken(error: Exception, body: bytes, limit: int, make: Callable[[], Callable[[bytes], bytes]]) -> DecodedBody:
     """What can be decoded of a body before the error.
 
     A decoder that raises does not return what it had unpacked. So the body is fed again to a fresh one, in slices, and
@@ -195,10 +195,10 @@ def _broken(error: Exception, body: bytes, limit: int, make: Callable[[], Callab
             break
         except BROKEN:
             continue
-    return Decoded(b"".join(pieces)[:limit], truncated=True, error=str(error))
+    return DecodedBody(b"".join(pieces)[:limit], truncated=True, error=str(error))
 
 
-_CODINGS: dict[str, Callable[[bytes, int], Decoded]] = {
+_CODINGS: dict[str, Callable[[bytes, int], DecodedBody]] = {
     "gzip": _gzip,
     "x-gzip": _gzip,
     "deflate": _deflate,

@@ -13,7 +13,7 @@ import brotli
 from isal import isal_zlib
 
 from weft.bodies import FileBody
-from weft.fetch.decode import BROKEN, EARLY, GZIP, MAGIC, MAX_LAYERS, MAX_MEMBERS, RAW, ZLIB, Decoded, zstd_frame
+from weft.fetch.decode import BROKEN, EARLY, GZIP, MAGIC, MAX_LAYERS, MAX_MEMBERS, RAW, ZLIB, DecodedBody, zstd_frame
 
 STEP = 256 * 1024  # unpacked at a time
 SLICE = 16 * 1024  # given to a decoder at a time
@@ -30,13 +30,13 @@ class _Broken(Exception):
 _FAULTS: tuple[type[Exception], ...] = (_Fault, *BROKEN)
 
 
-def decode_file(body: FileBody, encoding_header: str, limit: int, keep: int) -> Decoded:
+def decode_file(body: FileBody, encoding_header: str, limit: int, keep: int) -> DecodedBody:
     """The first `keep` bytes of a body without its codings. Truncated without an error: it is longer than `limit`."""
     names = [name for part in encoding_header.lower().split(",") if (name := part.strip()) not in ("", "identity")]
     unknown = next((name for name in names if name not in _LAYERS), None)
     if len(names) > MAX_LAYERS or unknown is not None:
         why = f"unknown coding {unknown[:40]!r}" if unknown is not None else f"more than {MAX_LAYERS} codings"
-        return Decoded(body.first(keep), error=why)
+        return DecodedBody(body.first(keep), error=why)
     data: Iterable[bytes] = _sliced(body)
     for name in reversed(names):
         data = _named(name, _LAYERS[name](data))
@@ -46,10 +46,10 @@ def decode_file(body: FileBody, encoding_header: str, limit: int, keep: int) -> 
             size += len(piece)
             kept += piece[: keep - len(kept)]
             if size > limit:
-                return Decoded(bytes(kept), truncated=True)
+                return DecodedBody(bytes(kept), truncated=True)
     except _Broken as why:
-        return Decoded(bytes(kept), truncated=True, error=str(why))
-    return Decoded(bytes(kept))
+        return DecodedBody(bytes(kept), truncated=True, error=str(why))
+    return DecodedBody(bytes(kept))
 
 
 def _sliced(body: FileBody) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
 """Parses robots.txt and decides what an agent may fetch: RFC 9309, as interpreted by Google's open-source parser.
 
-`Robots` is one file: the (cut) body it was parsed from, and one compiled `Rules` for each agent, made on first use. A
-cache may keep `robots.body` and parse it again, or keep only `robots.for_agent(token)`.
+`Robots` is one file: the (cut) body it was parsed from, and one compiled `RobotsRules` for each agent, made on first
+use. A cache may keep `robots.body` and parse it again, or keep only `robots.for_agent(token)`.
 
 Three things must stay true. Every input parses: there are no errors, only lines that are ignored. Memory is linear in
 the body, and the body is at most 500 KiB. A check costs a binary search plus the wildcard rules whose literal head is
@@ -53,7 +53,7 @@ _LINE_BITS = 20
 _LINE_MASK = (1 << _LINE_BITS) - 1
 
 
-class Verdict(NamedTuple):
+class RobotsVerdict(NamedTuple):
     """Whether a URL may be fetched, and the rule that decided it; no rule: none in the file matches."""
 
     allowed: bool
@@ -76,7 +76,7 @@ def product_token(user_agent: str) -> str:
     return _TOKEN.match(user_agent)[0]  # type: ignore[index]  # the empty token always matches
 
 
-class Rules:
+class RobotsRules:
     """What one agent may fetch from one origin. Immutable; keeps nothing of the file but its rules.
 
     Rules are one sorted list of literal heads, each linked to its longest proper prefix in the list. The greatest head
@@ -89,7 +89,7 @@ class Rules:
     def __init__(self, rules: list[tuple[str, bool, int]], crawl_delay: float | None = None) -> None:
         self.crawl_delay = crawl_delay
         self._exact: dict[str, int] = {}
-        self._verdicts: dict[int, Verdict] = {}  # a cache by rank
+        self._verdicts: dict[int, RobotsVerdict] = {}  # a cache by rank
         literals: dict[str, int] = {}
         globs: dict[str, list[Glob]] = {}
         self._starts: set[str] = set()  # a path that is forbidden begins with one of these,
@@ -140,17 +140,17 @@ class Rules:
                 return True
         return "%" in text
 
-    def verdict(self, url: str) -> Verdict:
+    def verdict(self, url: str) -> RobotsVerdict:
         """Whether the URL may be fetched, and by which rule."""
         path = _path(url)
         rank = self._best(path)
         if not rank or path == "/robots.txt":
-            return Verdict(allowed=True)
+            return RobotsVerdict(allowed=True)
         verdict = self._verdicts.get(rank)
         if verdict is None:
             allowed = bool(rank >> _LINE_BITS & 1)
             text = f"{'Allow' if allowed else 'Disallow'}: {self._pattern(rank)}"
-            verdict = self._verdicts[rank] = Verdict(allowed, text, _LINE_MASK - (rank & _LINE_MASK))
+            verdict = self._verdicts[rank] = RobotsVerdict(allowed, text, _LINE_MASK - (rank & _LINE_MASK))
         return verdict
 
     def _best(self, path: str) -> int:
@@ -187,7 +187,7 @@ class Robots:
     def __init__(self, body: bytes, reason: str | None = None) -> None:
         self.body = body
         self.reason = reason
-        self._rules: dict[str, Rules] = {}
+        self._rules: dict[str, RobotsRules] = {}
         self._sitemaps: tuple[str, ...] | None = None
 
     @classmethod
@@ -200,7 +200,7 @@ class Robots:
             body = body[: end or MAX_BODY_BYTES]
         return cls(bytes(body))
 
-    def for_agent(self, agent: str) -> Rules:
+    def for_agent(self, agent: str) -> RobotsRules:
         """The rules for this agent, compiled at the first call and kept."""
         rules = self._rules.get(agent)
         if rules is None:
@@ -216,10 +216,10 @@ class Robots:
         """
         return self.for_agent(agent).allows(url)
 
-    def verdict(self, agent: str, url: str) -> Verdict:
+    def verdict(self, agent: str, url: str) -> RobotsVerdict:
         """As `allows`, with the rule and its line, or with the reason why there is no file."""
         verdict = self.for_agent(agent).verdict(url)
-        return verdict if self.reason is None else Verdict(verdict.allowed, self.reason)
+        return verdict if self.reason is None else RobotsVerdict(verdict.allowed, self.reason)
 
     def crawl_delay(self, agent: str) -> float | None:
         """The longest Crawl-delay for this agent, in seconds."""
@@ -271,7 +271,7 @@ def _without_bom(body: bytes) -> bytes:
     return body
 
 
-def _rules_for(agent: str, body: bytes) -> Rules:
+def _rules_for(agent: str, body: bytes) -> RobotsRules:
     """All groups that name the agent, merged; where none does, all groups for `*`.
 
     Only Allow and Disallow end a run of User-agent lines. A Crawl-delay applies to the agents named so far: formally it
@@ -295,7 +295,7 @@ def _rules_for(agent: str, body: bytes) -> Rules:
                 rules[not specific].extend(_rules_of(_escaped(value), kind == _ALLOW, line))
         elif kind == _DELAY and (specific or general) and (number := _NUMBER.match(value)):
             delays[not specific].append(float(number[0]))
-    return Rules(rules[not named], max(delays[not named], default=None))
+    return RobotsRules(rules[not named], max(delays[not named], default=None))
 
 
 def _rules_of(pattern: str, allow: bool, line: int) -> list[tuple[str, bool, int]]:

@@ -50,7 +50,7 @@ FOLDER = "WEFT_RUNTIME_DIR"  # the environment variable that names another folde
 _FOLDERS = (Path("/dev/shm"), Path("/tmp"))  # noqa: S108  the same for all of a user's processes, from cron or a shell
 
 
-class Unusable(BadInput):
+class UnusableClock(BadInput):
     """The table cannot be opened, or written."""
 
 
@@ -77,7 +77,7 @@ class MachineClock:
             self._fd = _opened(path)
             self._map = _mapped(self._fd)
         except OSError as error:
-            raise Unusable(f"{path}: {error.strerror}") from error
+            raise UnusableClock(f"{path}: {error.strerror}") from error
         self._is_locked = False
         self._times = memoryview(self._map).cast("d")
         self._numbers = memoryview(self._map).cast("Q")

@@ -103,7 +103,7 @@ class Slots(Struct, frozen=True, gc=False):
     slow: int
 
 
-class Outcome(Struct, frozen=True, gc=False):
+class EndedLease(Struct, frozen=True, gc=False):
     """The end of a lease."""
 
     lease: Lease
@@ -200,7 +200,7 @@ class CrawlStanding(Struct, frozen=True):
     set_aside: int = 0
 
 
-class Waiting(Struct, frozen=True):
+class WaitReason(Struct, frozen=True):
     """Why nothing of a crawl is requested for now, and until when (the frontier's clock), as far as known."""
 
     cause: str
@@ -290,7 +290,7 @@ class LeasesPart(Protocol):
     def cool(self, ended: Iterable[Ended]) -> None:
         """Frees places and sets when sites are next due."""
 
-    def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
+    def finish(self, outcomes: Iterable[EndedLease], batch: int = 0) -> list[bool]:
         """Ends leases; False for one that was no longer valid.
 
         `batch`: the store's batch that will hold the rows. A crash before it is acknowledged queues the items again.
@@ -352,7 +352,7 @@ class StatusPart(Protocol):
     def crawl_standing(self, crawl: int) -> CrawlStanding:
         """The numbers of an open crawl, all of one moment; KeyError for one that is not open."""
 
-    def waits_for(self, crawl: int) -> Waiting | None:
+    def waits_for(self, crawl: int) -> WaitReason | None:
         """Why a crawl that has URLs queued, and nothing in flight, requests nothing within the next seconds. None while
         it does, or where nothing is queued. Costs the same for any number of sites: it looks at a bounded number."""
 

@@ -17,15 +17,15 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.journal import Journal
-from weft.frontier.seen import SeenSet
+from weft.frontier.durability.journal import Journal
+from weft.frontier.seen.seen_set import SeenSet
 from weft.records import Found, Purpose
 
 REMEMBERED = 500_000
 JUMP = 1_000_000  # more messages than are sent between two syncs
 
 
-class Links(msgspec.Struct, array_like=True, frozen=True):
+class LinkMessage(msgspec.Struct, array_like=True, frozen=True):
     """Plain links of one page."""
 
     crawl: int
@@ -69,7 +69,7 @@ class RobotsNotice(msgspec.Struct, array_like=True, frozen=True):
 class PodMessage(msgspec.Struct, array_like=True):
     """Everything for one pod from one commit. Crawls are numbered as by the sender; `names` says which they are."""
 
-    links: list[Links] = []
+    links: list[LinkMessage] = []
     special_urls: list[SpecialUrl] = []
     scopes: list[tuple[int, str]] = []
     robots: list[RobotsNotice] = []
@@ -104,7 +104,7 @@ class PodMessage(msgspec.Struct, array_like=True):
         if last is not None and (last.crawl, last.depth, last.parent, last.offsite) == facts:
             last.urls.append(one.url)
         else:
-            self.links.append(Links(*facts, [one.url]))
+            self.links.append(LinkMessage(*facts, [one.url]))
 
     def found(self) -> list[Found]:
         """Its URLs: those that are more than links first."""
@@ -155,7 +155,7 @@ class Outbox:
         """A URL for another pod."""
         self._message(pod, crawl).add(crawl, one)
 
-    def add_links(self, pod: int, links: Links) -> None:
+    def add_links(self, pod: int, links: LinkMessage) -> None:
         """Links of one page, for another pod."""
         self._message(pod, links.crawl).links.append(links)
 
@@ -220,7 +220,7 @@ class Outbox:
         return message
 
 
-class Recent:
+class RecentlySent:
     """Which URLs were sent recently: between half a million and a million of them."""
 
     def __init__(self, limit: int = REMEMBERED) -> None:

@@ -12,15 +12,25 @@ from msgspec.structs import replace
 from weft.config import FetchSection, JobsSection, ProxySection, ServiceConfig
 from weft.config.contradictions import wrong_action
 from weft.credentials import exact_host, exact_name
-from weft.engine.browsers import browser_trouble
-from weft.engine.model import EndReason, Standing, State, end_name
-from weft.engine.tenant import MOST_TRAPPED
+from weft.engine.crawls.tenant import MOST_TRAPPED
+from weft.engine.model import CrawlSnapshot, CrawlState, EndReason, end_name
+from weft.engine.transports.browsers import browser_trouble
 from weft.errors import BadInput
 from weft.fetch.proxies import live
 from weft.fetch.proxies.pool import live_of, sources_of
-from weft.jobs.model import NO_PROXIES, Outcome, Progress, Task, TaskSpec, ending, error_class, outcome, waiting_of
-from weft.jobs.service import Status
-from weft.jobs.store.contract import Finish
+from weft.jobs.model import (
+    NO_PROXIES,
+    JobProgress,
+    Task,
+    TaskSpec,
+    UrlOutcome,
+    ending,
+    error_class,
+    outcome,
+    waiting_of,
+)
+from weft.jobs.service import TaskSnapshot
+from weft.jobs.store.contract import TaskFinish
 from weft.records import Reason
 from weft.scraping import ErrorClass, FinishReason, TaskState
 
@@ -149,15 +159,15 @@ def crawl_settings(task: Task, jobs: JobsSection, proxies: str = "") -> dict[str
     return found
 
 
-def progress_of(standing: Standing) -> tuple[Progress, dict[str, int]]:
+def progress_of(standing: CrawlSnapshot) -> tuple[JobProgress, dict[str, int]]:
     """How far a crawl is, and its failures and refusals by class: of one snapshot."""
-    left = standing.left if standing.state is State.ENDED else standing.queued
+    left = standing.left if standing.state is CrawlState.ENDED else standing.queued
     return counted(standing.ends, left + standing.set_aside, standing.in_flight)
 
 
-def counted(ends: Mapping[str, int], queued: int, in_flight: int) -> tuple[Progress, dict[str, int]]:
-    """The same of URLs that have ended, by `Standing.ends`."""
-    outcomes: Counter[Outcome] = Counter()
+def counted(ends: Mapping[str, int], queued: int, in_flight: int) -> tuple[JobProgress, dict[str, int]]:
+    """The same of URLs that have ended, by `CrawlSnapshot.ends`."""
+    outcomes: Counter[UrlOutcome] = Counter()
     classes: Counter[str] = Counter()
     for name, count in ends.items():
         status, _, error = name.partition(" ")
@@ -165,11 +175,11 @@ def counted(ends: Mapping[str, int], queued: int, in_flight: int) -> tuple[Progr
             outcomes[what] += count
         if (kind := error_class(int(status), error)) is not None:
             classes[str(kind)] += count
-    progress = Progress(
-        completed=outcomes[Outcome.COMPLETED],
-        gone=outcomes[Outcome.GONE],
-        failed=outcomes[Outcome.FAILED],
-        refused=outcomes[Outcome.REFUSED],
+    progress = JobProgress(
+        completed=outcomes[UrlOutcome.COMPLETED],
+        gone=outcomes[UrlOutcome.GONE],
+        failed=outcomes[UrlOutcome.FAILED],
+        refused=outcomes[UrlOutcome.REFUSED],
         robots_blocked=classes[str(ErrorClass.ROBOTS)],
         queued=queued,
         in_flight=in_flight,
@@ -177,14 +187,14 @@ def counted(ends: Mapping[str, int], queued: int, in_flight: int) -> tuple[Progr
     return progress, dict(classes)
 
 
-def unstarted(task: Task) -> Progress:
+def unstarted(task: Task) -> JobProgress:
     """How far a task is that the engine does not know."""
-    return Progress(queued=task.url_count)
+    return JobProgress(queued=task.url_count)
 
 
 def status_of(
-    task: Task, standing: Standing | None, now: float, waiting_before: int | None = None, lost: int = 0
-) -> Status:
+    task: Task, standing: CrawlSnapshot | None, now: float, waiting_before: int | None = None, lost: int = 0
+) -> TaskSnapshot:
     """How a task stands, with its crawl's standing while it runs. `lost`: its pages whose bytes are gone since."""
     if lost:
         said = f"{lost:,} of its {task.progress.completed:,} pages cannot be read any more: their files are damaged"
@@ -196,32 +206,32 @@ def status_of(
         if standing is not None:
             (progress, classes), number, rate = progress_of(standing), standing.number, standing.rate
             memory = standing.memory_bytes
-    return Status(
+    return TaskSnapshot(
         task=task, progress=progress, errors_by_class=classes, duration_s=task.duration_s(now),
         remaining_s=task.remaining_s(now), waiting_before=waiting_before, number=number, pages_per_s=round(rate, 2),
         memory_bytes=memory, waiting_for=waiting_for, waiting_until=waiting_until, lost=lost,
     )  # fmt: skip
 
 
-def waiting(task: Task, standing: Standing | None) -> tuple[str, float | None]:
+def waiting(task: Task, standing: CrawlSnapshot | None) -> tuple[str, float | None]:
     """What a task waits for, and until when."""
     if standing is None:
         return waiting_of(task)
     return waiting_of(task, standing.waiting_for, standing.waiting_until)
 
 
-def finish_of(task: Task, standing: Standing) -> tuple[TaskState, Finish]:
+def finish_of(task: Task, standing: CrawlSnapshot) -> tuple[TaskState, TaskFinish]:
     """The end of a task whose crawl has ended."""
     progress, classes = progress_of(standing)
     reason = _REASONS[standing.reason or EndReason.FAILED]
     state, reason = ending(progress, reason, task.spec.partial_results_ok)
     message = "; ".join(filter(None, (_MESSAGES.get(standing.reason or EndReason.FAILED, ""), _trap_text(standing))))
-    return state, Finish(
+    return state, TaskFinish(
         reason=reason, progress=progress, errors_by_class=classes, last_number=standing.number, message=message
     )
 
 
-def _trap_text(standing: Standing) -> str:
+def _trap_text(standing: CrawlSnapshot) -> str:
     count = standing.ends.get(end_name(0, Reason.TRAP), 0)
     if not count:
         return ""
@@ -232,9 +242,9 @@ def _trap_text(standing: Standing) -> str:
 
 
 def finish_without(
-    task: Task, reason: FinishReason, progress: Progress | None = None, message: str = "", **more: Any
-) -> tuple[TaskState, Finish]:
+    task: Task, reason: FinishReason, progress: JobProgress | None = None, message: str = "", **more: Any
+) -> tuple[TaskState, TaskFinish]:
     """The end of a task that the engine does not know, or that it cannot tell about."""
     progress = progress or unstarted(task)
     state, reason = ending(progress, reason, task.spec.partial_results_ok)
-    return state, Finish(reason=reason, progress=progress, message=message, **more)
+    return state, TaskFinish(reason=reason, progress=progress, message=message, **more)

@@ -19,10 +19,10 @@ import msgspec
 
 from weft import urls as url_rules
 from weft.config import ServiceConfig
-from weft.engine.channel import Gone
-from weft.engine.limits import check_email
-from weft.engine.link import EngineLink
-from weft.engine.model import Standing, State
+from weft.engine.crawls.limits import check_email
+from weft.engine.model import CrawlSnapshot, CrawlState
+from weft.engine.process.channel import Gone
+from weft.engine.process.link import EngineLink
 from weft.errors import BadInput, DiskFull, WeftError
 from weft.jobs.crawls import (
     check_proxies,
@@ -36,21 +36,21 @@ from weft.jobs.crawls import (
     proxies_of,
     status_of,
 )
-from weft.jobs.documents import check_order
 from weft.jobs.errors import EngineAway, TaskFinished
-from weft.jobs.events import TaskEvents
 from weft.jobs.health import Monitor
 from weft.jobs.layout import ENGINE, STORE, has_room
 from weft.jobs.model import STARTED, Task, new_task_id
-from weft.jobs.overview import Overview
-from weft.jobs.results import StoredResults
-from weft.jobs.runner import ENGINE_S, Runner
-from weft.jobs.service import Status, Submission
+from weft.jobs.reading.documents import check_order
+from weft.jobs.reading.events import TaskEvents
+from weft.jobs.reading.overview import Overview
+from weft.jobs.reading.results import StoredResults
+from weft.jobs.runner import ENGINE_S, JobRunner
+from weft.jobs.service import Submission, TaskSnapshot
 from weft.jobs.sites.model import SiteFile
 from weft.jobs.sites.registry import SiteRegistry
 from weft.jobs.sites.scheduler import SiteScheduler
 from weft.jobs.sites.service import Sites
-from weft.jobs.store.contract import Finish, Idempotency, Submitted
+from weft.jobs.store.contract import Idempotency, Submitted, TaskFinish
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.targets import why_not_public
 from weft.jobs.webhooks.dispatcher import Dispatcher
@@ -83,7 +83,7 @@ class EmbeddedJobService:
         sites = SiteScheduler(
             self.store, self._runners_engine, self._engine_dir, has_proxies=partial(has_proxies, config), clock=clock
         )
-        self.runner = Runner(
+        self.runner = JobRunner(
             self.store, self._runners_engine, config.jobs, holder, committed=self._committed, sites=sites.turn,
             proxies=proxies_of(config), clock=clock,
         )  # fmt: skip
@@ -98,9 +98,9 @@ class EmbeddedJobService:
             self.store, self._engine_dir, config.fetch, lambda: self.runner.epoch, clock=clock
         )
         self._running: list[asyncio.Task[None]] = []
-        self._standings: dict[str, tuple[float, asyncio.Future[Standing | None]]] = {}
+        self._standings: dict[str, tuple[float, asyncio.Future[CrawlSnapshot | None]]] = {}
         self._lost: dict[str, tuple[float, int]] = {}  # when it was asked, and how many pages a task has lost
-        self._seen: dict[str, Standing] = {}  # the last standing of each task that was shown
+        self._seen: dict[str, CrawlSnapshot] = {}  # the last standing of each task that was shown
 
     async def start(self) -> None:
         """Begins this worker's part: its runner, which may get the lease, its webhooks and its event streams."""
@@ -184,7 +184,7 @@ class EmbeddedJobService:
             await self.engine.seed(task_id, found)
         except BadInput:
             standing = await self._find(task_id)
-            if standing is None or standing.state is State.ENDED:
+            if standing is None or standing.state is CrawlState.ENDED:
                 raise TaskFinished(task_id, "ended", "appended to") from None
             raise
         except Gone as gone:
@@ -220,7 +220,7 @@ class EmbeddedJobService:
                 raise BadInput(f"{url}: its address is not public ({why})")
         return found
 
-    async def _opened(self, task: Task) -> Standing:
+    async def _opened(self, task: Task) -> CrawlSnapshot:
         """The task's crawl, which the runner may not have opened yet."""
         if (standing := await self._find(task.id)) is not None:
             return standing
@@ -231,7 +231,7 @@ class EmbeddedJobService:
 
     # ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def status(self, task_id: str, owner: str | None = None) -> Status:
+    async def status(self, task_id: str, owner: str | None = None) -> TaskSnapshot:
         """How it stands."""
         task = self.store.task(task_id, owner)
         standing = None
@@ -305,19 +305,19 @@ class EmbeddedJobService:
         return task
 
     async def _move(
-        self, task: Task, to: TaskState, expect: Collection[TaskState], finish: Finish | None = None
+        self, task: Task, to: TaskState, expect: Collection[TaskState], finish: TaskFinish | None = None
     ) -> Task | None:
         return await asyncio.to_thread(self.store.move, task.id, to, expect=expect, at=self._clock(), finish=finish)
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _find(self, task_id: str) -> Standing | None:
+    async def _find(self, task_id: str) -> CrawlSnapshot | None:
         try:
             return await self.engine.find(task_id)
         except Gone as gone:
             raise EngineAway(str(gone)) from None
 
-    async def _standing(self, task_id: str) -> Standing | None:
+    async def _standing(self, task_id: str) -> CrawlSnapshot | None:
         """How its crawl stands, asked once for all who want to know at the same time."""
         now, (asked_at, answer) = time.monotonic(), self._standings.get(task_id, (0.0, None))
         if answer is None or now - asked_at > FRESH_S:
@@ -338,7 +338,7 @@ class EmbeddedJobService:
             self._seen[task_id] = standing
         return standing
 
-    def _committed(self, task: Task) -> Finish | None:
+    def _committed(self, task: Task) -> TaskFinish | None:
         """What a task has on the disk, while no engine can tell."""
         if (found := self._stored.committed(task)) is None:
             return None
@@ -347,4 +347,6 @@ class EmbeddedJobService:
         if (seen := self._seen.get(task.id)) is not None:
             left = progress_of(seen)[0].discovered - progress.ended
             progress = msgspec.structs.replace(progress, queued=max(0, left))
-        return Finish(reason=FinishReason.DEADLINE, progress=progress, errors_by_class=classes, last_number=number + 1)
+        return TaskFinish(
+            reason=FinishReason.DEADLINE, progress=progress, errors_by_class=classes, last_number=number + 1
+        )

@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from weft.config import ServiceConfig
-from weft.engine.browsers import browser_trouble
-from weft.engine.channel import Gone
 from weft.engine.core import SLOT
-from weft.engine.link import EngineLink
-from weft.engine.model import Blocked, BrowserStatus, Standing
+from weft.engine.model import Blocked, BrowserStatus, CrawlSnapshot
+from weft.engine.process.channel import Gone
+from weft.engine.process.link import EngineLink
+from weft.engine.transports.browsers import browser_trouble
 from weft.jobs.crawls import progress_of
 from weft.jobs.layout import LEAST_ROOM_BYTES, has_room
-from weft.jobs.model import Lane, Progress, Task
+from weft.jobs.model import JobProgress, Lane, Task
 from weft.jobs.service import Health, LaneHealth
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.scraping import TERMINAL, TaskState
@@ -116,7 +116,7 @@ class Monitor:
             return f"{NO_BROWSER}: {why}"
         return ""
 
-    async def _engines(self, problems: list[str]) -> tuple[list[Standing], list[Blocked], BrowserStatus]:
+    async def _engines(self, problems: list[str]) -> tuple[list[CrawlSnapshot], list[Blocked], BrowserStatus]:
         engine = self._engine
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -168,14 +168,14 @@ class Standstill:
         return found
 
 
-def _total(ended: Sequence[Task], standings: Sequence[Standing]) -> tuple[Progress, Counter[str]]:
+def _total(ended: Sequence[Task], standings: Sequence[CrawlSnapshot]) -> tuple[JobProgress, Counter[str]]:
     completed = failed = 0
     classes: Counter[str] = Counter()
     live = [progress_of(standing) for standing in standings]
     for progress, by_class in (*((task.progress, task.errors_by_class) for task in ended), *live):
         completed, failed = completed + progress.completed, failed + progress.failed
         classes.update(by_class)
-    return Progress(completed=completed, failed=failed), classes
+    return JobProgress(completed=completed, failed=failed), classes
 
 
 def page_seconds(metrics: Path, share: float) -> float | None:

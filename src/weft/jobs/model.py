@@ -58,7 +58,7 @@ class Lane(StrEnum):
     SITE = "site"  # sites with a schedule: max_concurrent_sites
 
 
-class Outcome(StrEnum):
+class UrlOutcome(StrEnum):
     """What became of one URL of a task. A redirect is none: its target stands for it."""
 
     COMPLETED = "completed"
@@ -122,19 +122,19 @@ def error_text(status: int, error: str) -> str:
     return error or f"HTTP {status}"
 
 
-def outcome(status: int, error: str) -> Outcome | None:
+def outcome(status: int, error: str) -> UrlOutcome | None:
     """What a row counts as; None for a redirect, which counts as its target does."""
     what = error_class(status, error)
     if what is None:
-        return None if 300 <= status < 400 and status != 304 else Outcome.COMPLETED
+        return None if 300 <= status < 400 and status != 304 else UrlOutcome.COMPLETED
     if status in GONE_STATUSES and not error:
-        return Outcome.GONE
+        return UrlOutcome.GONE
     if not status and error.partition(":")[0] in _LOSSES:
-        return Outcome.FAILED
-    return Outcome.REFUSED if what in (ErrorClass.ROBOTS, ErrorClass.BLOCKED) else Outcome.FAILED
+        return UrlOutcome.FAILED
+    return UrlOutcome.REFUSED if what in (ErrorClass.ROBOTS, ErrorClass.BLOCKED) else UrlOutcome.FAILED
 
 
-class Progress(Struct, frozen=True, kw_only=True):
+class JobProgress(Struct, frozen=True, kw_only=True):
     """How far a task is: one consistent snapshot. A URL that redirects is not counted, its target is."""
 
     completed: int = 0
@@ -188,14 +188,14 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     partial_results_ok: bool = True
     export_format: str = "json"
     max_pages: int | None = None
-    max_memory_bytes: int | None = None  # of its crawl, see engine/memory.py
+    max_memory_bytes: int | None = None  # of its crawl, see engine/crawls/memory.py
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     scope: Scope = "domain"
     trap_rules: bool = True  # links that seem to be part of an endless space are left out
     strip_query: tuple[str, ...] = ()  # query parameters to drop from URLs: globs
     delay_s: float | None = None  # between requests to one site, where the order asks for more than the service's
-    extract: dict[str, Any] = {}  # rules, as they were given: see extract/rules.py
+    extract: dict[str, Any] = {}  # rules, as they were given: see extract/rules/field_rules.py
     formats: tuple[str, ...] = ()
     format_options: dict[str, Any] = {}  # include_tags, exclude_tags, only_main_content, links
     webhook: dict[str, Any] | None = None
@@ -224,7 +224,7 @@ class Task(Struct, frozen=True, kw_only=True):
     started_at: float | None = None
     deadline_at: float | None = None  # started_at + timeout_s; None while PENDING
     finished_at: float | None = None
-    progress: Progress = Progress()  # final once the task is; while it runs the engine knows better
+    progress: JobProgress = JobProgress()  # final once the task is; while it runs the engine knows better
     errors_by_class: dict[str, int] = {}
     last_number: int = 0  # of its last event, once it is terminal
     # Of a RUNNING or PAUSED task that holds no slot: FOR_RESUME, FOR_SLOT, or what the engine says that it waits for,
@@ -282,7 +282,7 @@ def new_task_id() -> str:
     return secrets.token_hex(16)
 
 
-def ending(progress: Progress, reason: FinishReason, partial_results_ok: bool) -> tuple[TaskState, FinishReason]:
+def ending(progress: JobProgress, reason: FinishReason, partial_results_ok: bool) -> tuple[TaskState, FinishReason]:
     """In which state a task ends for which reason, given what became of its URLs.
 
     By itself (done, max_pages): COMPLETED when no page failed, PARTIAL when some did and some did not, FAILED when

@@ -9,7 +9,7 @@ from weft.fetch.proxies import live
 from weft.fetch.proxies.pool import read_list
 from weft.fetch.proxies.refresh import UNDER_WAY, last_job
 from weft.jobs.crawls import proxies_of
-from weft.records import Table
+from weft.records import PanelTable
 
 _COLUMNS = ("Proxy", "Answers in", "Anonymity", "TLS", "Tier", "Country")
 MOST = 20  # rows: a list may have thousands, and other panels stand below
@@ -25,13 +25,13 @@ class ProxiesPanel:
         self._path = Path(proxies_of(config))
         self._least = config.proxy.least
 
-    def look(self) -> Table:
+    def look(self) -> PanelTable:
         """How they are now."""
         if not live.is_live_file(self._path):
             proxies = read_list(self._path).proxies
             rows = tuple((one.name, "", "", "", str(one.tier), one.country) for one in proxies[:MOST])
             more = f" The first {MOST} are shown." if len(proxies) > MOST else ""
-            return Table(_COLUMNS, rows, f"{len(proxies):,} listed; they are not tested.{more}")
+            return PanelTable(_COLUMNS, rows, f"{len(proxies):,} listed; they are not tested.{more}")
         found, job = live.read(self._path), last_job(self._path)
         proxies_there = found.proxies if found is not None else ()
         rows = tuple(
@@ -53,4 +53,4 @@ class ProxiesPanel:
             said += f" The last test failed: {job.error}."
         if len(proxies_there) > MOST:
             said += f" The fastest {MOST} are shown; `weft proxies list` has all."
-        return Table(_COLUMNS, rows, said)
+        return PanelTable(_COLUMNS, rows, said)

@@ -22,24 +22,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from weft.engine.core import SLOT
+from weft.engine.crawls.tenant import TenantRecord
 from weft.engine.folder import EngineFolder
-from weft.engine.model import State
-from weft.engine.reader import Reader
-from weft.engine.rebuild import hold_engine, is_index_whole, rebuild_engine, recovered_name
-from weft.engine.tenant import Record
+from weft.engine.model import CrawlState
+from weft.engine.stored.reader import EngineReader
+from weft.engine.stored.rebuild import hold_engine, is_index_whole, rebuild_engine, recovered_name
 from weft.errors import BadInput, WeftError
-from weft.jobs.api.keys import Keyring
+from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.settings import KEYS_FILE
 from weft.jobs.crawls import counted, finish_of, finish_without
 from weft.jobs.errors import StoreDamaged
 from weft.jobs.layout import ENGINE, STORE, crawls_in
 from weft.jobs.model import Task, TaskSpec
-from weft.jobs.store.contract import Finish
+from weft.jobs.store.contract import TaskFinish
 from weft.jobs.store.sqlite import check_tasks, opened
 from weft.records import Row
 from weft.scraping import FinishReason, TaskState
-from weft.store import schema
-from weft.store.rebuild import Rebuilt
+from weft.store.index import schema
+from weft.store.repair.rebuild import Rebuilt
 
 FORMATS = ("markdown", "metadata")
 SEEDS_AMONG = 200  # first rows of a crawl that are looked at for its seeds
@@ -105,7 +105,7 @@ def rebuild_service(data_dir: Path, *, watch: Callable[[int, int], None] = lambd
 def _name_crawls(path: Path, engine: Path) -> None:
     """Gives crawls whose names were lost with the index the names of their tasks: by their first URL and their times,
     the older crawl to the older task where several would do."""
-    with Reader(engine) as reader:
+    with EngineReader(engine) as reader:
         names = {name for _, name, _ in reader.crawls()}
         nameless = sorted(number for number, name, _ in reader.crawls() if name == recovered_name(number))
         seeds = {
@@ -210,13 +210,13 @@ def _readable(db: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
 
 def _tasks_of(engine: Path) -> Iterator[Task]:
     """A task for each crawl of the engine."""
-    with Reader(engine) as reader:
+    with EngineReader(engine) as reader:
         for number, name, record in reader.crawls():
-            if record.state is not State.FORGOTTEN:
+            if record.state is not CrawlState.FORGOTTEN:
                 yield _task_of(reader, number, name, record)
 
 
-def _task_of(reader: Reader, number: int, name: str, record: Record) -> Task:
+def _task_of(reader: EngineReader, number: int, name: str, record: TenantRecord) -> Task:
     given = record.settings
     spec = TaskSpec(
         max_depth=given.get("max_depth") or 0, max_pages=given.get("max_pages"), scope=given.get("scope", "domain"),
@@ -228,8 +228,8 @@ def _task_of(reader: Reader, number: int, name: str, record: Record) -> Task:
         id=name, owner="", url=(record.roots or [first])[0] or first, url_count=max(1, len(record.roots)), spec=spec,
         created_at=record.opened_at, started_at=record.opened_at, deadline_at=record.deadline,
     )  # fmt: skip
-    if record.state is not State.ENDED:
-        return replace(task, state=TaskState.PAUSED if record.state is State.PAUSED else TaskState.RUNNING)
+    if record.state is not CrawlState.ENDED:
+        return replace(task, state=TaskState.PAUSED if record.state is CrawlState.PAUSED else TaskState.RUNNING)
     state, finish = finish_of(task, record.last) if record.last is not None else _counted(reader, number, task)
     return replace(
         task, state=state, finished_at=record.ended_at or record.opened_at, finish_reason=finish.reason,
@@ -238,7 +238,7 @@ def _task_of(reader: Reader, number: int, name: str, record: Record) -> Task:
     )  # fmt: skip
 
 
-def _counted(reader: Reader, number: int, task: Task) -> tuple[TaskState, Finish]:
+def _counted(reader: EngineReader, number: int, task: Task) -> tuple[TaskState, TaskFinish]:
     progress, classes = counted(reader.ends(number), 0, 0)
     last = reader.last_number(number) + 1
     return finish_without(task, FinishReason.ERROR, progress, errors_by_class=classes, last_number=last)

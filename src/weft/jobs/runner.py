@@ -26,14 +26,14 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from weft.config import JobsSection
-from weft.engine.channel import Gone
-from weft.engine.link import EngineLink
-from weft.engine.model import WAITING_FOR_SEEDS, Standing, State
+from weft.engine.model import WAITING_FOR_SEEDS, CrawlSnapshot, CrawlState
+from weft.engine.process.channel import Gone
+from weft.engine.process.link import EngineLink
 from weft.errors import BadInput, WeftError
 from weft.jobs.crawls import crawl_settings, finish_of, finish_without
 from weft.jobs.errors import LeaseLost
 from weft.jobs.model import FOR_RESUME, FOR_SLOT, STARTED, Lane, Task
-from weft.jobs.store.contract import Finish
+from weft.jobs.store.contract import TaskFinish
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.records import PastVisit
 from weft.scraping import FinishReason, TaskState
@@ -55,7 +55,7 @@ CLEANUP_SHARE = 0.1  # of the retention: tasks are kept so much longer at most
 log = Log("weft.jobs.runner")
 
 
-class Runner:
+class JobRunner:
     """One worker's runner; it does nothing while another has the lease."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Runner:
         jobs: JobsSection,
         holder: str,
         *,
-        committed: Callable[[Task], Finish | None] = lambda _: None,
+        committed: Callable[[Task], TaskFinish | None] = lambda _: None,
         sites: Callable[[int], Awaitable[None]] | None = None,
         proxies: str = "",
         clock: Callable[[], float] = time.time,
@@ -257,15 +257,15 @@ class Runner:
             return
         await asyncio.gather(*(self._settle(task, standings.get(task.id)) for task in tasks))
 
-    async def _settle(self, task: Task, standing: Standing | None) -> None:
+    async def _settle(self, task: Task, standing: CrawlSnapshot | None) -> None:
         if standing is None:
             await self._settle_unknown(task)
-        elif standing.state is State.ENDED:
+        elif standing.state is CrawlState.ENDED:
             await self._end(task, *finish_of(task, standing))
         elif task.deadline_at is not None and self._clock() > task.deadline_at + OVERDUE_S:
             await self._end_overdue(task)
         elif task.state is TaskState.PAUSED:
-            if standing.state is not State.PAUSED:
+            if standing.state is not CrawlState.PAUSED:
                 await self._command(task, self._engine.pause)
             elif task.holds_slot and not standing.in_flight:
                 await self._release_slot(task, FOR_RESUME)
@@ -281,8 +281,8 @@ class Runner:
         elif task.holds_slot and await self._is_still(task):
             await self._open(task)
 
-    async def _settle_running(self, task: Task, standing: Standing) -> None:
-        is_stopped = standing.state is State.PAUSED or standing.is_held
+    async def _settle_running(self, task: Task, standing: CrawlSnapshot) -> None:
+        is_stopped = standing.state is CrawlState.PAUSED or standing.is_held
         if task.waiting_for and not is_stopped:
             await self._command(task, self._engine.hold)
         elif task.waiting_until is not None and task.waiting_until <= self._clock():
@@ -296,7 +296,7 @@ class Runner:
             if held is not None and not held.in_flight:  # else it had something to do after all, and is resumed
                 await self._release_slot(task, standing.waiting_for, standing.waiting_until)
 
-    async def _command(self, task: Task, verb: Callable[[str], Awaitable[Standing]]) -> Standing | None:
+    async def _command(self, task: Task, verb: Callable[[str], Awaitable[CrawlSnapshot]]) -> CrawlSnapshot | None:
         """Has the engine follow the store; None if the task has changed, has ended, or no engine answers.
 
         A caller's wish is written to the store before the engine is told, so the store is read last.
@@ -335,7 +335,7 @@ class Runner:
         )  # fmt: skip
         await self._end(task, state, finish)
 
-    async def _end(self, task: Task, state: TaskState, finish: Finish) -> None:
+    async def _end(self, task: Task, state: TaskState, finish: TaskFinish) -> None:
         ended = await asyncio.to_thread(
             self._store.move, task.id, state, expect=STARTED, at=self._clock(), finish=finish, fence=self._fence()
         )
@@ -392,7 +392,7 @@ class Runner:
         return self._epoch
 
 
-def _is_long(standing: Standing, now: float) -> bool:
+def _is_long(standing: CrawlSnapshot, now: float) -> bool:
     """Whether a crawl can do nothing for so long that its task should not keep a slot."""
     until = standing.waiting_until
     return bool(standing.waiting_for) and not standing.in_flight and until is not None and until > now + LONG_WAIT_S

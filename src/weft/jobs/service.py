@@ -16,7 +16,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from weft.engine.model import Blocked
-from weft.jobs.model import Progress, Task, TaskSpec, waiting_text
+from weft.jobs.model import JobProgress, Task, TaskSpec, waiting_text
 from weft.jobs.store.contract import Idempotency, Listing, Submitted, Totals
 from weft.scraping import ErrorClass, TaskState
 from weft.store.export.facts import iso
@@ -35,11 +35,11 @@ class Submission(Struct, frozen=True, kw_only=True):
     idempotency: Idempotency | None = None
 
 
-class Status(Struct, frozen=True, kw_only=True):
+class TaskSnapshot(Struct, frozen=True, kw_only=True):
     """How a task stands: one consistent answer."""
 
     task: Task
-    progress: Progress
+    progress: JobProgress
     errors_by_class: dict[str, int]
     duration_s: float
     remaining_s: float | None
@@ -64,7 +64,7 @@ class Status(Struct, frozen=True, kw_only=True):
         return self.task.message or waiting_text(self.task, self.waiting_for, self.waiting_until)
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class ScrapedResult(Struct, frozen=True, kw_only=True):
     """One scraped page. `number` is its event's, and the cursor to go on behind it."""
 
     number: int
@@ -95,17 +95,17 @@ class Failure(Struct, frozen=True, kw_only=True):
     at: float
 
 
-class Results(Struct, frozen=True, kw_only=True):
+class ResultSlice(Struct, frozen=True, kw_only=True):
     """What a task has, behind a cursor."""
 
-    results: tuple[Result, ...]
+    results: tuple[ScrapedResult, ...]
     errors: tuple[Failure, ...]  # of the same stretch of events; empty unless they were asked for
     cursor: int  # go on from here later: behind everything that this answer has looked at
     next_cursor: int | None  # the same while there is more *now*; None when there is no more now
 
 
 class Records(Struct, frozen=True, kw_only=True):
-    """The WARC records of the pages that `Results` would have: gzip members, request and response of each."""
+    """The WARC records of the pages that `ResultSlice` would have: gzip members, request and response of each."""
 
     data: bytes
     cursor: int
@@ -204,7 +204,7 @@ class JobService(Protocol):
         one that is none.
         """
 
-    async def status(self, task_id: str, owner: str | None = None) -> Status:
+    async def status(self, task_id: str, owner: str | None = None) -> TaskSnapshot:
         """How it stands now: the store's word for a task that waits or has ended, the engine's for one that runs."""
 
     async def results(
@@ -215,7 +215,7 @@ class JobService(Protocol):
         cursor: int = 0,
         limit: int = 100,
         include_errors: bool = False,
-    ) -> Results:
+    ) -> ResultSlice:
         """What it has scraped behind a cursor, also while it runs, in the order of the commits; each page once.
 
         `limit` counts results and errors together. A cursor is the number of any event; 0 is the beginning.
@@ -287,7 +287,7 @@ class JobService(Protocol):
         `text` and `host`: see `SqliteJobStore.listing`.
         """
 
-    async def started(self) -> tuple[Status, ...]:
+    async def started(self) -> tuple[TaskSnapshot, ...]:
         """Every task that is RUNNING or PAUSED, of all owners, as of one moment; never waits long for the engine."""
 
     async def counts(self, owner: str | None = None) -> dict[str, int]:

@@ -39,7 +39,7 @@ from weft.engine.user_code.calls import (
 from weft.engine.user_code.page import Page
 from weft.engine.user_code.request import Request, render_of
 from weft.errors import BadInput
-from weft.extract.page import Page as ParsedPage
+from weft.extract.page import ParsedPage
 from weft.fetch.headers import Head
 from weft.spiders.loading import check_selectors, digest_of, find
 from weft.spiders.spider import RequestFailure, Spider

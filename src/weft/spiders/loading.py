@@ -16,7 +16,7 @@ from typing import Any, cast
 from weft.engine.user_code.calls import Code
 from weft.engine.user_code.sources import importing
 from weft.errors import BadInput
-from weft.extract.selectors import BadSelector, path, selector
+from weft.extract.rules.selectors import BadSelector, path, selector
 from weft.spiders.spider import Spider
 
 _SEARCHES = {"css": selector, "xpath": path, "follow_all": selector}

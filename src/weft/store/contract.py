@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.records import Row
-from weft.store.warc_read import Http, Record
+from weft.store.warc.warc_read import Http, WarcRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class StoredPage:
     """A page as stored: its row, and its record where there was a response."""
 
     row: Row
-    record: Record | None
-    resources: tuple[Record, ...] = ()  # what a browser made of it
+    record: WarcRecord | None
+    resources: tuple[WarcRecord, ...] = ()  # what a browser made of it
 
     @property
     def http(self) -> Http | None:

@@ -23,14 +23,14 @@ from weft.records import Row, RowOutput
 from weft.store import text
 from weft.store.contract import Current, Stats, StoredPage
 from weft.store.errors import remedy
-from weft.store.hosts import MOST
+from weft.store.index.hosts import MOST
+from weft.store.index.query import EVERY, IndexReader, Where
+from weft.store.index.replaced import TOGETHER, Replaced, by_url, less
+from weft.store.index.schema import path_of, row_hash, slot_in
+from weft.store.index.visits import Visit, repeated
 from weft.store.known import KnownPages
-from weft.store.query import EVERY, IndexReader, Where
-from weft.store.replaced import TOGETHER, Replaced, by_url, less
-from weft.store.schema import path_of, row_hash, slot_in
-from weft.store.visits import Visit, repeated
-from weft.store.warc_file import files_in, name_of, serial_of, slot_of
-from weft.store.warc_read import read_record, read_records
+from weft.store.warc.warc_file import files_in, name_of, serial_of, slot_of
+from weft.store.warc.warc_read import read_record, read_records
 
 _POD = re.compile(r"index-(pod\d+)-").match
 

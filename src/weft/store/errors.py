@@ -27,7 +27,7 @@ class StoreError(errors.WeftError):
         self.path = path
 
 
-class Unreadable(StoreError):
+class UnreadableData(StoreError):
     """One page's bytes are damaged or gone; other pages are not affected."""
 
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from weft import urls
 from weft.records import Row
-from weft.store import schema
-from weft.store.heads import Heads
-from weft.store.query import IndexReader
+from weft.store.index import schema
+from weft.store.index.query import IndexReader
+from weft.store.warc.heads import Heads
 
 
 class KnownPage(NamedTuple):

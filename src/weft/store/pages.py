@@ -23,18 +23,19 @@ from weft import urls
 from weft.alive import Alive, silent
 from weft.errors import BadInput
 from weft.records import FetchResult, PastVisit, Row, RowOutput
-from weft.store import schema, warc_file
 from weft.store.contract import Current, Stats, StoredPage
 from weft.store.corpus import Corpus
 from weft.store.errors import remedy
-from weft.store.index import Change, Index, Numbers
+from weft.store.index import schema
+from weft.store.index.index_writer import Change, RowNumbers, SlotIndex
+from weft.store.index.query import EVERY, Where
+from weft.store.index.visits import Visit
 from weft.store.known import KnownPages
-from weft.store.query import EVERY, Where
-from weft.store.repair import Tail
-from weft.store.row_field import field
+from weft.store.repair.after_crash import Tail
 from weft.store.shard import Files, Shard
-from weft.store.visits import Visit
-from weft.store.warc import CONFORMS_TO, Page, RecordMaker, payload_digest
+from weft.store.warc import warc_file
+from weft.store.warc.row_field import field
+from weft.store.warc.warc_records import CONFORMS_TO, PageRecords, RecordMaker, payload_digest
 
 
 class PageStore:
@@ -53,7 +54,7 @@ class PageStore:
         self._sync_lock = threading.Lock()
         self._attempts = self.batch = self.durable = 0
         self._keeps_warc, self.keeps_text = True, False
-        self._numbers = Numbers()
+        self._numbers = RowNumbers()
 
     @classmethod
     def open(
@@ -94,7 +95,7 @@ class PageStore:
         names = (warc_file.name_of(crawl_id, slot, serial) for serial in count(_next_serial(folders)))
         files = Files(maker, _info(crawl_id, software, user_agent, robots), names, rotate_bytes)
         shards: list[Shard] = []
-        numbers = Numbers()
+        numbers = RowNumbers()
         try:
             for place, folder in enumerate(folders):
                 facts = {"crawl_id": crawl_id, "data_dirs": len(folders), "data_dir": place}
@@ -135,7 +136,7 @@ class PageStore:
         """
         page = None
         if not self._keeps_warc:
-            page = Page(b"", b"", payload_digest(result.body)) if result is not None and result.status else None
+            page = PageRecords(b"", b"", payload_digest(result.body)) if result is not None and result.status else None
         elif result is not None and result.status:
             response_id, rendered = "", b""
             if result.rendered is not None and result.rendered.html:
@@ -156,7 +157,7 @@ class PageStore:
             named = field(row)
             page = self._maker.revisit(result, row.digest, of_date, not_modified, at=row.fetched_at, named=named)
         else:
-            page = Page(b"", b"", row.digest)
+            page = PageRecords(b"", b"", row.digest)
         self._shard(row.url).add(row, page)
 
     def forget(self, items: Collection[int]) -> list[Row]:
@@ -472,14 +473,14 @@ def _is_good(row: Row, lost: Row) -> bool:
     return is_same and bool(row.warc_file) and 200 <= row.status < 300 and row.is_whole
 
 
-def _behind(indexes: list[Index], acknowledged: int) -> list[Index]:
+def _behind(indexes: list[SlotIndex], acknowledged: int) -> list[SlotIndex]:
     """Those that have lost rows: they end before a batch that was on the disk in every data dir."""
     if any(index.is_rebuilt() for index in indexes):
         return []
     return [index for index in indexes if index.number("batch") < acknowledged]
 
 
-def _is_older(index: Index) -> BadInput:
+def _is_older(index: SlotIndex) -> BadInput:
     return BadInput(f"{index.path} is older than the crawl, it has lost rows: {remedy(index.path.parent)}")
 
 

@@ -22,20 +22,20 @@ from weft.errors import BadInput, Busy
 from weft.files import sync_folder, try_lock
 from weft.records import Row, RowOutput
 from weft.removal import Trash
-from weft.store import schema
 from weft.store.errors import remedy
-from weft.store.index import Change, FileState, Index, Numbers
-from weft.store.members import LargeMember
-from weft.store.repair import Tail, repair
-from weft.store.schema import values_of
+from weft.store.index import schema
+from weft.store.index.index_writer import Change, FileState, RowNumbers, SlotIndex
+from weft.store.index.schema import values_of
+from weft.store.repair.after_crash import Tail, repair
 from weft.store.text import FOLDER, TextFiles, sync_file_system
-from weft.store.warc import Page, RecordMaker
-from weft.store.warc_file import WarcFile
+from weft.store.warc.members import LargeMember
+from weft.store.warc.warc_file import WarcFile
+from weft.store.warc.warc_records import PageRecords, RecordMaker
 
 TEXT_ALONE = 0  # in the place of a WARC file's number
 MOST_OPEN = 64  # WARC files: each crawl has its own
 ONE_BY_ONE = 8  # more files than this are synced with their file system, in one call
-_Pending = tuple[Row, Page | None, str | None, RowOutput | None]
+_Pending = tuple[Row, PageRecords | None, str | None, RowOutput | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Shard:
         facts: Mapping[str, object],
         files: Files,
         step: Callable[[str], None],
-        numbers: Numbers | None = None,
+        numbers: RowNumbers | None = None,
         alive: Alive = silent,
     ) -> None:
         self.folder = data_dir / "warc"
@@ -79,7 +79,7 @@ class Shard:
         self._lock_fd = own(data_dir, slot)
         self._trash = Trash(data_dir / "trash")
         try:
-            self.index = Index(schema.path_of(data_dir, slot), facts, numbers, alive)
+            self.index = SlotIndex(schema.path_of(data_dir, slot), facts, numbers, alive)
             sync_folder(data_dir)
         except BaseException:
             os.close(self._lock_fd)
@@ -104,7 +104,7 @@ class Shard:
             self._states[file.crawl] = file
         return back
 
-    def add(self, row: Row, page: Page | None, text: str | None = None, output: RowOutput | None = None) -> None:
+    def add(self, row: Row, page: PageRecords | None, text: str | None = None, output: RowOutput | None = None) -> None:
         """Adds a row, its records, its text and its output; a second one for the same item is ignored."""
         self._pending.setdefault(row.item, (row, page, text, output))
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
-from weft.store.errors import Unreadable, writing
+from weft.store.errors import UnreadableData, writing
 
 FOLDER = "content"
 
@@ -31,9 +31,9 @@ def read(data_dir: Path, url: str, crawl: int) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise Unreadable(path, f"cannot be read: {error.strerror}") from error
+        raise UnreadableData(path, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise Unreadable(path, f"is damaged: {error}") from error
+        raise UnreadableData(path, f"is damaged: {error}") from error
 
 
 class TextFiles:

@@ -22,7 +22,7 @@ import msgspec
 
 from weft import __version__
 from weft.config import ServiceConfig
-from weft.engine.channel import ERRORS, Connection, Gone, framed, kind_of, socket_path
+from weft.engine.process.channel import ERRORS, Connection, Gone, framed, kind_of, socket_path
 from weft.errors import Busy, WeftError
 from weft.frames import read_frame
 from weft.supervise.leftovers import MARK

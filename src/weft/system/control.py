@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from weft.engine.channel import Connection, Gone, socket_path
+from weft.engine.process.channel import Connection, Gone, socket_path
 from weft.errors import BadInput, Busy, WeftError
 from weft.supervise import leftovers
 from weft.supervise.held import Adopted

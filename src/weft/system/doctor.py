@@ -22,7 +22,7 @@ from weft.config import ServiceConfig
 from weft.errors import BadInput, Busy, Missing, ServerAway, WeftError, installing
 from weft.fetch.browser.chromium import HELP as CHROMIUM_HELP
 from weft.fetch.browser.chromium import find_chromium, sandbox_trouble
-from weft.frontier.clock import FOLDER, MachineClock, Unusable, default_path
+from weft.frontier.clock import FOLDER, MachineClock, UnusableClock, default_path
 from weft.frontier.redis.connection import RedisSettings, Unreachable, connect, inspect
 from weft.supervise.redis_server import find_program
 from weft.system import control
@@ -235,7 +235,7 @@ def politeness_clock() -> Finding:
     """The clock by which all crawls of this user are polite together."""
     try:
         MachineClock(default_path()).close()
-    except Unusable as why:
+    except UnusableClock as why:
         advice = f"name a folder that can be written in {FOLDER}, or run one crawl at a time"
         return Finding("politeness clock", CheckState.WARNING, str(why), advice)
     return Finding("politeness clock", CheckState.OK, str(default_path()))

@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 
 from weft.config import ServiceConfig
-from weft.engine.ways import refresh_of
+from weft.engine.transports.transports import refresh_of
 from weft.errors import BadInput, Busy, WeftError
 from weft.fetch.proxies import live
 from weft.fetch.proxies.counts import ProxyCounts
 from weft.fetch.proxies.pool import read_list, written_at
 from weft.fetch.proxies.refresh import KIND, UNDER_WAY, RefreshJob, cut_off, is_under_way, last_job, new_id
 from weft.jobs.crawls import proxies_of
-from weft.jobs.progress import ProgressKeys
+from weft.jobs.reading.progress import ProgressKeys
 from weft.system.state import ProxyRow
 from weft.telemetry import Log
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.config import ServiceConfig
-from weft.crawl.service import DeclaredCrawl, declared_crawls
-from weft.jobs.services import ENGINE_LOG, Api, engine_of, worker_log
+from weft.crawl.processes.service import DeclaredCrawl, declared_crawls
+from weft.jobs.processes.services import ENGINE_LOG, Api, engine_of, worker_log
 from weft.supervise.graph import Kept
 from weft.supervise.redis_server import end_leftovers
 from weft.supervise.service import Service

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from weft.engine.channel import Connection, Gone, socket_path
+from weft.engine.process.channel import Connection, Gone, socket_path
 from weft.errors import BadInput, Busy
 from weft.fetch.proxies.refresh import RefreshJob
 from weft.files import replace_file

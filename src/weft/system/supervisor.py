@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from weft.config import ServiceConfig, load_service
-from weft.engine.channel import Peer, Server, socket_path
+from weft.engine.process.channel import ChannelServer, Peer, socket_path
 from weft.errors import BadInput, WeftError
 from weft.jobs.layout import ENGINE
 from weft.names import nearest
@@ -114,7 +114,7 @@ class Supervisor(SiteScrapers):
             self._mark = kept.mark_of(self._lock)
             name, _, value = self._mark.partition("=")
             self._declared = declared(self.config, {name: value})
-            self._control = Server(socket_path(self.data_dir, kept.SOCKET), self._command, at_once=VERBS)
+            self._control = ChannelServer(socket_path(self.data_dir, kept.SOCKET), self._command, at_once=VERBS)
         except BaseException:
             os.close(self._lock)
             self._lock = -1

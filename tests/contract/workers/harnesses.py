@@ -11,7 +11,7 @@ from typing import Any
 from server_kills import kill_written
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import Admission, CrawlLimits, End, Ended, Outcome, RobotsRecord, Stored
+from weft.frontier.contract import Admission, CrawlLimits, End, Ended, EndedLease, RobotsRecord, Stored
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.outbox import PodMessage, encoded
 from weft.frontier.redis.connection import RedisSettings, connect
@@ -236,7 +236,7 @@ def cool(harness: Harness, lease: Lease, **facts: Any) -> None:
 
 def done(harness: Harness, lease: Lease, end: End = End.PAGE) -> None:
     cool(harness, lease, ok=True)
-    assert harness.frontier.leases.finish([Outcome(lease, end)]) == [True]
+    assert harness.frontier.leases.finish([EndedLease(lease, end)]) == [True]
 
 
 def claim_one(harness: Harness) -> Lease:

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from weft.config import PolitenessSection
 from weft.errors import ServerAway
-from weft.frontier.contract import CrawlLimits, End, Ended, Handed, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, RobotsRecord
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.records import Found, Purpose
@@ -70,7 +70,7 @@ class Worker:
             if lease.purpose is Purpose.ROBOTS:
                 frontier.leases.cool([end])
                 patient(lambda origin=lease.about: self.learn(origin))  # type: ignore[misc]
-                patient(lambda lease=lease: frontier.leases.finish([Outcome(lease, End.OTHER)]))  # type: ignore[misc]
+                patient(lambda lease=lease: frontier.leases.finish([EndedLease(lease, End.OTHER)]))  # type: ignore[misc]
             else:
                 handed.append(Handed(end, lease.url.encode()))
         if handed:
@@ -92,7 +92,7 @@ class Worker:
             found += [Found(url_of(link), 1, one.lease.item) for link in (2 * page + 1, 2 * page + 2) if link < PAGES]
         patient(lambda: frontier.queue.admit(self.crawl, found))
         batch = self.batch + 1
-        ends = [Outcome(one.lease, End.PAGE) for one in taken]
+        ends = [EndedLease(one.lease, End.PAGE) for one in taken]
         valid = patient(lambda: frontier.leases.finish(ends, batch))
         rows = "".join(
             f"{batch} {one.lease.item} {one.lease.url}\n" for one, ok in zip(taken, valid, strict=True) if ok

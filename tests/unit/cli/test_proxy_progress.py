@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from weft.cli.proxies import Progress
+from weft.cli.proxies import RefreshDisplay
 from weft.fetch.proxies.refresh import RefreshJob
 
 
@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
 
 def shown_on(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch, *, quiet: bool = False) -> str:
     monkeypatch.setattr(sys, "stderr", screen)
-    progress = Progress(quiet=quiet)
+    progress = RefreshDisplay(quiet=quiet)
     for status, chunks in (("DISPATCHED", 0), ("PROCESSING", 1), ("PROCESSING", 2), ("COMPLETE", 2)):
         progress(RefreshJob(job_id="1", status=status, total_chunks=2, completed_chunks=chunks, result_count=7))
     progress.close()

@@ -20,7 +20,7 @@ from weft.client.errors import NoAnswer, NotWeft, Refused
 from weft.client.progress_display import progress_text
 from weft.client.sse import EventParser
 from weft.errors import BadInput
-from weft.jobs.api.keys import Keyring
+from weft.jobs.api.access.keys import Keyring
 from weft.scraping import FinishReason, TaskState
 
 SITE = "https://example.com/"

@@ -10,7 +10,7 @@ from pace import patience
 from written_twice import in_c
 
 from weft.extract import parse
-from weft.extract.page import Page, extract
+from weft.extract.page import ParsedPage, extract
 
 MB = 1 << 20
 # Each takes under 0.2 s by itself; the rest is for a busy machine.
@@ -105,7 +105,7 @@ def test_the_text_of_a_feed_is_bounded(start: bytes) -> None:
     assert process_time() - begin < LIMIT_S
 
 
-def read(html: str) -> Page:
+def read(html: str) -> ParsedPage:
     return extract(html.encode(), "https://site.test/", "text/html")
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from weft.extract import formats
 from weft.extract.formats import FORMATS, MAIN, WHOLE, Shape, render
-from weft.extract.page import Page, extract
-from weft.extract.rules import BadRules
+from weft.extract.page import ParsedPage, extract
+from weft.extract.rules.field_rules import BadRules
 from weft.extract.text.page_kind import PageKind
 
 HTML = """<html lang=en><head><title>The title</title><base href=/b/><meta name=author content=Ann>
@@ -19,7 +19,7 @@ HTML = """<html lang=en><head><title>The title</title><base href=/b/><meta name=
 URL = "https://e.org/p"
 
 
-def page_of(html: str = HTML, kind: str = "text/html") -> Page:
+def page_of(html: str = HTML, kind: str = "text/html") -> ParsedPage:
     return extract(html.encode("utf-8", "surrogatepass"), URL, f"{kind}; charset=utf-8")
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from weft import urls
 from weft.extract import links
-from weft.extract.page import Page, extract
+from weft.extract.page import ParsedPage, extract
 
 URL = "https://site.test/dir/page"
 
 
-def page(html: str, content_type: str | None = "text/html; charset=utf-8") -> Page:
+def page(html: str, content_type: str | None = "text/html; charset=utf-8") -> ParsedPage:
     return extract(html.encode(), URL, content_type)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.extract.metadata import MAX_ITEMREFS, Meta
-from weft.extract.page import Page, extract
+from weft.extract.page import ParsedPage, extract
 
 URL = "https://site.test/dir/page"
 ENGLISH = (
@@ -16,7 +16,7 @@ POLISH = (
 )
 
 
-def page(html: str) -> Page:
+def page(html: str) -> ParsedPage:
     return extract(html.encode(), URL, "text/html; charset=utf-8")
 
 
@@ -103,4 +103,4 @@ def test_lazy_values_are_computed_once() -> None:
     read = page(f"<p>{ENGLISH}")
     for name in ("links", "json_ld", "microdata", "open_graph", "meta", "main_text", "markdown"):
         assert getattr(read, name) is getattr(read, name)
-    assert Page.main_text.__doc__
+    assert ParsedPage.main_text.__doc__

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.extract import page as page_module
-from weft.extract.kind import Kind
-from weft.extract.page import MAX_BYTES, Page, extract
+from weft.extract.kind import BodyKind
+from weft.extract.page import MAX_BYTES, ParsedPage, extract
 
 URL = "https://site.test/dir/page?q=1"
 
 
-def page(html: str, content_type: str | None = "text/html; charset=utf-8") -> Page:
+def page(html: str, content_type: str | None = "text/html; charset=utf-8") -> ParsedPage:
     return extract(html.encode(), URL, content_type)
 
 
@@ -105,7 +105,7 @@ def test_a_nofollow_page_still_tells_its_links() -> None:
 def test_what_is_not_html_has_no_references(kind: str) -> None:
     read = page("<title>t</title><a href=/x>x</a>", kind)
     assert (read.title, read.hrefs, read.links, read.canonical, read.base) == (None, [], [], None, URL)
-    assert read.kind is not Kind.HTML
+    assert read.kind is not BodyKind.HTML
 
 
 def test_text_has_a_charset_and_binaries_have_none() -> None:
@@ -142,7 +142,7 @@ TOKENS = st.sampled_from(
 @given(st.lists(TOKENS, max_size=40), st.sampled_from([None, "text/html", "text/html; charset=gbk", "text/xml"]))
 def test_no_markup_raises_whatever_is_asked(tokens: list[str], content_type: str | None) -> None:
     read = extract("".join(tokens).encode("utf-8", "surrogatepass"), URL, content_type)
-    names = [name for name, value in vars(Page).items() if isinstance(value, page_module.lazy)]
+    names = [name for name, value in vars(ParsedPage).items() if isinstance(value, page_module.lazy)]
     assert len(names) == 11
     for name in names:
         getattr(read, name)
@@ -158,7 +158,7 @@ def test_repr_names_the_page() -> None:
 
 def test_page_has_no_dict_so_that_a_misspelt_attribute_is_an_error() -> None:
     assert not hasattr(page("x"), "__dict__")
-    assert page_module.Page.__doc__
+    assert page_module.ParsedPage.__doc__
 
 
 def test_without_references_only_they_are_missing() -> None:

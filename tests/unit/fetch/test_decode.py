@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pace import patience
 from zstd_module import zstd
 
-from weft.fetch.decode import MAX_MEMBERS, Decoded, decode
+from weft.fetch.decode import MAX_MEMBERS, DecodedBody, decode
 
 MIB = 1024 * 1024
 LIMIT = 10 * MIB
@@ -72,25 +72,25 @@ each_coding = pytest.mark.parametrize(
 @each_coding
 @pytest.mark.parametrize("size", [1, 100, 42_000, 300_000])
 def test_a_coding_is_undone(name: str, pack: Callable[[bytes], bytes], size: int) -> None:
-    assert decode(pack(page(size)), name, LIMIT) == Decoded(page(size), truncated=False, error=None)
+    assert decode(pack(page(size)), name, LIMIT) == DecodedBody(page(size), truncated=False, error=None)
 
 
 @each_coding
 def test_a_packed_nothing_is_nothing(name: str, pack: Callable[[bytes], bytes]) -> None:
-    assert decode(pack(b""), name, LIMIT) == Decoded(b"")
+    assert decode(pack(b""), name, LIMIT) == DecodedBody(b"")
 
 
 @each_coding
 def test_an_empty_body_is_no_error(name: str, pack: Callable[[bytes], bytes]) -> None:
-    assert decode(b"", name, LIMIT) == Decoded(b"")
+    assert decode(b"", name, LIMIT) == DecodedBody(b"")
 
 
 @each_coding
 def test_the_limit_is_exact(name: str, pack: Callable[[bytes], bytes]) -> None:
     data = page(300_000)
-    assert decode(pack(data), name, 300_000) == Decoded(data)
-    assert decode(pack(data), name, 299_999) == Decoded(data[:-1], truncated=True)
-    assert decode(pack(data), name, 1) == Decoded(data[:1], truncated=True)
+    assert decode(pack(data), name, 300_000) == DecodedBody(data)
+    assert decode(pack(data), name, 299_999) == DecodedBody(data[:-1], truncated=True)
+    assert decode(pack(data), name, 1) == DecodedBody(data[:1], truncated=True)
 
 
 @each_coding
@@ -140,7 +140,9 @@ def test_a_body_that_is_not_so_coded_is_an_error(name: str) -> None:
 
 
 def test_a_plain_body_that_claims_gzip_is_kept() -> None:
-    assert decode(b"<html>plain</html>", "gzip", LIMIT) == Decoded(b"<html>plain</html>", error="gzip: no gzip data")
+    assert decode(b"<html>plain</html>", "gzip", LIMIT) == DecodedBody(
+        b"<html>plain</html>", error="gzip: no gzip data"
+    )
 
 
 # ── headers
@@ -148,19 +150,19 @@ def test_a_plain_body_that_claims_gzip_is_kept() -> None:
 
 @pytest.mark.parametrize("header", ["", "identity", " , ", "identity, identity", "Identity"])
 def test_no_coding_leaves_the_body_alone(header: str) -> None:
-    assert decode(b"body", header, LIMIT) == Decoded(b"body")
-    assert decode(b"body", header, 3) == Decoded(b"bod", truncated=True)
+    assert decode(b"body", header, LIMIT) == DecodedBody(b"body")
+    assert decode(b"body", header, 3) == DecodedBody(b"bod", truncated=True)
 
 
 @pytest.mark.parametrize("header", ["GZIP", " gzip ", "gzip,", "identity, gzip", "gzip, identity", "X-Gzip"])
 def test_the_header_may_be_written_loosely(header: str) -> None:
-    assert decode(gzip.compress(b"body"), header, LIMIT) == Decoded(b"body")
+    assert decode(gzip.compress(b"body"), header, LIMIT) == DecodedBody(b"body")
 
 
 def test_stacked_codings_are_undone_from_the_last() -> None:
     data = page(42_000)
-    assert decode(br(gz(data)), "gzip, br", LIMIT) == Decoded(data)
-    assert decode(gzip.compress(zlib.compress(zstd.compress(data))), "zstd, deflate, gzip", LIMIT) == Decoded(data)
+    assert decode(br(gz(data)), "gzip, br", LIMIT) == DecodedBody(data)
+    assert decode(gzip.compress(zlib.compress(zstd.compress(data))), "zstd, deflate, gzip", LIMIT) == DecodedBody(data)
 
 
 def test_more_than_three_codings_are_refused() -> None:
@@ -178,7 +180,7 @@ def test_an_unknown_coding_is_named(header: str) -> None:
 
 
 def test_an_unknown_coding_under_a_known_one_leaves_what_was_undone() -> None:
-    assert decode(gzip.compress(b"body"), "exi, gzip", LIMIT) == Decoded(b"body", error="unknown coding 'exi'")
+    assert decode(gzip.compress(b"body"), "exi, gzip", LIMIT) == DecodedBody(b"body", error="unknown coding 'exi'")
 
 
 def test_a_cut_outer_coding_is_the_one_reported() -> None:
@@ -195,22 +197,22 @@ def test_a_cut_outer_coding_is_the_one_reported() -> None:
 def test_the_members_of_a_gzip_body_are_joined() -> None:
     parts = [page(size) for size in (10, 70_000, 0, 200_000, 5)]
     packed = b"".join(gz(part) for part in parts)
-    assert decode(packed, "gzip", LIMIT) == Decoded(b"".join(parts))
-    assert decode(packed, "gzip", 100_000) == Decoded(b"".join(parts)[:100_000], truncated=True)
-    assert decode(packed, "gzip", 10) == Decoded(parts[0], truncated=True)
+    assert decode(packed, "gzip", LIMIT) == DecodedBody(b"".join(parts))
+    assert decode(packed, "gzip", 100_000) == DecodedBody(b"".join(parts)[:100_000], truncated=True)
+    assert decode(packed, "gzip", 10) == DecodedBody(parts[0], truncated=True)
 
 
 def test_the_limit_at_the_end_of_a_member_is_exact() -> None:
     packed = gzip.compress(b"ab") + gzip.compress(b"cd")
-    assert decode(packed, "gzip", 4) == Decoded(b"abcd")
-    assert decode(packed, "gzip", 2) == Decoded(b"ab", truncated=True)
-    assert decode(gzip.compress(b"ab") + gzip.compress(b""), "gzip", 2) == Decoded(b"ab")
+    assert decode(packed, "gzip", 4) == DecodedBody(b"abcd")
+    assert decode(packed, "gzip", 2) == DecodedBody(b"ab", truncated=True)
+    assert decode(gzip.compress(b"ab") + gzip.compress(b""), "gzip", 2) == DecodedBody(b"ab")
 
 
 @pytest.mark.parametrize("garbage", [b"\0" * 512, b"garbage", b"\x1f", b"\n"])
 def test_garbage_after_the_last_member_is_ignored(garbage: bytes) -> None:
-    assert decode(gzip.compress(b"body") + garbage, "gzip", LIMIT) == Decoded(b"body")
-    assert decode(gzip.compress(b"body") * 2 + garbage, "gzip", LIMIT) == Decoded(b"bodybody")
+    assert decode(gzip.compress(b"body") + garbage, "gzip", LIMIT) == DecodedBody(b"body")
+    assert decode(gzip.compress(b"body") * 2 + garbage, "gzip", LIMIT) == DecodedBody(b"bodybody")
 
 
 def test_a_broken_later_member_leaves_the_earlier_ones() -> None:
@@ -242,7 +244,7 @@ def test_a_flood_of_empty_members_is_stopped() -> None:
 def test_the_frames_of_a_zstd_body_are_joined() -> None:
     skippable = b"\x50\x2a\x4d\x18\x04\x00\x00\x00skip"
     packed = skippable + zstd_stream(b"ab") + zstd.compress(page(300_000)) + skippable
-    assert decode(packed, "zstd", LIMIT) == Decoded(b"ab" + page(300_000))
+    assert decode(packed, "zstd", LIMIT) == DecodedBody(b"ab" + page(300_000))
     assert decode(packed[:-1], "zstd", LIMIT).error == "zstd: ends early"
     assert decode(packed + zstd.compress(b"x")[:3], "zstd", LIMIT).truncated
 
@@ -268,7 +270,7 @@ def test_a_bomb_stops_at_the_limit(name: str, make: Callable[[], bytes]) -> None
     result = decode(bomb, name, 4 * MIB)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert result == Decoded(bytes(4 * MIB), truncated=True)
+    assert result == DecodedBody(bytes(4 * MIB), truncated=True)
     assert peak < 16 * MIB
 
 

@@ -15,7 +15,7 @@ import brotli
 import pytest
 import zstd_module
 
-from weft.fetch.decode import BROTLI_STEP, MEMBER_BYTES, Decoded, decode
+from weft.fetch.decode import BROTLI_STEP, MEMBER_BYTES, DecodedBody, decode
 
 LIMIT = 50_000_000
 KIB = 1024
@@ -47,7 +47,7 @@ def ends_of(frames: list[bytes]) -> set[int]:
 def test_a_fault_behind_what_the_limit_cuts_off_is_not_told(coding: str, pack: Callable[[bytes], bytes]) -> None:
     body = bytearray(pack(noise(102)))
     body[-1] ^= 1
-    assert decode(bytes(body), coding, 100) == Decoded(noise(102)[:100], truncated=True)
+    assert decode(bytes(body), coding, 100) == DecodedBody(noise(102)[:100], truncated=True)
 
 
 # ── zstd ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -62,7 +62,7 @@ def test_a_zstd_body_is_whole_where_a_frame_ends_and_nowhere_else(checksum: bool
     body, ends = b"".join(frames), ends_of(frames)
     for cut in range(1, len(body) + 1):
         assert decode(body[:cut], "zstd", LIMIT).truncated == (cut not in ends), cut
-    assert decode(body, "zstd", LIMIT) == Decoded(b"".join(texts))
+    assert decode(body, "zstd", LIMIT) == DecodedBody(b"".join(texts))
 
 
 @pytest.mark.parametrize("checksum", [False, True])
@@ -73,8 +73,8 @@ def test_a_zstd_body_is_whole_where_a_frame_ends_and_nowhere_else(checksum: bool
 )
 def test_a_zstd_frame_of_several_blocks_is_whole_at_its_end(text: bytes, checksum: bool) -> None:
     frame = zstd(text, checksum=checksum, content_size=False)
-    assert decode(frame, "zstd", LIMIT) == Decoded(text)
-    assert decode(frame + zstd(b"more"), "zstd", LIMIT) == Decoded(text + b"more")
+    assert decode(frame, "zstd", LIMIT) == DecodedBody(text)
+    assert decode(frame + zstd(b"more"), "zstd", LIMIT) == DecodedBody(text + b"more")
     for cut in {*range(1, min(60, len(frame))), *range(max(1, len(frame) - 60), len(frame)), len(frame) // 2}:
         result = decode(frame[:cut], "zstd", LIMIT)
         assert (result.truncated, result.error) == (True, "zstd: ends early"), cut
@@ -83,8 +83,8 @@ def test_a_zstd_frame_of_several_blocks_is_whole_at_its_end(text: bytes, checksu
 
 def test_a_skippable_frame_that_claims_more_than_there_is_is_cut() -> None:
     body = zstd(b"text") + (0x184D2A5F).to_bytes(4, "little") + (1000).to_bytes(4, "little") + b"s" * 999
-    assert decode(body, "zstd", LIMIT) == Decoded(b"text", truncated=True, error="zstd: ends early")
-    assert decode(body + b"s", "zstd", LIMIT) == Decoded(b"text")
+    assert decode(body, "zstd", LIMIT) == DecodedBody(b"text", truncated=True, error="zstd: ends early")
+    assert decode(body + b"s", "zstd", LIMIT) == DecodedBody(b"text")
 
 
 # ── sizes and limits ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -113,22 +113,24 @@ def test_the_limit_is_exact_at_the_steps_in_which_a_body_is_unpacked(
     data = (noise(10 * KIB) * (size // (10 * KIB) + 1))[:size]
     packed = pack(data)
     for limit in (size + 1, size):
-        assert decode(packed, name, limit) == Decoded(data), limit
+        assert decode(packed, name, limit) == DecodedBody(data), limit
     for limit in (size - 1, size // 2, size // 2 + 1, 64 * KIB - 2):
-        assert decode(packed, name, limit) == Decoded(data[:limit], truncated=True), limit
+        assert decode(packed, name, limit) == DecodedBody(data[:limit], truncated=True), limit
 
 
 @pytest.mark.parametrize("size", [64 * KIB - 1, 64 * KIB, 64 * KIB + 1, 3_000_000])
 def test_a_zstd_body_that_unpacks_to_far_more_than_it_is_comes_out_whole(size: int) -> None:
     for limit in (size, size + 1, LIMIT):
-        assert decode(zstd_module.zstd.compress(bytes(size)), "zstd", limit) == Decoded(bytes(size)), limit
-    assert decode(zstd_module.zstd.compress(bytes(size)), "zstd", size - 1) == Decoded(bytes(size - 1), truncated=True)
+        assert decode(zstd_module.zstd.compress(bytes(size)), "zstd", limit) == DecodedBody(bytes(size)), limit
+    assert decode(zstd_module.zstd.compress(bytes(size)), "zstd", size - 1) == DecodedBody(
+        bytes(size - 1), truncated=True
+    )
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_tiny_limits(size: int) -> None:
     for name, pack in PACKERS:
-        assert decode(pack(b"abc"), name, size) == Decoded(b"abc"[:size], truncated=size < 3), name
+        assert decode(pack(b"abc"), name, size) == DecodedBody(b"abc"[:size], truncated=size < 3), name
 
 
 # ── gzip's members ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -138,9 +140,9 @@ def test_tiny_limits(size: int) -> None:
 def test_a_later_member_is_whole_at_its_end_however_long_it_is(size: int) -> None:
     members = [gzip.compress(b"first", 1), gzip.compress(noise(size), 1), gzip.compress(b"last", 1)]
     body = b"".join(members)
-    assert decode(body, "gzip", LIMIT) == Decoded(b"first" + noise(size) + b"last")
+    assert decode(body, "gzip", LIMIT) == DecodedBody(b"first" + noise(size) + b"last")
     second = len(members[0]) + len(members[1])
-    assert decode(body[:second], "gzip", LIMIT) == Decoded(b"first" + noise(size))
+    assert decode(body[:second], "gzip", LIMIT) == DecodedBody(b"first" + noise(size))
     for missing in (1, 2, 8, 9, 100, MEMBER_BYTES // 2):
         result = decode(body[: second - missing], "gzip", LIMIT)
         assert (result.truncated, result.error) == (True, "gzip: ends early"), missing
@@ -152,8 +154,8 @@ def test_a_limit_within_a_later_member_cuts_there() -> None:
     body = gzip.compress(b"0123456789", 1) + gzip.compress(noise(3 * MEMBER_BYTES), 1) + gzip.compress(b"x", 1)
     whole = b"0123456789" + noise(3 * MEMBER_BYTES) + b"x"
     for limit in (11, 10 + MEMBER_BYTES, len(whole) - 1):
-        assert decode(body, "gzip", limit) == Decoded(whole[:limit], truncated=True), limit
-    assert decode(body, "gzip", len(whole)) == Decoded(whole)
+        assert decode(body, "gzip", limit) == DecodedBody(whole[:limit], truncated=True), limit
+    assert decode(body, "gzip", len(whole)) == DecodedBody(whole)
 
 
 def test_what_is_broken_beyond_the_limit_is_not_come_upon() -> None:
@@ -162,7 +164,9 @@ def test_what_is_broken_beyond_the_limit_is_not_come_upon() -> None:
     later = packer.compress(noise(MEMBER_BYTES * 15 // 8)) + packer.flush(zlib.Z_FULL_FLUSH) + b"\xff" * 20
     assert len(later) < 2 * MEMBER_BYTES, "in the second piece that is fed, far from its beginning"
     body, limit = gzip.compress(b"first", 1) + later, MEMBER_BYTES + 200
-    assert decode(body, "gzip", limit) == Decoded((b"first" + noise(MEMBER_BYTES * 15 // 8))[:limit], truncated=True)
+    assert decode(body, "gzip", limit) == DecodedBody(
+        (b"first" + noise(MEMBER_BYTES * 15 // 8))[:limit], truncated=True
+    )
     assert decode(body, "gzip", LIMIT).error is not None
 
 
@@ -205,10 +209,10 @@ def test_a_break_behind_the_limit_is_not_reached() -> None:
 def test_deflate_is_read_in_whichever_of_its_forms_gives_more() -> None:
     packer = zlib.compressobj(wbits=-15)
     raw = packer.compress(b"raw and plain") + packer.flush()
-    assert decode(raw, "deflate", LIMIT) == Decoded(b"raw and plain")
+    assert decode(raw, "deflate", LIMIT) == DecodedBody(b"raw and plain")
     stored = b"\x78\x01\x00\xfe\xffA" + b"\x01\x05\x00\xfa\xffhello"  # raw, but its first two bytes are zlib's
     assert zlib.decompress(stored, wbits=-15) == b"Ahello"
-    assert decode(stored, "deflate", LIMIT) == Decoded(b"Ahello")
+    assert decode(stored, "deflate", LIMIT) == DecodedBody(b"Ahello")
     result = decode(b"\x78\x01never", "deflate", LIMIT)
     assert result.truncated and result.error
     text = bytes(200)
@@ -226,7 +230,7 @@ def test_what_does_not_begin_like_gzip_is_kept_as_it_is(body: bytes, is_gzip: bo
     if is_gzip:
         assert (result.body, result.truncated, result.error) == (b"", True, "gzip: ends early")
     else:
-        assert result == Decoded(body, error="gzip: no gzip data")
+        assert result == DecodedBody(body, error="gzip: no gzip data")
 
 
 def test_the_first_of_two_reasons_is_reported() -> None:
@@ -235,9 +239,9 @@ def test_the_first_of_two_reasons_is_reported() -> None:
     result = decode(outer, "gzip, deflate", LIMIT)
     assert (result.truncated, result.error) == (True, "gzip: ends early")
     result = decode(zlib.compress(b"plain"), "gzip, deflate", LIMIT)
-    assert result == Decoded(b"plain", error="gzip: no gzip data")
+    assert result == DecodedBody(b"plain", error="gzip: no gzip data")
     result = decode(gzip.compress(b"plain"), "br, gzip, gzip", LIMIT)
-    assert result == Decoded(b"plain", error="gzip: no gzip data"), "what is not packed is not unpacked further"
+    assert result == DecodedBody(b"plain", error="gzip: no gzip data"), "what is not packed is not unpacked further"
 
 
 def test_a_raw_stored_block_is_none_of_zlibs_whatever_its_padding() -> None:
@@ -245,7 +249,7 @@ def test_a_raw_stored_block_is_none_of_zlibs_whatever_its_padding() -> None:
     for first in range(1, 256, 8):  # the last block, stored
         size = -(first << 8) % 31 or 31  # so that both bytes are a multiple of 31, as in a header of zlib's
         block = bytes([first]) + size.to_bytes(2, "little") + (size ^ 0xFFFF).to_bytes(2, "little") + noise(size)
-        assert decode(block, "deflate", LIMIT) == Decoded(noise(size)), first
+        assert decode(block, "deflate", LIMIT) == DecodedBody(noise(size)), first
         for cut in range(1, len(block)):
             result = decode(block[:cut], "deflate", LIMIT)
             assert (result.truncated, result.error) == (True, "deflate: ends early"), (first, cut)
@@ -253,4 +257,4 @@ def test_a_raw_stored_block_is_none_of_zlibs_whatever_its_padding() -> None:
 
 
 def test_of_an_empty_body_nothing_is_undone() -> None:
-    assert decode(b"", "exi, gzip", LIMIT) == Decoded(b"")
+    assert decode(b"", "exi, gzip", LIMIT) == DecodedBody(b"")

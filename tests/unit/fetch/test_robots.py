@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pace import patience
 
-from weft.fetch.robots import FEW_GLOBS, MAX_BODY_BYTES, MAX_LINE_BYTES, Robots, Verdict, product_token
+from weft.fetch.robots import FEW_GLOBS, MAX_BODY_BYTES, MAX_LINE_BYTES, Robots, RobotsVerdict, product_token
 
 HOST = "https://shop.example"
 
@@ -373,8 +373,8 @@ LINES = ["User-agent: Weft", "Disallow: /a", "", "", "Allow: /a/b", "Disallow: /
 @pytest.mark.parametrize("last", ["", "\n", "\r", "\r\n"])
 def test_every_line_ending_is_one_line(ending: str, last: str) -> None:
     robots = Robots.parse((ending.join(LINES) + last).encode())
-    assert robots.verdict("Weft", HOST + "/c") == Verdict(False, "Disallow: /c", 6)
-    assert robots.verdict("Weft", HOST + "/a/b") == Verdict(True, "Allow: /a/b", 5)
+    assert robots.verdict("Weft", HOST + "/c") == RobotsVerdict(False, "Disallow: /c", 6)
+    assert robots.verdict("Weft", HOST + "/a/b") == RobotsVerdict(True, "Allow: /a/b", 5)
 
 
 def test_line_endings_may_be_mixed() -> None:
@@ -438,11 +438,11 @@ def test_the_verdict_quotes_the_rule_and_its_line() -> None:
     robots = Robots.parse(
         b"User-agent: *\nDisallow: /a\nAllow: /a/*/c$\nDisallow: /a/caf\xc3\xa9*\nAllow: /d/index.html\n"
     )
-    assert robots.verdict("Weft", HOST + "/b") == Verdict(True, None, None)
-    assert robots.verdict("Weft", HOST + "/a/x") == Verdict(False, "Disallow: /a", 2)
-    assert robots.verdict("Weft", HOST + "/a/b/c") == Verdict(True, "Allow: /a/*/c$", 3)
-    assert robots.verdict("Weft", HOST + "/a/caf%C3%A9") == Verdict(False, "Disallow: /a/caf%C3%A9*", 4)
-    assert robots.verdict("Weft", HOST + "/d/") == Verdict(True, "Allow: /d/$", 5)
+    assert robots.verdict("Weft", HOST + "/b") == RobotsVerdict(True, None, None)
+    assert robots.verdict("Weft", HOST + "/a/x") == RobotsVerdict(False, "Disallow: /a", 2)
+    assert robots.verdict("Weft", HOST + "/a/b/c") == RobotsVerdict(True, "Allow: /a/*/c$", 3)
+    assert robots.verdict("Weft", HOST + "/a/caf%C3%A9") == RobotsVerdict(False, "Disallow: /a/caf%C3%A9*", 4)
+    assert robots.verdict("Weft", HOST + "/d/") == RobotsVerdict(True, "Allow: /d/$", 5)
 
 
 def test_of_equal_rules_the_first_line_is_quoted() -> None:

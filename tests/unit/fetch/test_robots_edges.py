@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.fetch.robots import FEW_RULES, MAX_AGENTS_CACHED, MAX_BODY_BYTES, MAX_LINE_BYTES, Robots, Rules
+from weft.fetch.robots import FEW_RULES, MAX_AGENTS_CACHED, MAX_BODY_BYTES, MAX_LINE_BYTES, Robots, RobotsRules
 
 
 def filled(size: int, newline: bytes = b"\n") -> bytes:
@@ -99,7 +99,7 @@ def test_of_several_urls_those_are_forbidden_that_are_one_by_one(
 def test_of_few_urls_each_is_asked_about_where_the_rules_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "".join(f"Disallow: /*word{number}\n" for number in range(1000))
     rules = Robots.parse(f"User-agent: *\n{lines}".encode()).for_agent("weft")
-    monkeypatch.setattr(Rules, "_concerns", lambda *_: pytest.fail("a search for each of a thousand rules"))
+    monkeypatch.setattr(RobotsRules, "_concerns", lambda *_: pytest.fail("a search for each of a thousand rules"))
     urls = ["https://a.test/some", "https://a.test/word7"]
     assert rules.forbidden("https://a.test", urls) == urls[1:]
 

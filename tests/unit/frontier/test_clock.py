@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.frontier import clock as clock_module
-from weft.frontier.clock import CELLS, LOOK_AGAIN_S, TURN_S, MachineClock, Unusable, default_path
+from weft.frontier.clock import CELLS, LOOK_AGAIN_S, TURN_S, MachineClock, UnusableClock, default_path
 from weft.frontier.politeness import LONG_WAIT
 
 Open = Callable[[], MachineClock]
@@ -278,14 +278,14 @@ def test_a_table_of_an_earlier_boot_is_void(tmp_path: Path, monkeypatch: pytest.
 
 def test_what_cannot_be_used_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(Unusable, match=r"Not a directory|File exists"):
+    with pytest.raises(UnusableClock, match=r"Not a directory|File exists"):
         MachineClock(tmp_path / "file" / "clock")
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with pytest.raises(Unusable, match="somebody else"):
+    with pytest.raises(UnusableClock, match="somebody else"):
         MachineClock(tmp_path / "link" / "clock")
     (tmp_path / "real" / "clock").symlink_to(tmp_path / "file")
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusableClock):
         MachineClock(tmp_path / "real" / "clock")
     monkeypatch.delenv("WEFT_RUNTIME_DIR")
     assert f"weft-{os.getuid()}" in str(default_path())
@@ -454,7 +454,7 @@ def test_the_table_is_its_users_alone_and_is_let_go(tmp_path: Path, monkeypatch:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(clock_module, "_prepare", full)
-    with pytest.raises(Unusable, match="No space left"):
+    with pytest.raises(UnusableClock, match="No space left"):
         MachineClock(path)
     assert held() == 0
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.journal import Journal
-from weft.frontier.outbox import JUMP, Outbox, PodMessage, Recent, RobotsNotice, encoded, read_message
+from weft.frontier.durability.journal import Journal
+from weft.frontier.outbox import JUMP, Outbox, PodMessage, RecentlySent, RobotsNotice, encoded, read_message
 from weft.records import Found, Purpose
 
 
@@ -112,7 +112,7 @@ def test_after_a_power_cut_numbers_leap_and_an_empty_message_tells_so(journal: J
 
 
 def test_what_was_sent_lately_is_not_sent_again() -> None:
-    recent = Recent(limit=3)
+    recent = RecentlySent(limit=3)
     assert [recent.add(url) for url in ("a", "b", "a", "b", "c")] == [True, True, False, False, True]
     assert recent.unknown(["a", "x", "c"]) == ["x"]
     assert [recent.add(url) for url in ("a", "d", "e")] == [False, True, True]

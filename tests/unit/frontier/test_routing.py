@@ -9,7 +9,7 @@ import pytest
 
 from weft import urls
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, PageLinks, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, PageLinks, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.outbox import JUMP, PodMessage, encoded, read_message
 from weft.records import Found, Purpose
@@ -154,7 +154,7 @@ def test_a_robots_txt_that_another_pod_waits_for_is_asked_for_through_a_restart_
     assert (lease.url, lease.purpose, lease.about, lease.hops) == (request.url, Purpose.ROBOTS, request.about, 1)
     frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
     frontier.sites.robots_known(lease.about, RobotsRecord("ok", b"x", 9e12), 4.0)
-    frontier.leases.finish([Outcome(lease, End.OTHER)])
+    frontier.leases.finish([EndedLease(lease, End.OTHER)])
     frontier.durability.commit()
     message = frontier.pods.outbox.next(1, 0)
     assert message is not None
@@ -174,7 +174,7 @@ def test_a_pod_that_waits_for_a_robots_txt_asks_again_when_the_crawl_is_paused(p
     (robots,) = frontier.leases.claim("me", 9)
     hop = Found(f"https://{THERE[0]}/robots.txt", 0, robots.parent, 1, Purpose.ROBOTS, robots.about)
     frontier.leases.cool([Ended(robots, frontier.now(), ok=True)])
-    frontier.leases.finish([Outcome(robots, End.OTHER)])
+    frontier.leases.finish([EndedLease(robots, End.OTHER)])
     if is_queued:
         other.queue.admit(1, [hop])
     other.crawls.pause(1)

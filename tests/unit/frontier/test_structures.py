@@ -15,7 +15,7 @@ from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.scheduling import spill
 from weft.frontier.scheduling.spill import SpillQueue
 from weft.frontier.scheduling.wheel import IDLE, Wheel
-from weft.frontier.seen import SeenSet
+from weft.frontier.seen.seen_set import SeenSet
 
 
 @given(st.lists(st.lists(st.integers(0, 300).map(lambda n: f"http://h/{n}"), max_size=60), max_size=20))

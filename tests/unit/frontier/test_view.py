@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
 from weft.frontier.view import FrontierView, SitePace
 from weft.records import Found
@@ -55,11 +55,11 @@ def test_what_slows_a_site_down_is_told(tmp_path: Path) -> None:
         time[0] += 100.0
         (lease,) = frontier.leases.claim("me", 1)
         frontier.leases.cool([Ended(lease, time[0], ok=True, took_s=took_s)])
-        frontier.leases.finish([Outcome(lease, End.PAGE)])
+        frontier.leases.finish([EndedLease(lease, End.PAGE)])
     frontier.queue.admit(crawl, [Found("http://b.com/", 0)])
     (robots,) = frontier.leases.claim("me", 1)
     frontier.leases.cool([Ended(robots, time[0], ok=False, outcome="503", slow_down=True, in_trouble=True)])
-    frontier.leases.finish([Outcome(robots, End.RETRY, 30.0)])
+    frontier.leases.finish([EndedLease(robots, End.RETRY, 30.0)])
     frontier.durability.commit()
     view = FrontierView([tmp_path])
     try:

@@ -9,9 +9,9 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.errors import BadInput
-from weft.frontier.contract import CrawlLimits, End, Ended, Outcome, RobotsRecord
+from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
 from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.requests import Gaps, Start
+from weft.frontier.requests import Gaps, RequestStart
 from weft.frontier.view import FrontierView
 from weft.records import POD_SHIFT, Found, Purpose, Reason
 
@@ -65,7 +65,7 @@ def test_a_url_is_reported_as_it_was_found_and_how_it_stands(pods: Pods) -> None
     leases = {lease.url: lease for lease in frontier.leases.claim("me", 9)}
     for url, end in (("https://a.test/page", End.RETRY), ("https://a.test/done", End.OTHER)):
         frontier.leases.cool([Ended(leases[url], frontier.now(), ok=True)])
-        frontier.leases.finish([Outcome(leases[url], end)])
+        frontier.leases.finish([EndedLease(leases[url], end)])
     view = pods.look()
     (page,) = view.entries("https://a.test/page")
     first = (1 << POD_SHIFT) + 1
@@ -108,7 +108,7 @@ def test_before_an_entry_come_those_of_its_site_that_are_nearer_or_older_and_not
     assert [ahead(f"http://a/{number}") for number in range(5)] == [0, 2, 4, 3, 1]
     (lease,) = frontier.leases.claim("me", 1)
     frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
-    frontier.leases.finish([Outcome(lease, End.PAGE)])
+    frontier.leases.finish([EndedLease(lease, End.PAGE)])
     view = pods.look()
     assert [ahead(f"http://a/{number}") for number in (1, 2, 3, 4)] == [1, 3, 2, 0]
 
@@ -140,7 +140,7 @@ def test_requests_are_reported_with_their_pods(pods: Pods) -> None:
         pod.sites.robots_known(f"http://h{number}", ALLOW, None)
         pod.queue.admit(1, [Found(f"http://h{number}/", 0)])
         pod.leases.claim("me", 9)
-    starts = [(pod, event.url) for pod, event in pods.look().requests(Gaps()) if isinstance(event, Start)]
+    starts = [(pod, event.url) for pod, event in pods.look().requests(Gaps()) if isinstance(event, RequestStart)]
     assert starts == [(0, "http://h0/"), (1, "http://h1/")]
 
 

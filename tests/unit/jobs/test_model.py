@@ -8,7 +8,7 @@ import pytest
 
 from weft.engine.model import end_name
 from weft.jobs.crawls import counted
-from weft.jobs.model import NEXT, Outcome, Progress, ending, error_class, error_text, new_task_id, outcome
+from weft.jobs.model import NEXT, JobProgress, UrlOutcome, ending, error_class, error_text, new_task_id, outcome
 from weft.records import Reason
 from weft.scraping import TERMINAL, ErrorClass, FinishReason, TaskState
 
@@ -22,23 +22,23 @@ def test_a_terminal_state_is_final_and_none_leads_back_to_pending() -> None:
 
 
 def test_discovered_is_the_sum_of_its_parts() -> None:
-    progress = Progress(completed=1, gone=2, failed=4, refused=8, robots_blocked=3, queued=16, in_flight=32)
+    progress = JobProgress(completed=1, gone=2, failed=4, refused=8, robots_blocked=3, queued=16, in_flight=32)
     assert progress.discovered == 63
     assert progress.percent(None) == 23.8
-    assert Progress().percent(None) == 0.0
+    assert JobProgress().percent(None) == 0.0
 
 
 def test_no_more_is_to_be_done_than_a_limit_of_pages_allows() -> None:
-    progress = Progress(completed=20, gone=1, failed=2, refused=1, queued=2000)
+    progress = JobProgress(completed=20, gone=1, failed=2, refused=1, queued=2000)
     assert (progress.within(None), progress.within(40), progress.within(5000)) == (2024, 44, 2024)
     assert progress.within(10) == progress.ended, "pages that were in flight when the limit was reached count"
     assert (progress.percent(None), progress.percent(40), progress.percent(10)) == (1.2, 54.5, 100.0)
-    assert Progress().percent(20) == 0.0
+    assert JobProgress().percent(20) == 0.0
 
 
 def test_success_rate_leaves_outcomes_aside() -> None:
-    assert Progress(completed=3, gone=5, refused=7, failed=1).success_rate == 0.75
-    assert Progress(gone=5).success_rate is None
+    assert JobProgress(completed=3, gone=5, refused=7, failed=1).success_rate == 0.75
+    assert JobProgress(gone=5).success_rate is None
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ LOST = {Reason.BREAKER, Reason.RETRY_AFTER, Reason.ROBOTS_UNREACHABLE, Reason.DR
 
 @pytest.mark.parametrize("reason", Reason)
 def test_what_was_decided_is_refused_and_what_is_lost_has_failed(reason: Reason) -> None:
-    assert outcome(0, str(reason)) is (Outcome.FAILED if reason in LOST else Outcome.REFUSED)
+    assert outcome(0, str(reason)) is (UrlOutcome.FAILED if reason in LOST else UrlOutcome.REFUSED)
 
 
 @pytest.mark.parametrize(
@@ -131,39 +131,39 @@ def test_what_gave_no_page_says_why() -> None:
 @pytest.mark.parametrize(
     ("status", "error", "expected"),
     [
-        (200, "", Outcome.COMPLETED),
+        (200, "", UrlOutcome.COMPLETED),
         (302, "", None),
-        (410, "", Outcome.GONE),
-        (403, "", Outcome.FAILED),
-        (404, "truncated", Outcome.FAILED),
-        (200, "noindex", Outcome.REFUSED),
+        (410, "", UrlOutcome.GONE),
+        (403, "", UrlOutcome.FAILED),
+        (404, "truncated", UrlOutcome.FAILED),
+        (200, "noindex", UrlOutcome.REFUSED),
     ],
 )
-def test_a_row_has_one_outcome(status: int, error: str, expected: Outcome | None) -> None:
+def test_a_row_has_one_outcome(status: int, error: str, expected: UrlOutcome | None) -> None:
     assert outcome(status, error) is expected
 
 
 @pytest.mark.parametrize(
     ("progress", "reason", "state", "finish"),
     [
-        (Progress(completed=3), FinishReason.DONE, TaskState.COMPLETED, FinishReason.DONE),
-        (Progress(completed=3, gone=2, refused=1, robots_blocked=1), FinishReason.DONE, "COMPLETED", "done"),
-        (Progress(gone=2), FinishReason.DONE, "COMPLETED", "done"),
-        (Progress(refused=2, robots_blocked=2), FinishReason.DONE, "COMPLETED", "done"),
-        (Progress(refused=2), FinishReason.DONE, "FAILED", "refused"),
-        (Progress(completed=3, failed=1), FinishReason.DONE, P, "done"),
-        (Progress(completed=3, queued=9), FinishReason.MAX_PAGES, "COMPLETED", "max_pages"),
-        (Progress(completed=3, queued=9), FinishReason.DONE, P, "done"),
-        (Progress(failed=1, gone=1), FinishReason.DONE, F, "too_many_errors"),
-        (Progress(completed=3, queued=1), FinishReason.DEADLINE, P, "deadline"),
-        (Progress(), FinishReason.DEADLINE, P, "deadline"),
-        (Progress(completed=3), FinishReason.CANCELLED, "CANCELLED", "cancelled"),
-        (Progress(), FinishReason.EXPIRED, F, "expired"),
-        (Progress(completed=1), FinishReason.ERROR, F, "error"),
+        (JobProgress(completed=3), FinishReason.DONE, TaskState.COMPLETED, FinishReason.DONE),
+        (JobProgress(completed=3, gone=2, refused=1, robots_blocked=1), FinishReason.DONE, "COMPLETED", "done"),
+        (JobProgress(gone=2), FinishReason.DONE, "COMPLETED", "done"),
+        (JobProgress(refused=2, robots_blocked=2), FinishReason.DONE, "COMPLETED", "done"),
+        (JobProgress(refused=2), FinishReason.DONE, "FAILED", "refused"),
+        (JobProgress(completed=3, failed=1), FinishReason.DONE, P, "done"),
+        (JobProgress(completed=3, queued=9), FinishReason.MAX_PAGES, "COMPLETED", "max_pages"),
+        (JobProgress(completed=3, queued=9), FinishReason.DONE, P, "done"),
+        (JobProgress(failed=1, gone=1), FinishReason.DONE, F, "too_many_errors"),
+        (JobProgress(completed=3, queued=1), FinishReason.DEADLINE, P, "deadline"),
+        (JobProgress(), FinishReason.DEADLINE, P, "deadline"),
+        (JobProgress(completed=3), FinishReason.CANCELLED, "CANCELLED", "cancelled"),
+        (JobProgress(), FinishReason.EXPIRED, F, "expired"),
+        (JobProgress(completed=1), FinishReason.ERROR, F, "error"),
     ],
 )
 def test_a_task_ends_by_what_became_of_its_pages(
-    progress: Progress, reason: FinishReason, state: str, finish: str
+    progress: JobProgress, reason: FinishReason, state: str, finish: str
 ) -> None:
     assert ending(progress, reason, True) == (state, finish)
     strict = ending(progress, reason, False)
@@ -173,7 +173,7 @@ def test_a_task_ends_by_what_became_of_its_pages(
 def test_every_ending_is_a_step_that_a_running_task_may_take() -> None:
     counts = itertools.product((0, 1), repeat=4)
     for completed, gone, failed, refused in counts:
-        progress = Progress(completed=completed, gone=gone, failed=failed, refused=refused)
+        progress = JobProgress(completed=completed, gone=gone, failed=failed, refused=refused)
         for reason, ok in itertools.product(FinishReason, (True, False)):
             assert ending(progress, reason, ok)[0] in NEXT[TaskState.RUNNING]
 

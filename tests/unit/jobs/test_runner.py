@@ -13,14 +13,14 @@ import pytest
 from pace import patience
 
 from weft.config import load_service
-from weft.engine.channel import Gone
-from weft.engine.model import WAITING_FOR_SEEDS, EndReason, Standing, State
+from weft.engine.model import WAITING_FOR_SEEDS, CrawlSnapshot, CrawlState, EndReason
+from weft.engine.process.channel import Gone
 from weft.errors import BadInput
 from weft.jobs import runner as runner_module
 from weft.jobs.crawls import finish_without
-from weft.jobs.model import Lane, Progress, Task, TaskSpec, new_task_id
-from weft.jobs.runner import LEASE_S, LONG_WAIT_S, OVERDUE_S, Runner
-from weft.jobs.store.contract import Finish
+from weft.jobs.model import JobProgress, Lane, Task, TaskSpec, new_task_id
+from weft.jobs.runner import LEASE_S, LONG_WAIT_S, OVERDUE_S, JobRunner
+from weft.jobs.store.contract import TaskFinish
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.records import PastVisit
 from weft.scraping import FinishReason, TaskState
@@ -40,7 +40,7 @@ class ModelEngine:
     """The verbs as an engine carries them out, in memory; it can be away, and forget what it was told last."""
 
     def __init__(self, clock: Clock) -> None:
-        self.crawls: dict[str, Standing] = {}
+        self.crawls: dict[str, CrawlSnapshot] = {}
         self.told: list[tuple[str, str]] = []
         self.forgotten: list[list[str]] = []  # by call
         self.settings: dict[str, dict[str, Any]] = {}
@@ -57,17 +57,17 @@ class ModelEngine:
             raise RuntimeError("a mistake of ours")
         self.told.append((verb, name))
 
-    def _change(self, name: str, **changes: Any) -> Standing:
+    def _change(self, name: str, **changes: Any) -> CrawlSnapshot:
         self.crawls[name] = msgspec.structs.replace(self.crawls[name], **changes)
         return self.crawls[name]
 
     def end(self, name: str, reason: EndReason, ends: dict[str, int], left: int = 0) -> None:
-        self._change(name, state=State.ENDED, reason=reason, ends=ends, left=left, number=7)
+        self._change(name, state=CrawlState.ENDED, reason=reason, ends=ends, left=left, number=7)
 
     async def open(
         self, name: str, seeds: Sequence[str], settings: dict[str, object], *, deadline: float | None,
         in_flight: int | None, memory_bytes: int | None, visits: Mapping[str, PastVisit],
-    ) -> Standing:  # fmt: skip
+    ) -> CrawlSnapshot:  # fmt: skip
         self._check("open", name)
         if self.refuses:
             raise BadInput(self.refuses)
@@ -79,39 +79,39 @@ class ModelEngine:
             "memory_bytes": memory_bytes,
             **settings,
         }
-        known = Standing(name=name, id=len(self.crawls) + 1, state=State.RUNNING)
+        known = CrawlSnapshot(name=name, id=len(self.crawls) + 1, state=CrawlState.RUNNING)
         return self.crawls.setdefault(name, known)
 
-    async def standings(self, names: Sequence[str]) -> dict[str, Standing]:
+    async def standings(self, names: Sequence[str]) -> dict[str, CrawlSnapshot]:
         self._check("standings")
         return {name: self.crawls[name] for name in names if name in self.crawls}
 
-    async def live(self) -> list[Standing]:
+    async def live(self) -> list[CrawlSnapshot]:
         self._check("live")
-        return [one for one in self.crawls.values() if one.state is not State.ENDED]
+        return [one for one in self.crawls.values() if one.state is not CrawlState.ENDED]
 
-    async def pause(self, name: str) -> Standing:
+    async def pause(self, name: str) -> CrawlSnapshot:
         self._check("pause", name)
-        return self._change(name, state=State.PAUSED)
+        return self._change(name, state=CrawlState.PAUSED)
 
-    async def hold(self, name: str) -> Standing:
+    async def hold(self, name: str) -> CrawlSnapshot:
         self._check("hold", name)
         return self._change(name, is_held=True)
 
-    async def resume(self, name: str) -> Standing:
+    async def resume(self, name: str) -> CrawlSnapshot:
         self._check("resume", name)
-        return self._change(name, state=State.RUNNING, is_held=False)
+        return self._change(name, state=CrawlState.RUNNING, is_held=False)
 
     def active(self) -> set[str]:
         """The crawls for which something may be requested now."""
-        return {one.name for one in self.crawls.values() if one.state is State.RUNNING and not one.is_held}
+        return {one.name for one in self.crawls.values() if one.state is CrawlState.RUNNING and not one.is_held}
 
     def waits(self, name: str, cause: str = "", until: float | None = None, **more: Any) -> None:
         self._change(name, waiting_for=cause, waiting_until=until, **more)
 
-    async def cancel(self, name: str) -> Standing:
+    async def cancel(self, name: str) -> CrawlSnapshot:
         self._check("cancel", name)
-        return self._change(name, state=State.ENDED, reason=EndReason.CANCELLED)
+        return self._change(name, state=CrawlState.ENDED, reason=EndReason.CANCELLED)
 
     async def forget(self, names: Sequence[str]) -> None:
         self.forgotten.append(list(names))
@@ -128,8 +128,8 @@ class Stage:
         self.store = SqliteJobStore(path / "jobs.db")
         self.engine: Any = ModelEngine(self.clock)  # which is no EngineLink, and does what one does
         self.jobs = load_service(flags=flags, environment={}).jobs
-        self.committed: Finish | None = None
-        self._runners: dict[str, Runner] = {}
+        self.committed: TaskFinish | None = None
+        self._runners: dict[str, JobRunner] = {}
 
     def submit(self, owner: str = "", **spec: Any) -> Task:
         made = TaskSpec(**({"timeout_s": 600.0} | spec))
@@ -144,7 +144,7 @@ class Stage:
         async def work() -> bool:
             runner = self._runners.setdefault(
                 holder,
-                Runner(
+                JobRunner(
                     self.store, self.engine, self.jobs, holder, committed=lambda _: self.committed, clock=self.clock
                 ),
             )
@@ -175,7 +175,7 @@ def test_a_runner_survives_a_mistake_of_ours(stage: Stage) -> None:
     stage.engine.mistakes = 2
 
     async def work() -> None:
-        runner = Runner(stage.store, stage.engine, stage.jobs, "one", committed=lambda _: None, clock=stage.clock)
+        runner = JobRunner(stage.store, stage.engine, stage.jobs, "one", committed=lambda _: None, clock=stage.clock)
         running = asyncio.create_task(runner.run())
         async with asyncio.timeout(patience(20)):
             while task.id not in stage.engine.crawls:
@@ -246,10 +246,10 @@ def test_the_engine_is_told_again_what_it_does_not_know(stage: Stage) -> None:
     assert set(stage.engine.crawls) == {task.id}
     assert stage.store.move(task.id, TaskState.PAUSED, expect={TaskState.RUNNING}, at=START) is not None
     stage.turn()
-    assert stage.engine.crawls[task.id].state is State.PAUSED
+    assert stage.engine.crawls[task.id].state is CrawlState.PAUSED
     assert stage.store.move(task.id, TaskState.RUNNING, expect={TaskState.PAUSED}, at=START) is not None
     stage.turn()
-    assert stage.engine.crawls[task.id].state is State.RUNNING
+    assert stage.engine.crawls[task.id].state is CrawlState.RUNNING
 
 
 def test_a_task_whose_worker_died_with_urls_unsent_is_opened_again(stage: Stage) -> None:
@@ -278,11 +278,11 @@ def test_a_crawl_whose_task_has_ended_is_cancelled(stage: Stage) -> None:
         TaskState.CANCELLED,
         expect={TaskState.RUNNING},
         at=START,
-        finish=Finish(reason=FinishReason.CANCELLED),
+        finish=TaskFinish(reason=FinishReason.CANCELLED),
     )
     stage.turn()
     assert stage.engine.crawls[task.id].reason is EndReason.CANCELLED
-    stage.engine.crawls["stranger"] = Standing(name="stranger", id=99, state=State.RUNNING)
+    stage.engine.crawls["stranger"] = CrawlSnapshot(name="stranger", id=99, state=CrawlState.RUNNING)
     stage.turn()
     assert "stranger" not in stage.engine.crawls
 
@@ -428,7 +428,7 @@ def test_no_kill_loses_a_slot_or_runs_more_tasks_than_there_are_slots(stage: Sta
     tasks, lives = [stage.submit() for _ in range(6)], 0
     for _ in range(25):
         name = rng.choice(tasks).id
-        if name in stage.engine.crawls and stage.engine.crawls[name].state is not State.ENDED:
+        if name in stage.engine.crawls and stage.engine.crawls[name].state is not CrawlState.ENDED:
             what = rng.random()
             now = stage.store.get(name)
             if what < 0.5:
@@ -482,9 +482,9 @@ def test_a_deadline_that_a_dead_engine_does_not_keep_is_kept_with_what_is_on_the
     task = stage.submit()
     stage.turn()
     stage.engine.is_away = True
-    stage.committed = Finish(
+    stage.committed = TaskFinish(
         reason=FinishReason.DEADLINE,
-        progress=Progress(completed=5, queued=2),
+        progress=JobProgress(completed=5, queued=2),
         last_number=9,
         errors_by_class={"timeout": 1},
     )
@@ -495,7 +495,7 @@ def test_a_deadline_that_a_dead_engine_does_not_keep_is_kept_with_what_is_on_the
     stage.turn()
     assert stage.state(task) == ("PARTIAL", "deadline")
     ended = stage.store.get(task.id)
-    assert ended is not None and ended.progress == Progress(completed=5, queued=2) and ended.last_number == 9
+    assert ended is not None and ended.progress == JobProgress(completed=5, queued=2) and ended.last_number == 9
     stage.engine.is_away = False
     stage.turn()
     assert stage.engine.crawls[task.id].reason is EndReason.CANCELLED
@@ -565,7 +565,7 @@ def test_old_tasks_are_deleted_many_at_a_time_with_other_work_between(
 def test_what_is_kept_for_a_moment_is_not_kept_for_an_hour(tmp_path: Path) -> None:
     """The interval of deletions is an hour, unless the retention is shorter; and a long list is continued at once."""
     stage = Stage(tmp_path, task_retention_hours=1e-7)
-    runner = Runner(stage.store, stage.engine, stage.jobs, "one", clock=stage.clock)
+    runner = JobRunner(stage.store, stage.engine, stage.jobs, "one", clock=stage.clock)
 
     async def work() -> None:
         assert await runner.take_lease()
@@ -594,7 +594,7 @@ def test_one_runner_works_and_another_takes_over_when_its_lease_ends(stage: Stag
 
 def test_a_runner_that_runs_gives_its_lease_back(stage: Stage) -> None:
     async def work() -> None:
-        runner = Runner(stage.store, stage.engine, stage.jobs, "one", clock=stage.clock)
+        runner = JobRunner(stage.store, stage.engine, stage.jobs, "one", clock=stage.clock)
         running = asyncio.create_task(runner.run())
         task = stage.submit()
         runner.wake()

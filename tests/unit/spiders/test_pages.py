@@ -7,7 +7,7 @@ import pytest
 import weft
 from weft.engine.user_code.page import Headers
 from weft.errors import BadInput, BadUrl
-from weft.extract.selectors import BadSelector
+from weft.extract.rules.selectors import BadSelector
 
 HTML = """<!doctype html><title> Two  quotes </title><base href=/sub/><meta name=description content=About>
 <div class=quote><span class=text>First <b>one</b></span><a class=tag href=a>A</a><a class=tag href=b>B</a></div>

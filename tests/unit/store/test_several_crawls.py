@@ -12,11 +12,11 @@ import pytest
 
 from weft.errors import BadInput
 from weft.records import FetchResult, Row
-from weft.store import schema
 from weft.store.errors import DamagedIndex
-from weft.store.index import Change, Index
+from weft.store.index import schema
+from weft.store.index.index_writer import Change, SlotIndex
+from weft.store.index.query import IndexReader
 from weft.store.pages import PageStore
-from weft.store.query import IndexReader
 
 FACTS = {"crawl_id": "c", "data_dirs": 1, "data_dir": 0}
 
@@ -159,18 +159,18 @@ def test_a_kill_in_the_middle_of_a_deletion_is_taken_up(
 
 def test_another_layout_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "index-s.db"
-    Index(path, FACTS).close()
+    SlotIndex(path, FACTS).close()
     for version in (3, 10):
         with closing(sqlite3.connect(path)) as db:
             db.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (version,))
             db.commit()
         with pytest.raises(BadInput, match=f"has layout {version}, this Weft reads layout 9"):
-            Index(path, FACTS)
+            SlotIndex(path, FACTS)
 
 
 def test_a_flipped_bit_in_fields_is_found(tmp_path: Path) -> None:
     path = tmp_path / "index-s.db"
-    with closing(Index(path, FACTS)) as index:
+    with closing(SlotIndex(path, FACTS)) as index:
         values = schema.values_of(msgspec.structs.replace(row(4, 1), fields='{"fields":{"a":1}}'), "", None, 0, 0)
         index.commit(1, 1, [values], [])
     with closing(sqlite3.connect(path)) as db:

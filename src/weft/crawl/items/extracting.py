@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from weft.config import Config
 from weft.crawl.items.writing import WholeFile, check_output
-from weft.engine.parsers import ChildCode, Parsers, Pending
+from weft.engine.parsing.parsers import ChildCode, Parsers, Pending
 from weft.engine.user_code.again import call_again, result_of
 from weft.engine.user_code.calls import Code, Loading, encode
 from weft.errors import BadInput
 from weft.records import Row
+from weft.store.index.query import Where
 from weft.store.pages import PageStore
-from weft.store.query import Where
 
 AHEAD = 64  # pages that are with the children
 _TOGETHER = 200  # rows whose outputs are looked up at a time

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from weft.engine.loop.fetcher.verdict import refusal_of
 from weft.engine.loop.stop import CALLBACK_ERROR
-from weft.engine.loop.verdict import refusal_of
 from weft.engine.user_code.again import has_come_again
 from weft.engine.user_code.calls import decode_output
 from weft.records import Reason, Row
+from weft.store.index.query import Where
 from weft.store.pages import PageStore
-from weft.store.query import Where
 
 EXAMPLES = 3
 _TOGETHER = 200

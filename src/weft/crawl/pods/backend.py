@@ -8,11 +8,11 @@ from typing import Protocol
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.items.again_failed import FailedAgain
-from weft.crawl.order import ProcessOrder
+from weft.crawl.processes.order import ProcessOrder
 from weft.engine.assembly import Chore, Fetching
-from weft.engine.crawls import RunningCrawl
-from weft.engine.loop.handoff import Outlet
+from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.long_work import LongWork
+from weft.engine.loop.parser.handoff import Outlet
 from weft.engine.loop.progress import CrawlProgress
 from weft.frontier.contract import Frontier
 from weft.telemetry import Peer

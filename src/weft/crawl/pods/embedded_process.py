@@ -8,13 +8,13 @@ from functools import partial
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.items.again_failed import FailedAgain
-from weft.crawl.order import ProcessOrder
 from weft.crawl.pods.exchange import Exchange
 from weft.crawl.pods.permits import PermitChore, Permits
+from weft.crawl.processes.order import ProcessOrder
 from weft.engine.assembly import Chore, Fetching, when_free
-from weft.engine.crawls import RunningCrawl
-from weft.engine.loop.handoff import Outlet
+from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.long_work import LongWork
+from weft.engine.loop.parser.handoff import Outlet
 from weft.engine.machine import open_clock
 from weft.engine.recovery import read_links_again
 from weft.frontier.embedded.frontier import EmbeddedFrontier

@@ -17,7 +17,7 @@ import msgspec
 
 from weft import urls
 from weft.config import Config, Loaded, keys, place
-from weft.crawl.frontier_settings import settings_of
+from weft.crawl.processes.frontier_settings import settings_of
 from weft.engine.admission.rules import read_domains
 from weft.engine.folder import new_id
 from weft.errors import BadInput

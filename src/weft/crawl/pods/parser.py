@@ -14,19 +14,19 @@ if __name__ == "__main__":
     gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
 
 from weft.config import Config
-from weft.crawl.child import Start, progress_of, run_child
-from weft.crawl.feeding import learn_scope
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.following import Following
-from weft.crawl.order import Control, ProcessOrder
 from weft.crawl.pods.redis_process import measure, open_frontier, shared_chores
-from weft.engine.admission.rules import Rules
+from weft.crawl.processes.child import GuardedStart, progress_of, run_child
+from weft.crawl.processes.following import Following
+from weft.crawl.processes.order import Control, ProcessOrder
+from weft.crawl.seeds.feeding import learn_scope
+from weft.engine.admission.rules import AdmissionRules
 from weft.engine.assembly import Chore, Reading
-from weft.engine.crawls import RunningCrawl
+from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.folder import CRAWL
 from weft.engine.loop.long_work import LongWork
+from weft.engine.loop.parser.suspects import Pulse, take_suspect
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.loop.suspects import Pulse, take_suspect
 from weft.engine.recovery import read_lost, take_up
 from weft.frontier.contract import SharedFrontier
 from weft.frontier.redis.connection import peers
@@ -63,7 +63,7 @@ class Parser:
         def restore_links(crawl: RunningCrawl) -> None:
             progress.repaired("links_read_again", read_lost(frontier, parts.store, crawl, work))
 
-        def learn(rules: Rules) -> None:
+        def learn(rules: AdmissionRules) -> None:
             if config.scope.scope != "any":
                 learn_scope(rules, folder, progress, work)
 
@@ -83,7 +83,7 @@ class Parser:
 def parse(order: ProcessOrder, control: Control) -> int:
     """Carries out an order."""
     folder, progress = CrawlFolder(order.config.store.data_dirs), progress_of(order)
-    start = Start(order, control)
+    start = GuardedStart(order, control)
     work = LongWork(Pulse(folder.pulse_of(order.slot)), progress)
     work.begin("opening the frontier")
     frontier = open_frontier(order, folder, progress, work)

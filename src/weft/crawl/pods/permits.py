@@ -20,7 +20,7 @@ from weft.errors import DiskFull
 from weft.files import locked, replace_file
 
 if TYPE_CHECKING:
-    from weft.engine.crawls import RunningCrawl
+    from weft.engine.crawls.running_crawl import RunningCrawl
     from weft.frontier.embedded.frontier import EmbeddedFrontier
 
 LARGEST_BLOCK = 1000

@@ -26,14 +26,14 @@ from typing import Any
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.frontier_settings import bloom_of, settings_of
 from weft.crawl.pods.nodes import Shared
 from weft.crawl.pods.servers import ManagedServers, take_pods
-from weft.crawl.process import Process
+from weft.crawl.processes.frontier_settings import bloom_of, settings_of
+from weft.crawl.processes.process import Process
+from weft.engine.crawls.limits import limits_of
 from weft.engine.folder import CRAWL
-from weft.engine.limits import limits_of
+from weft.engine.loop.parser.suspects import take_suspect
 from weft.engine.loop.stop import Stop
-from weft.engine.loop.suspects import take_suspect
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.frontier.contract import FrontierStats
 from weft.frontier.redis.connection import Emptied, address, connect, hurry, inspect

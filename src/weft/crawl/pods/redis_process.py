@@ -11,16 +11,16 @@ from typing import TypeVar
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.frontier_settings import bloom_of, settings_of
 from weft.crawl.items.again_failed import FailedAgain
-from weft.crawl.order import ProcessOrder
 from weft.crawl.pods.places import slots
+from weft.crawl.processes.frontier_settings import bloom_of, settings_of
+from weft.crawl.processes.order import ProcessOrder
 from weft.engine.assembly import Chore, Fetching, Parts
-from weft.engine.crawls import RunningCrawl
+from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.folder import CRAWL
-from weft.engine.loop.handoff import GATHER_S, Outlet
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.metrics import EngineMetrics
+from weft.engine.loop.parser.handoff import GATHER_S, Outlet
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.steps import crash_point
 from weft.engine.loop.stop import BLOCKING

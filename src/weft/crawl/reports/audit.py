@@ -31,13 +31,13 @@ from pathlib import Path
 
 from msgspec import Struct, msgpack
 
-from weft.crawl.reports.audit_judge import AuditScope, Judge
+from weft.crawl.reports.audit_judge import AuditJudge, AuditScope
 from weft.crawl.reports.audit_report import WORST, Report, Violation, together
 from weft.crawl.reports.crawls import ReportFolder
 from weft.errors import WeftError
 from weft.frontier.requests import Event, missing_bytes
 from weft.frontier.requests.packing import BUCKETS
-from weft.frontier.requests.partitions import LogFile, LogReader, Partition, deleted_of, log_files
+from weft.frontier.requests.partitions import LogReader, PackedLogFile, Partition, deleted_of, log_files
 from weft.frontier.view import FrontierView
 
 __all__ = ["WORST", "AuditScope", "Report", "Violation", "audit", "judge_some"]
@@ -45,7 +45,7 @@ __all__ = ["WORST", "AuditScope", "Report", "Violation", "audit", "judge_some"]
 SITES_AT_ONCE = 100_000  # that one process judges: some hundred bytes each
 REQUESTS_A_PROCESS = 500_000  # fewer are not worth the start of one
 _ON_DISK = Path("/var/tmp")  # noqa: S108 (a folder in it is made with a name of its own)
-Files = list[dict[str, list[LogFile]]]  # of each pod's log, by slot
+Files = list[dict[str, list[PackedLogFile]]]  # of each pod's log, by slot
 
 
 class AuditWork(Struct, frozen=True):
@@ -177,7 +177,7 @@ def _judge(report: ReportFolder, view: FrontierView, work: AuditWork, readers: l
 
     def judged() -> Iterator[Report]:
         for partition in work.partitions:
-            judge = Judge(view, crawls, work.scope, has_several=report.is_engines)
+            judge = AuditJudge(view, crawls, work.scope, has_several=report.is_engines)
             yield judge.run(_events(readers, partition))
 
     whole = together(judged())

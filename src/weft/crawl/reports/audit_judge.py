@@ -16,10 +16,10 @@ from msgspec import Struct
 from weft.config import Config
 from weft.crawl.reports.audit_report import MOST_LISTED, WORST, CrawlCount, Report, Violation, keep_earliest
 from weft.crawl.reports.crawls import ReportCrawl
-from weft.engine.loop.robots import rules_of
+from weft.engine.loop.fetcher.robots import rules_of
 from weft.fetch.robots import Robots, product_token
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.requests import CrawlSettings, Event, Finish, Lost, Opening, RobotsKnown, Start
+from weft.frontier.requests import CrawlSettings, Event, LogOpening, Lost, RequestEnd, RequestStart, RobotsKnown
 from weft.frontier.requests.partitions import host_filter
 from weft.frontier.view import FrontierView, RobotsEvidence
 
@@ -42,7 +42,7 @@ class _Site:
 
     def __init__(self) -> None:
         self.last_start = self.last_end = float("-inf")
-        self.open: dict[_Key, Start] = {}
+        self.open: dict[_Key, RequestStart] = {}
 
 
 class _InForce:
@@ -90,7 +90,7 @@ class AuditScope(Struct, frozen=True):
         return self == AuditScope()
 
 
-class Judge:
+class AuditJudge:
     """Reads the events of some sites and says what is wrong with their requests."""
 
     def __init__(self, view: FrontierView, crawls: list[ReportCrawl], scope: AuditScope, *, has_several: bool) -> None:
@@ -110,7 +110,7 @@ class Judge:
         self._sites: dict[str, _Site] = {}
         # Requests that have not ended yet, each with its site's last start before it, to restore where it turns out
         # that the request was never made, and with what was wrong with it.
-        self._open: dict[_Key, tuple[Start, float, list[Violation]]] = {}
+        self._open: dict[_Key, tuple[RequestStart, float, list[Violation]]] = {}
         self._waits: dict[_Key, tuple[float, float]] = {}  # of those: seconds waited, and required
         self._pod_of: dict[_Key, int] = {}
         self._histories: dict[str, _History] = {}
@@ -120,9 +120,9 @@ class Judge:
     def run(self, events: Iterable[tuple[int, Event]]) -> Report:
         """The findings of all events, each with its pod."""
         for pod, event in events:
-            if isinstance(event, Start):
+            if isinstance(event, RequestStart):
                 self._start(event, pod)
-            elif isinstance(event, Finish):
+            elif isinstance(event, RequestEnd):
                 self._finish(event, pod)
             elif isinstance(event, RobotsKnown):
                 self._known[pod, event.origin] = event.digest
@@ -154,7 +154,7 @@ class Judge:
         for site in self._sites.values():
             site.last_start = site.last_end = float("-inf")
 
-    def _start(self, request: Start, pod: int) -> None:
+    def _start(self, request: RequestStart, pod: int) -> None:
         site = self._sites.get(request.key)
         if site is None:
             site = self._sites[request.key] = _Site()
@@ -172,7 +172,7 @@ class Judge:
         site.open[key] = request
         site.last_start = max(site.last_start, request.at) if request.is_part else request.at
 
-    def _finish(self, end: Finish, pod: int) -> None:
+    def _finish(self, end: RequestEnd, pod: int) -> None:
         key = _key(end.item, pod)
         if key not in self._open:
             return
@@ -183,7 +183,7 @@ class Judge:
         else:
             self._count(key, end.at)
 
-    def _opening(self, opening: Opening, pod: int) -> None:
+    def _opening(self, opening: LogOpening, pod: int) -> None:
         self._revisions[pod, opening.slot] = opening.revision
         self._own = {known: one for known, one in self._own.items() if known[:2] != (pod, opening.slot)}
         for key, (request, _, _) in list(self._open.items()):
@@ -242,7 +242,7 @@ class Judge:
         if len(report.violations) >= 2 * MOST_LISTED:
             keep_earliest(report)
 
-    def _is_reported(self, request: Start) -> bool:
+    def _is_reported(self, request: RequestStart) -> bool:
         scope = self._scope
         return (
             (not scope.crawl or request.crawl == scope.crawl)
@@ -259,7 +259,7 @@ class Judge:
         count.requests += 1
         count.violations += violations
 
-    def _in_force(self, pod: int, request: Start) -> _InForce:
+    def _in_force(self, pod: int, request: RequestStart) -> _InForce:
         """The settings that a request was made with: an engine's crawl has revisions of its own, the first is 1."""
         number = request.crawl if self._has_several else 0
         own = self._own.get((pod, request.slot, number))
@@ -279,14 +279,16 @@ class Judge:
             self._settings[number, revision] = _InForce(config, is_recorded=is_recorded)
         return self._settings[number, revision]
 
-    def _wait(self, site: _Site, request: Start, robots: Robots | None, settings: _InForce) -> tuple[float, float]:
+    def _wait(
+        self, site: _Site, request: RequestStart, robots: Robots | None, settings: _InForce
+    ) -> tuple[float, float]:
         """The seconds that a request has waited, and those that it had to."""
         crawl_delay_s = robots.crawl_delay(settings.agent) if robots is not None and settings.agent else None
         since = site.last_end if min(request.places, settings.places) == 1 else site.last_start
         return request.at - since, max(request.delay_s, settings.delay_s, crawl_delay_s or 0.0)
 
     def _clock(
-        self, site: _Site, request: Start, waited: float, needed: float, settings: _InForce
+        self, site: _Site, request: RequestStart, waited: float, needed: float, settings: _InForce
     ) -> Iterator[Violation]:
         if waited + ROUNDING_S < needed:
             detail = f"{waited:.3f} s after the last request, {needed:g} s required"
@@ -296,7 +298,9 @@ class Judge:
             detail = f"{len(site.open) + 1} requests open, {places} allowed"
             yield self._violation("places", request, detail)
 
-    def _allowed(self, request: Start, robots: Robots | None, settings: _InForce, pod: int) -> Iterator[Violation]:
+    def _allowed(
+        self, request: RequestStart, robots: Robots | None, settings: _InForce, pod: int
+    ) -> Iterator[Violation]:
         is_robots = request.item < 0 or (request.is_part and request.url.endswith("/robots.txt"))
         if is_robots or settings.agent is None:  # a robots.txt itself, or of a crawl that was forgotten
             return
@@ -311,11 +315,11 @@ class Judge:
             detail = f"{verdict.rule} (line {verdict.line})"
             yield self._violation("robots", request, detail)
 
-    def _violation(self, kind: str, request: Start, detail: str) -> Violation:
+    def _violation(self, kind: str, request: RequestStart, detail: str) -> Violation:
         crawl = self._crawls.get(request.crawl) if self._has_several else None
         return Violation(kind, request.url, request.key, request.wall, detail, crawl.name if crawl else "")
 
-    def _robots_then(self, request: Start, pod: int) -> Robots | None:
+    def _robots_then(self, request: RequestStart, pod: int) -> Robots | None:
         """The robots.txt that was in force when the request was made."""
         origin = self._origin(request, pod)
         history = self._histories.get(origin) or self._history(origin)
@@ -337,11 +341,11 @@ class Judge:
         self._histories[origin] = history
         return history
 
-    def _is_lost(self, request: Start, pod: int) -> bool:
+    def _is_lost(self, request: RequestStart, pod: int) -> bool:
         """Whether a robots.txt that nobody has now may have been in the damaged frontier."""
         return request.wall < self._rebuilt_at or (pod, self._origin(request, pod)) in self._known
 
-    def _origin(self, request: Start, pod: int) -> str:
+    def _origin(self, request: RequestStart, pod: int) -> str:
         """The origin of a request as robots.txt files are kept: those of some crawls are apart from the others'."""
         own = self._own.get((pod, request.slot, request.crawl))
         origin = request.url[: request.url.index("/", 8)]

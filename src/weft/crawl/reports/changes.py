@@ -10,8 +10,8 @@ from msgspec import Struct
 from weft.crawl.folder import CrawlFolder, RecrawlStart
 from weft.crawl.reports.redirects import leads_to_no_page
 from weft.records import POD_SHIFT, Reason, Row
+from weft.store.index.query import Where
 from weft.store.pages import PageStore
-from weft.store.query import Where
 
 _WITHOUT_PAGE = frozenset(
     {"noindex", "too_large", Reason.CONTENT_TYPE}

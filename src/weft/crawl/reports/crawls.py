@@ -14,12 +14,12 @@ import msgspec
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.siblings import all_data_dirs
-from weft.engine.channel import Connection, Gone, socket_path
+from weft.engine.crawls.recorded import recorded_config
+from weft.engine.crawls.settings_record import SettingsRecord
+from weft.engine.crawls.tenant import TenantRecord
 from weft.engine.folder import CRAWL
-from weft.engine.model import Standing, State
-from weft.engine.recorded import recorded_config
-from weft.engine.settings_record import SettingsRecord
-from weft.engine.tenant import Record
+from weft.engine.model import CrawlSnapshot, CrawlState
+from weft.engine.process.channel import Connection, Gone, socket_path
 from weft.errors import BadInput, WeftError
 from weft.store.pages import PageStore
 
@@ -30,16 +30,16 @@ ANSWER_S = 10.0  # an engine that takes longer to answer is read as one that doe
 class ReportCrawl:
     """One crawl of a folder. Its `number` is 0 where every row of the folder is its own."""
 
-    def __init__(self, folder: CrawlFolder, name: str, number: int, record: Record | SettingsRecord) -> None:
+    def __init__(self, folder: CrawlFolder, name: str, number: int, record: TenantRecord | SettingsRecord) -> None:
         self.folder = folder
         self.name = name
         self.number = number
         self.record = record
 
     @property
-    def state(self) -> State:
+    def state(self) -> CrawlState:
         """Where an engine has it; a crawl of `weft crawl` has its own status."""
-        return self.record.state if isinstance(self.record, Record) else State.OPEN
+        return self.record.state if isinstance(self.record, TenantRecord) else CrawlState.OPEN
 
     @property
     def revision(self) -> int:
@@ -54,7 +54,7 @@ class ReportCrawl:
 
     def robots_key(self, origin: str) -> str:
         """What the robots.txt file of an origin is kept under, for this crawl."""
-        trust = self.record.trust if isinstance(self.record, Record) else ""
+        trust = self.record.trust if isinstance(self.record, TenantRecord) else ""
         return f"{trust} {origin}" if trust else origin
 
     @property
@@ -64,11 +64,11 @@ class ReportCrawl:
 
     def seeds(self) -> list[str]:
         """Its seeds; of an engine's crawl, where they are."""
-        return self.record.roots if isinstance(self.record, Record) else self.folder.seeds()
+        return self.record.roots if isinstance(self.record, TenantRecord) else self.folder.seeds()
 
     def scope_seeds(self) -> Iterator[str]:
         """What its scope goes by besides: the origins of large seed files."""
-        return iter(()) if isinstance(self.record, Record) else self.folder.scope_seeds()
+        return iter(()) if isinstance(self.record, TenantRecord) else self.folder.scope_seeds()
 
 
 class ReportFolder:
@@ -112,21 +112,21 @@ class ReportFolder:
             return self.crawls()
         found = {number: self.store.crawl(number) for number in sorted(numbers)}
         crawls = (self._crawl(number, *one) for number, one in found.items() if one is not None)
-        return [crawl for crawl in crawls if crawl.state is not State.FORGOTTEN]
+        return [crawl for crawl in crawls if crawl.state is not CrawlState.FORGOTTEN]
 
     def _all(self) -> Iterator[ReportCrawl]:
         crawls = (self._crawl(*found) for found in self.store.crawls())
-        return (crawl for crawl in crawls if crawl.state is not State.FORGOTTEN)
+        return (crawl for crawl in crawls if crawl.state is not CrawlState.FORGOTTEN)
 
     def _crawl(self, number: int, name: str, record: bytes) -> ReportCrawl:
-        return ReportCrawl(self.folder, name, number, msgspec.msgpack.decode(record, type=Record))
+        return ReportCrawl(self.folder, name, number, msgspec.msgpack.decode(record, type=TenantRecord))
 
     def _unknown(self, name: str | None, there: list[str]) -> BadInput:
         some = ", ".join(map(repr, there[-MOST_NAMED:])) or "none"
         more = f" and {len(there) - MOST_NAMED:,} others" if len(there) > MOST_NAMED else ""
         return BadInput(f"there is no crawl {name!r} in {self.folder.home}; there are: {some}{more}")
 
-    def live(self, names: Sequence[str] | None = None) -> dict[str, Standing] | None:
+    def live(self, names: Sequence[str] | None = None) -> dict[str, CrawlSnapshot] | None:
         """How crawls stand, as the engine of the folder says: those of the names, or all that have not ended. None
         where no engine answers."""
         asked = {"live": True} if names is None else {"names": list(names)}
@@ -135,7 +135,7 @@ class ReportFolder:
         except Gone:
             return None
         try:
-            found = msgspec.convert(connection.call_within(ANSWER_S, "standings", **asked), list[Standing])
+            found = msgspec.convert(connection.call_within(ANSWER_S, "standings", **asked), list[CrawlSnapshot])
         except (WeftError, TimeoutError):
             return None
         finally:

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from weft.crawl.reports.crawls import ReportCrawl, ReportFolder
+from weft.engine.crawls.tenant import TenantRecord
 from weft.engine.loop.progress import CrawlStatus, counts_of, failures_in
-from weft.engine.model import EndReason, Standing, State
-from weft.engine.tenant import Record
+from weft.engine.model import CrawlSnapshot, CrawlState, EndReason
 
 _ENDED = {EndReason.DONE: "finished", EndReason.CANCELLED: "cancelled", EndReason.FAILED: "failed"}  # others: limit
 _SUMMED = (
@@ -22,25 +22,25 @@ _COUNTED = ("statuses", "errors", "refused")
 def statuses(report: ReportFolder, crawls: Iterable[ReportCrawl]) -> dict[str, CrawlStatus]:
     """The status of each crawl by name: of the running ones from the engine, where it answers."""
     asked = list(crawls)
-    live = report.live([crawl.name for crawl in asked if crawl.state is not State.ENDED])
+    live = report.live([crawl.name for crawl in asked if crawl.state is not CrawlState.ENDED])
     return {crawl.name: _status(report, crawl, live) for crawl in asked}
 
 
-def _status(report: ReportFolder, crawl: ReportCrawl, live: Mapping[str, Standing] | None) -> CrawlStatus:
-    assert isinstance(crawl.record, Record)
+def _status(report: ReportFolder, crawl: ReportCrawl, live: Mapping[str, CrawlSnapshot] | None) -> CrawlStatus:
+    assert isinstance(crawl.record, TenantRecord)
     standing = (live or {}).get(crawl.name) or crawl.record.last
     if standing is not None:
         return of_standing(standing)
     status = _written(crawl, crawl.record)
-    if crawl.record.state is not State.ENDED and live is None:
+    if crawl.record.state is not CrawlState.ENDED and live is None:
         status.state, status.note = "interrupted", "no process is running it"
     settle_crawl(report, crawl.number, status)
     return status
 
 
-def _written(crawl: ReportCrawl, record: Record) -> CrawlStatus:
+def _written(crawl: ReportCrawl, record: TenantRecord) -> CrawlStatus:
     """As far as the record knows; what it has stored is counted by the index."""
-    standing = Standing(
+    standing = CrawlSnapshot(
         name=crawl.name, id=crawl.number, state=record.state, reason=record.reason, requests=record.requests,
         retries=record.retries, reasons=record.refused, opened_at=record.opened_at, ended_at=record.ended_at,
         running_s=record.running_s,
@@ -48,7 +48,7 @@ def _written(crawl: ReportCrawl, record: Record) -> CrawlStatus:
     return of_standing(standing)
 
 
-def of_standing(standing: Standing) -> CrawlStatus:
+def of_standing(standing: CrawlSnapshot) -> CrawlStatus:
     """A standing as the status of a crawl."""
     ended = sum(standing.ends.values())
     known = ended + standing.queued + standing.in_flight + standing.left
@@ -64,9 +64,9 @@ def of_standing(standing: Standing) -> CrawlStatus:
     )  # fmt: skip
 
 
-def _state(standing: Standing) -> str:
-    if standing.state is not State.ENDED:
-        return {State.OPEN: "starting"}.get(standing.state, str(standing.state))
+def _state(standing: CrawlSnapshot) -> str:
+    if standing.state is not CrawlState.ENDED:
+        return {CrawlState.OPEN: "starting"}.get(standing.state, str(standing.state))
     return _ENDED.get(standing.reason, "limit") if standing.reason is not None else "finished"
 
 

@@ -21,18 +21,18 @@ from weft.crawl.pods.distribution import redis_urls, server_at
 from weft.crawl.reports.crawls import ReportCrawl, ReportFolder
 from weft.crawl.reports.engine_status import statuses
 from weft.crawl.reports.redirects import chain_of, leads_to_no_page
-from weft.engine.admission.rules import Rules
+from weft.engine.admission.rules import AdmissionRules
+from weft.engine.loop.fetcher.robots import REFUSALS, rules_of
+from weft.engine.loop.fetcher.verdict import refusal_of
 from weft.engine.loop.progress import CrawlStatus, read_status
-from weft.engine.loop.robots import REFUSALS, rules_of
-from weft.engine.loop.verdict import refusal_of
-from weft.engine.stored_page import read_page
+from weft.engine.stored.stored_page import read_page
 from weft.errors import BadInput, BadUrl, Missing, ServerAway
 from weft.extract.robots_meta import robots_tag
 from weft.fetch.robots import product_token
-from weft.frontier.requests import Finish, Start
+from weft.frontier.requests import RequestEnd, RequestStart
 from weft.frontier.view import Entry, FrontierView, SitePace
 from weft.records import TOO_MANY_REDIRECTS, Reason, Row
-from weft.store.errors import Unreadable
+from weft.store.errors import UnreadableData
 from weft.store.export.facts import iso
 
 SEARCH_FLAG = "`weft explain --search-pages`"
@@ -123,7 +123,7 @@ class Explainer:
         self._seeds = crawl.seeds()
         roots = self._seeds if config.scope.scope == "any" else [*self._seeds, *crawl.scope_seeds()]
         extensions = view.scope_extensions(crawl.number)
-        self._rules = Rules(config.scope, roots, this_year=datetime.now(UTC).year, extensions=extensions)
+        self._rules = AdmissionRules(config.scope, roots, this_year=datetime.now(UTC).year, extensions=extensions)
         self._agent = product_token(config.fetch.user_agent())
 
     def explain(self, text: str) -> Explanation:
@@ -257,12 +257,12 @@ class Explainer:
 
     def _tries(self, item: int, url: str) -> Iterator[str]:
         """Every request for an item, from the request log: only those of its site are read."""
-        begun: Start | None = None
+        begun: RequestStart | None = None
         by_address = self._config.politeness.key_scope == "ip"
         for event in self._view.requests_of(None if by_address else self._key_of(url)):
-            if isinstance(event, Start) and event.item == item:
+            if isinstance(event, RequestStart) and event.item == item:
                 begun = event
-            elif isinstance(event, Finish) and event.item == item and begun is not None:
+            elif isinstance(event, RequestEnd) and event.item == item and begun is not None:
                 yield f"asked {iso(begun.wall)}: {event.status} after {event.at - begun.at:.2f} s"
 
     # ── what the frontier says ─────────────────────────────────────────────────────────────────────────────────────
@@ -395,7 +395,7 @@ class Explainer:
             searched("pages", number)
             try:
                 page = read_page(self._store.read(row)) if 200 <= row.status < 300 else None
-            except Unreadable:
+            except UnreadableData:
                 continue
             if page is None or (name.isalnum() and not any(needle in page.body for needle in needles)):
                 continue

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from weft.crawl.reports.crawls import ReportFolder
-from weft.engine.exporting import export_pages
+from weft.engine.stored.exporting import export_pages
 from weft.store.export.job import Done
 from weft.store.export.request import ExportRequest
 

@@ -19,8 +19,8 @@ from weft.crawl.reports.causes import Meaning, meaning_of, meaning_of_lack, unma
 from weft.engine.loop.progress import CrawlStatus
 from weft.errors import WeftError
 from weft.records import Reason, Row
+from weft.store.index.query import Where
 from weft.store.pages import PageStore
-from weft.store.query import Where
 
 LOOKED_AT = 20  # pages that are read when all of them may hold nothing
 NO_TEXT = "no-text"
@@ -43,7 +43,7 @@ class Cause(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CrawlOutcome:
     """What came of a crawl; `causes` are empty where it has something to show."""
 
     headline: str = ""
@@ -61,20 +61,20 @@ class Outcome:
         return [*lines, *([self.headline] if self.causes else []), *(f"  {cause}" for cause in self.causes)]
 
 
-def outcome_of(folder: CrawlFolder, config: Config, status: CrawlStatus) -> Outcome:
+def outcome_of(folder: CrawlFolder, config: Config, status: CrawlStatus) -> CrawlOutcome:
     """Looks at what a crawl has left; what cannot be read is told elsewhere."""
     unmatched = tuple(_unmatched(config, status))
     try:
         store = PageStore.open(folder.data_dirs, read_only=True)
     except WeftError:
-        return Outcome(unmatched=unmatched)
+        return CrawlOutcome(unmatched=unmatched)
     try:
         headline, causes = _judged(store, config, status)
     except WeftError:
-        return Outcome(unmatched=unmatched)
+        return CrawlOutcome(unmatched=unmatched)
     finally:
         store.abandon()
-    return Outcome(headline, tuple(causes), unmatched)
+    return CrawlOutcome(headline, tuple(causes), unmatched)
 
 
 def _judged(store: PageStore, config: Config, status: CrawlStatus) -> tuple[str, list[Cause]]:
@@ -169,7 +169,7 @@ def _lack(store: PageStore, row: Row, config: Config) -> str | None:
     if "warc" not in config.store.store:
         return None if (store.text(row) or "").strip() else NO_TEXT
     # Dear to import: a command that is refused, and a crawl without a page, do without.
-    from weft.engine.stored_page import read_page
+    from weft.engine.stored.stored_page import read_page
     from weft.extract.lacking import lack_of
 
     page = read_page(store.read(row))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.yielded import note_rebuild
-from weft.engine.rebuild import rebuild_engine, rebuild_index
+from weft.engine.stored.rebuild import rebuild_engine, rebuild_index
 from weft.errors import BadInput
 from weft.frontier.durability.renew import renew
-from weft.store.rebuild import Rebuilt
+from weft.store.repair.rebuild import Rebuilt
 from weft.telemetry import Slot
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.process import Process
+from weft.crawl.processes.process import Process
 from weft.engine.loop.progress import CrawlStatus, PodStatus, counts_of, failures_in, read_status, write_status
 from weft.errors import WeftError
 from weft.frontier.contract import FrontierStats
@@ -39,7 +39,7 @@ _SUMMED = (
 _SHARED = ("queued", "sites", "seen", "admitted", "finished", "sent", "received")  # by all processes of a pod
 
 
-class Standing:
+class CombinedStatus:
     """The crawl's status, made of its processes'."""
 
     def __init__(self, path: Path, processes: Sequence[Process]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import getrandbits
 
-from weft.frontier.seen import SeenSet
+from weft.frontier.seen.seen_set import SeenSet
 
 _FEW = 10_000
 

@@ -33,7 +33,7 @@ from weft.records import Lease, Reason
 _MOST_ORIGINS = 200_000  # remembered; then it begins anew
 
 
-class Rules:
+class AdmissionRules:
     """The admission rules of one crawl."""
 
     def __init__(self, section: ScopeSection, seeds: Iterable[str], *, this_year: int, extensions: Iterable[str] = ()):

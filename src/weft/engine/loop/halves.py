@@ -6,16 +6,16 @@ import os
 from collections.abc import Callable
 
 from weft.config import Config
-from weft.engine.crawls import RunningCrawl
-from weft.engine.loop.handoff import Handoff
-from weft.engine.loop.leads import Leads
+from weft.engine.crawls.running_crawl import RunningCrawl
+from weft.engine.loop.fetcher.results import ResultHandler
 from weft.engine.loop.metrics import EngineMetrics
-from weft.engine.loop.parsing import Parsing
-from weft.engine.loop.results import Results
+from weft.engine.loop.parser.handoff import Handoff
+from weft.engine.loop.parser.leads import Leads
+from weft.engine.loop.parser.parsing import Parsing
+from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.round import Round
 from weft.engine.loop.rows import Rows
-from weft.engine.loop.suspects import Suspects
-from weft.engine.parsers import ChildCode, Parsers
+from weft.engine.parsing.parsers import ChildCode, Parsers
 from weft.frontier.contract import Frontier
 from weft.store.pages import PageStore
 
@@ -29,18 +29,18 @@ def fused(
     parsers: Parsers,
     *,
     sends_all: bool,
-) -> Results:
+) -> ResultHandler:
     """Results that are read where they end; their pages here or by parser children (see `Parsing`)."""
     round_, parsing = reading(frontier, store, crawls, suspects, metrics, parsers, sends_all=sends_all)
-    return Results(round_, Rows(store, round_), parsing.take, crawls, metrics, parsing=parsing)
+    return ResultHandler(round_, Rows(store, round_), parsing.take, crawls, metrics, parsing=parsing)
 
 
 def fetching(
     frontier: Frontier, store: PageStore, crawls: dict[int, RunningCrawl], metrics: EngineMetrics, handoff: Handoff
-) -> Results:
+) -> ResultHandler:
     """Results whose pages are read by parser processes."""
     round_ = Round(frontier, store, crawls, None, handoff)
-    return Results(round_, Rows(store, round_), handoff.put, crawls, metrics)
+    return ResultHandler(round_, Rows(store, round_), handoff.put, crawls, metrics)
 
 
 def reading(

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from weft.engine.loop.parser.suspects import Pulse
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.loop.suspects import Pulse
 from weft.telemetry import Log
 
 PIECE = 1000  # what `each` passes on between two heartbeats

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from weft.bodies import Spool
 from weft.engine.loop.progress import CrawlProgress
-from weft.fetch.dns import NameCounts
+from weft.fetch.dns.resolver import NameCounts
 from weft.fetch.proxies.counts import ProxyCounts
 from weft.frontier.contract import FrontierStats
 from weft.records import FetchResult, Purpose, Rendered

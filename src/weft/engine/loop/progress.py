@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from weft.engine.loop.verdict import failure_of, refusal_of
+from weft.engine.loop.fetcher.verdict import failure_of, refusal_of
 from weft.engine.model import end_kind
 from weft.frontier.contract import FrontierStats
 from weft.records import Reason, Rendered, Row

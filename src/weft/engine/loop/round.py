@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.engine.crawls import RunningCrawl
-from weft.engine.loop.handoff import Handoff
-from weft.engine.loop.leads import Leads
+from weft.engine.crawls.running_crawl import RunningCrawl
+from weft.engine.loop.parser.handoff import Handoff
+from weft.engine.loop.parser.leads import Leads
 from weft.errors import ServerAway
-from weft.frontier.contract import Admission, End, Ended, Frontier, Outcome, PageLinks
+from weft.frontier.contract import Admission, End, Ended, EndedLease, Frontier, PageLinks
 from weft.records import Found, Lease, Purpose, Reason, RenderedPart
 from weft.store.pages import PageStore
 from weft.telemetry import Log
@@ -53,8 +53,8 @@ class Round:
         self._cooled: list[Ended] = []
         self._asked: list[tuple[int, list[RenderedPart]]] = []
         self._admitting: dict[int, _Admitting] = {}
-        self._ends: list[Outcome] = []
-        self._rows: list[Outcome] = []
+        self._ends: list[EndedLease] = []
+        self._rows: list[EndedLease] = []
         self.touched: set[int] = set()  # crawls of which an item has ended: the loop's user checks them, and clears it
 
     def cool(self, ended: Ended) -> None:
@@ -66,7 +66,7 @@ class Round:
         self._asked.append((crawl, [part for part in parts if part.was_sent]))
 
     def links(self, crawl: RunningCrawl, lease: Lease, links: list[str]) -> None:
-        """What a page links to, as `Rules.candidates` gives it."""
+        """What a page links to, as `AdmissionRules.candidates` gives it."""
         if not crawl.scope.seeded_urls_only:
             self._of(crawl).pages.append((lease, links))
 
@@ -80,7 +80,7 @@ class Round:
 
     def end(self, lease: Lease, end: End, wait_s: float = 0.0) -> None:
         """An item's lease is over, and there is no row for it."""
-        self._ends.append(Outcome(lease, end, wait_s))
+        self._ends.append(EndedLease(lease, end, wait_s))
         self.touched.add(lease.crawl)
 
     def unsent(self, lease: Lease) -> None:
@@ -89,7 +89,7 @@ class Round:
 
     def row(self, lease: Lease, end: End) -> None:
         """An item has ended with a row that was added to the store."""
-        self._rows.append(Outcome(lease, end))
+        self._rows.append(EndedLease(lease, end))
         self.touched.add(lease.crawl)
 
     def drop(self, crawl: int) -> None:
@@ -198,7 +198,7 @@ class Round:
             near += let_in
         return near
 
-    def _finish(self, rows: list[Outcome]) -> None:
+    def _finish(self, rows: list[EndedLease]) -> None:
         accepted = self._leases.finish(rows, self._store.batch + 1)
         if not all(accepted):
             # An item that was leased again meanwhile may be here twice; the store has one row for it, which stays.
@@ -208,7 +208,7 @@ class Round:
             # A shorter way was found while it was in flight. From here on `admit` returns such items in `expand`.
             self._leads.nearer(self._crawls, [one.lease for one in rows if one.lease.crawl in self._crawls])
 
-    def _drop(self, refused: list[Outcome]) -> None:
+    def _drop(self, refused: list[EndedLease]) -> None:
         log.warning("leases were over, their pages are dropped", items=len(refused))
         for row in self._store.forget([outcome.lease.item for outcome in refused]):
             if row.crawl in self._crawls:

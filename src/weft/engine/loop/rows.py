@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from weft.engine.extracted import Extracted
-from weft.engine.loop.answer import Answer
+from weft.engine.loop.fetcher.answer import EndedTransfer
+from weft.engine.loop.fetcher.verdict import failure_of, refusal_of
 from weft.engine.loop.round import Round
-from weft.engine.loop.verdict import failure_of, refusal_of
 from weft.engine.model import end_kind
-from weft.extract.kind import Kind as PageKind
-from weft.extract.page import Page
+from weft.engine.parsing.extracted import Extracted
+from weft.extract.kind import BodyKind as PageKind
+from weft.extract.page import ParsedPage
 from weft.frontier.contract import End, Item
 from weft.records import Lease, Reason, Row, RowOutput
 from weft.store.pages import PageStore
@@ -32,10 +32,10 @@ class Rows:
 
     def record(
         self,
-        answer: Answer,
+        answer: EndedTransfer,
         *,
         error: str,
-        page: Page | Extracted | None = None,
+        page: ParsedPage | Extracted | None = None,
         final_url: str = "",
         stored: bool = True,
         fields: str = "",
@@ -70,7 +70,7 @@ class Rows:
         self._store.add(row, result if stored else None, truncated=truncated, text=text, output=output)
         self._round.row(lease, End.PAGE if is_page else End.OTHER)
 
-    def unchanged(self, answer: Answer, before: Row) -> None:
+    def unchanged(self, answer: EndedTransfer, before: Row) -> None:
         """A visit that found the page as it was: a row of its own, that refers to the stored copy.
 
         Its length is that of what came: nothing, with a 304.

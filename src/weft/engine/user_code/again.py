@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from weft import urls
-from weft.engine.crawls import RunningCrawl
-from weft.engine.loop.verdict import REDIRECTS
-from weft.engine.parsers import Parsers, Pending
-from weft.engine.stored_page import read_page
+from weft.engine.crawls.running_crawl import RunningCrawl
+from weft.engine.loop.fetcher.verdict import REDIRECTS
+from weft.engine.parsing.parsers import Parsers, Pending
+from weft.engine.stored.stored_page import read_page
 from weft.engine.user_code import calls
 from weft.engine.user_code.calls import Call, CallResult, RequestSpec, decode_output, decode_result, encode, encode_spec
 from weft.errors import BadUrl, Unparsed

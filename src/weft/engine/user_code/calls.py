@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from weft.extract.page import Page
+from weft.extract.page import ParsedPage
 
 PAGE, FAILURE, START, CLOSED = "page", "failure", "start", "closed"
 STATE = "spider_state"  # the note of a frontier that the spider's state is kept under
@@ -122,7 +122,7 @@ class Runner(Protocol):
     def restore(self, state: bytes) -> None:
         """Gives the spider the state that was saved."""
 
-    def run(self, call: Call, page: Page | None, body: bytes) -> CallResult:
+    def run(self, call: Call, page: ParsedPage | None, body: bytes) -> CallResult:
         """Calls it; never raises."""
 
 

@@ -86,7 +86,7 @@ class Page:
         self.fetched_at = fetched_at or datetime.now(UTC)
         self.rendered = rendered  # the page as a browser had it at the end, UTF-8; empty where none was asked
         self.screenshot = screenshot  # a PNG, where one was asked for
-        self._parsed: parsed.Page | None = None
+        self._parsed: parsed.ParsedPage | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.status} {self.url} {len(self.body)} bytes>"
@@ -94,8 +94,8 @@ class Page:
     # ── what it holds ──────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def page(self) -> parsed.Page:
-        """The parsed page, with all that is computed of one (weft.extract.page.Page)."""
+    def page(self) -> parsed.ParsedPage:
+        """The parsed page, with all that is computed of one (weft.extract.page.ParsedPage)."""
         if self._parsed is None:
             self._parsed = parsed.extract(self.readable, self.url, self.readable_type)
         return self._parsed

@@ -17,18 +17,18 @@ from itertools import islice
 
 import msgspec
 
-from weft.engine.crawls import RunningCrawl
+from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.round import Round
 from weft.engine.loop.stop import CALLBACK_ERROR
-from weft.engine.parsers import Parsers, Pending
-from weft.engine.stored_page import as_fetched
+from weft.engine.parsing.parsers import Parsers, Pending
+from weft.engine.stored.stored_page import as_fetched
 from weft.engine.user_code.again import call_again, has_come_again, lease_of, result_of, spec_in
 from weft.engine.user_code.calls import CallResult, Reextracted
 from weft.errors import WeftError
 from weft.frontier.embedded.revisits import EmbeddedRevisits
 from weft.records import POD_SHIFT, Found, Row, RowOutput
+from weft.store.index.query import Where
 from weft.store.pages import PageStore
-from weft.store.query import Where
 from weft.telemetry import Log
 
 AHEAD = 32  # pages that are with the children

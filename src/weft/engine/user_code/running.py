@@ -14,7 +14,7 @@ import msgspec
 
 from weft import urls
 from weft.credentials import HARMLESS
-from weft.engine.admission.rules import Rules
+from weft.engine.admission.rules import AdmissionRules
 from weft.engine.user_code.calls import (
     STATE,
     Call,
@@ -50,7 +50,7 @@ class DrawnPage(NamedTuple):
 class RunningSpider:
     """The code of one crawl, as the engine sees it."""
 
-    def __init__(self, description: Description, rules: Rules, notes: NotesPart) -> None:
+    def __init__(self, description: Description, rules: AdmissionRules, notes: NotesPart) -> None:
         self.description = description
         self._callbacks = set(notes.note(CALLBACKS).split())
         self._rules = rules

@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import overload
 
-from weft.extract import selectors, turbo
+from weft.extract import turbo
 from weft.extract.html_writer import written
-from weft.extract.selectors import BadSelector
+from weft.extract.rules import selectors
+from weft.extract.rules.selectors import BadSelector
 from weft.extract.text.full_text import one_line
 from weft.extract.turbo import Document, Element
 

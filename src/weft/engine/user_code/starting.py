@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from weft.engine.crawls import RunningCrawl
+from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.user_code import calls
 from weft.engine.user_code.calls import CallResult
 from weft.engine.user_code.running import STARTED, STARTED_ALL, RunningSpider

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
-from weft.fetch.dns import FOREVER, Resolver
+from weft.fetch.dns.resolver import FOREVER, Resolver
 
 
 class AwaitedNames:

@@ -39,9 +39,9 @@ from weft.fetch.browser.messages import (
     for_engine,
     packed,
 )
-from weft.fetch.contract import Done, Way
+from weft.fetch.contract import Done, Transport
 from weft.fetch.decode import decode
-from weft.fetch.dns import NameCounts
+from weft.fetch.dns.resolver import NameCounts
 from weft.fetch.headers import Head
 from weft.frames import frames
 from weft.records import FetchResult, Rendered, RenderedPart
@@ -55,7 +55,7 @@ CUT_OFF = "cut off"  # the outcome of a part that is not known
 NOT_ASKED = "its robots.txt could not be had in time"
 
 
-class Judge(Protocol):
+class RenderJudge(Protocol):
     """What the engine knows of the rules for a page's parts."""
 
     def wants(self, tag: object, result: FetchResult) -> RenderOptions | None:
@@ -235,9 +235,9 @@ class _RobotsTag:
 
 
 class RenderingTransport:
-    """A transport whose pages are rendered where `Judge.wants` says so."""
+    """A transport whose pages are rendered where `RenderJudge.wants` says so."""
 
-    def __init__(self, inner: Way, link: RenderLink, judge: Judge, section: FetchSection) -> None:
+    def __init__(self, inner: Transport, link: RenderLink, judge: RenderJudge, section: FetchSection) -> None:
         self._inner = inner
         self._link = link
         self._judge = judge

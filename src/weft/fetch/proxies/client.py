@@ -1,6 +1,6 @@
-"""Requests through proxies: libcurl as in `fetch/client.py`, with a proxy between.
+"""Requests through proxies: libcurl as in `fetch/curl/client.py`, with a proxy between.
 
-What must stay true, besides what `fetch/client.py` promises:
+What must stay true, besides what `fetch/curl/client.py` promises:
 - The name of the site is resolved and every address checked here before a proxy is asked, also where the proxy
   resolves it again; a proxy with local names (`socks4`, `socks5`) is given the checked address. A proxy's own address
   is checked in the same way.
@@ -17,12 +17,12 @@ from typing import Any, Protocol
 import msgspec
 import pycurl
 
-from weft.fetch.client import Client
-from weft.fetch.dns import Answer
-from weft.fetch.handles import Transfer, detail_of, kind, set_up
+from weft.fetch.curl.client import Client
+from weft.fetch.curl.handles import Transfer, detail_of, kind, set_up
+from weft.fetch.dns.resolver import ResolvedName
 from weft.fetch.proxies.entry import Proxy
-from weft.fetch.proxies.rotation import Outcome
-from weft.fetch.proxies.verdict import BAD_PROXY, PROXY, Facts, judge
+from weft.fetch.proxies.rotation import ProxyOutcome
+from weft.fetch.proxies.verdict import BAD_PROXY, PROXY, TransferFacts, judge
 
 WAIT_S = 3.0  # short, so that a crawl that is stopped has not to wait for it
 MOST_WAITING = 128  # half of what a fetcher has in flight at first: crawls without proxies go on beside them
@@ -36,7 +36,7 @@ class Chooser(Protocol):
     def choose(self, host: str, tag: object, now: float) -> Proxy | None:
         """For a request to a host; None if none is free."""
 
-    def ended(self, proxy: Proxy, host: str, outcome: Outcome, took_s: float, now: float) -> None:
+    def ended(self, proxy: Proxy, host: str, outcome: ProxyOutcome, took_s: float, now: float) -> None:
         """How that request went."""
 
 
@@ -124,7 +124,7 @@ class ProxyClient(Client):
 
     # -- the beginning of a transfer
 
-    def _route(self, transfer: Transfer, answer: Answer) -> None:
+    def _route(self, transfer: Transfer, answer: ResolvedName) -> None:
         assert isinstance(transfer, ProxiedTransfer)
         if not transfer.sought:
             super()._route(transfer, answer)  # of the site: checks its addresses
@@ -158,7 +158,7 @@ class ProxyClient(Client):
         self._waiting.setdefault(name, []).append(transfer)
         self._resolver.ask(name)
 
-    def _connect(self, transfer: ProxiedTransfer, answer: Answer) -> None:
+    def _connect(self, transfer: ProxiedTransfer, answer: ResolvedName) -> None:
         """Hands the transfer to libcurl, with the proxy at its first permitted address."""
         proxy = transfer.proxy
         assert proxy is not None
@@ -248,17 +248,17 @@ class ProxyClient(Client):
             self._chooser.ended(proxy, host, outcome, result.ended - result.started, result.ended)
         result = msgspec.structs.replace(result, ip="")  # it was the proxy's, and is not the site's
         if why:
-            error = BAD_PROXY if outcome is Outcome.FAILED else PROXY
+            error = BAD_PROXY if outcome is ProxyOutcome.FAILED else PROXY
             result = msgspec.structs.replace(
                 result, status=0, head=b"", body=b"", error=error, detail=f"{proxy.name}: {why}"
             )
         self._done.append((tag, result))
 
-    def _facts(self, transfer: ProxiedTransfer, error: str | None) -> Facts:
+    def _facts(self, transfer: ProxiedTransfer, error: str | None) -> TransferFacts:
         if not transfer.running or transfer.proxy is None:
-            return Facts(transfer.is_plain, asked=False, connected=False)
+            return TransferFacts(transfer.is_plain, asked=False, connected=False)
         info = transfer.curl.getinfo
-        return Facts(
+        return TransferFacts(
             transfer.is_plain,
             asked=transfer.asked,
             connected=transfer.has_connected,

@@ -20,7 +20,7 @@ from weft.fetch.proxies import live as live_file
 from weft.fetch.proxies.counts import ProxyCounts
 from weft.fetch.proxies.entry import Listed, Proxy, parse_list
 from weft.fetch.proxies.refresh import Refresh
-from weft.fetch.proxies.rotation import FAILS_TO_DIE, Outcome, Rotation
+from weft.fetch.proxies.rotation import FAILS_TO_DIE, ProxyOutcome, Rotation
 from weft.telemetry import Log
 
 LOOK_S = 1.0
@@ -81,9 +81,9 @@ class ProxyPool:
             self._look(now)
         return self.rotation.choose(urls.domain(host), now, sticky=sticky, apart=apart)
 
-    def ended(self, proxy: Proxy, host: str, outcome: Outcome, took_s: float, now: float) -> None:
+    def ended(self, proxy: Proxy, host: str, outcome: ProxyOutcome, took_s: float, now: float) -> None:
         """How a request went."""
-        if outcome in (Outcome.FAILED, Outcome.BLOCKED):
+        if outcome in (ProxyOutcome.FAILED, ProxyOutcome.BLOCKED):
             log.info("proxy " + outcome.value, proxy=proxy.name, site=urls.domain(host))
         self._counts.requested(proxy, outcome.value)
         self.rotation.ended(proxy.url, urls.domain(host), outcome, took_s, now)
@@ -175,7 +175,7 @@ class PoolChooser:
         """See `client.Chooser`."""
         return self._pool.choose(host, now, sticky=self._sticky, apart=self._apart)
 
-    def ended(self, proxy: Proxy, host: str, outcome: Outcome, took_s: float, now: float) -> None:
+    def ended(self, proxy: Proxy, host: str, outcome: ProxyOutcome, took_s: float, now: float) -> None:
         """How it went."""
         self._pool.ended(proxy, host, outcome, took_s, now)
 

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from weft.bodies import first_of
 from weft.config import FetchSection, ProxySection
 from weft.errors import BadInput
-from weft.fetch.client import Client, Refusal
+from weft.fetch.curl.client import Client, Refusal
 from weft.fetch.decode import decode
 from weft.fetch.headers import Head
 from weft.fetch.proxies.client import ProxyClient
@@ -42,7 +42,7 @@ _BETWEEN = re.compile(
 )
 
 
-class Verdict(Struct, frozen=True):
+class ProxyVerdict(Struct, frozen=True):
     """What a test has shown; `why` it failed, or nothing."""
 
     proxy: Proxy
@@ -130,10 +130,10 @@ class Probe:
         own = frozenset(_ADDRESS.findall(body)) - set(_ADDRESS.findall(self._url.encode())) if is_echo else frozenset()
         return Expected(result.status, is_echo=is_echo, own=own)
 
-    def run(self, proxies: Iterable[Proxy], expected: Expected) -> Iterator[Verdict]:
+    def run(self, proxies: Iterable[Proxy], expected: Expected) -> Iterator[ProxyVerdict]:
         """A verdict for each, as they come."""
         client = ProxyClient(self._fetch, refusal=self._refusal, handles=self._parallel, chooser=_Given())
-        waiting, passed = iter(proxies), dict[str, Verdict]()
+        waiting, passed = iter(proxies), dict[str, ProxyVerdict]()
         try:
             has_more = True
             while has_more or client.in_flight:
@@ -158,15 +158,15 @@ class Probe:
         return ((MARK, self._mark),)
 
     def _judged(
-        self, test: _Test, result: FetchResult, expected: Expected, passed: dict[str, Verdict]
-    ) -> Verdict | None:
+        self, test: _Test, result: FetchResult, expected: Expected, passed: dict[str, ProxyVerdict]
+    ) -> ProxyVerdict | None:
         """None: it has passed the first test, and TLS comes next."""
         proxy = test.proxy
         if test.url != self._url:
             return replace(passed.pop(proxy.url), tls=200 <= result.status < 400)
         if why := self._wrong(result, expected):
-            return Verdict(proxy, why)
-        verdict = Verdict(
+            return ProxyVerdict(proxy, why)
+        verdict = ProxyVerdict(
             proxy, status=result.status, latency_s=result.ended - result.started,
             anonymity=_anonymity(_body(result), expected),
             tls=True if self._url.startswith("https:") else None,

@@ -21,12 +21,12 @@ import msgspec
 
 from weft.config import FetchSection, ProxySection
 from weft.errors import BadInput, Busy, WeftError
-from weft.fetch.client import Client, Refusal
+from weft.fetch.curl.client import Client, Refusal
 from weft.fetch.proxies import live as live_file
 from weft.fetch.proxies.counts import ProxyCounts
 from weft.fetch.proxies.entry import Proxy
 from weft.fetch.proxies.live import FILE, LiveFile
-from weft.fetch.proxies.probe import Probe, Verdict, get
+from weft.fetch.proxies.probe import Probe, ProxyVerdict, get
 from weft.fetch.proxies.sources import Collected, collect
 from weft.files import is_locked, replace_file, try_lock
 from weft.records import FetchResult
@@ -138,8 +138,8 @@ class Refresh:
         )  # fmt: skip
 
     def _test(
-        self, verdicts: Iterator[Verdict], found: Collected, job: _Told
-    ) -> tuple[list[Verdict], dict[str, list[Proxy]]]:
+        self, verdicts: Iterator[ProxyVerdict], found: Collected, job: _Told
+    ) -> tuple[list[ProxyVerdict], dict[str, list[Proxy]]]:
         """Those that have passed, the fastest first, and the others by what they failed with.
 
         A chunk is complete when each of its proxies has a verdict.
@@ -148,7 +148,7 @@ class Refresh:
         chunk_of = {proxy.url: number // size for number, proxy in enumerate(found.proxies)}
         left = Counter(chunk_of.values())
         job.tell(status="PROCESSING", total_chunks=len(left))
-        passed, failed = list[Verdict](), dict[str, list[Proxy]]()
+        passed, failed = list[ProxyVerdict](), dict[str, list[Proxy]]()
         for verdict in verdicts:
             if verdict.why:
                 failed.setdefault(reason_of(verdict), []).append(verdict.proxy)
@@ -218,7 +218,7 @@ def new_id() -> str:
     return secrets.token_hex(8)
 
 
-def reason_of(verdict: Verdict) -> str:
+def reason_of(verdict: ProxyVerdict) -> str:
     """Why it failed, without what is different for each proxy."""
     return verdict.why.removeprefix(f"{verdict.proxy.name}: ").replace(verdict.proxy.host, "HOST")[:100]
 

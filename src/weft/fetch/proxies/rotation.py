@@ -30,7 +30,7 @@ _WEIGHT = 0.2  # of the newest answer in a mean
 _SLOW_S = 1.0  # a proxy that takes so long has half the score of one that takes no time
 
 
-class Outcome(Enum):
+class ProxyOutcome(Enum):
     """How a request through a proxy ended."""
 
     OK = "ok"
@@ -39,7 +39,7 @@ class Outcome(Enum):
     UNREACHED = "unreached"  # the proxy works, and could not get to the site
 
 
-class Standing:
+class ProxyStanding:
     """What one proxy has shown."""
 
     __slots__ = ("bans", "failures", "good", "latency_s", "proxy", "rests_until", "unreached", "used")
@@ -98,19 +98,19 @@ class Rotation:
     ) -> None:
         """`rest_s`, `ban_s`: how long the first rest of a proxy and its first ban at a site last."""
         self._rest_s, self._ban_s = rest_s, ban_s
-        self._standings: dict[str, Standing] = {}  # by the proxy's URL, as `_apart` and `_Site.proxy`
-        self._tiers: dict[int, list[Standing]] = {}
+        self._standings: dict[str, ProxyStanding] = {}  # by the proxy's URL, as `_apart` and `_Site.proxy`
+        self._tiers: dict[int, list[ProxyStanding]] = {}
         self._sites: dict[str, _Site] = {}
         self._apart: dict[str, str] = {}  # proxy -> the domain that shares it with no other of its kind
         self._chance = chance or random.Random()  # noqa: S311: spreads load, keeps no secret
         self.rests = self.bans = 0  # how often a proxy was made to rest, or was blocked
-        self._hold({proxy.url: Standing(proxy) for proxy in proxies})
+        self._hold({proxy.url: ProxyStanding(proxy) for proxy in proxies})
 
     def __len__(self) -> int:
         return len(self._standings)
 
     @property
-    def standings(self) -> list[Standing]:
+    def standings(self) -> list[ProxyStanding]:
         """Every proxy, in the order in which they came."""
         return list(self._standings.values())
 
@@ -123,18 +123,18 @@ class Rotation:
 
         One that was tested and is here again has passed: its failures are over. Bans are the sites', and stay.
         """
-        standings: dict[str, Standing] = {}
+        standings: dict[str, ProxyStanding] = {}
         for proxy, latency_s in proxies:
             standing = self._standings.get(proxy.url)
             if standing is None:
-                standing = Standing(proxy, latency_s)
+                standing = ProxyStanding(proxy, latency_s)
             standing.proxy, standing.failures, standing.rests_until = proxy, 0, 0.0
             standing.unreached.clear()
             standings[proxy.url] = standing
         self._hold(standings)
         self._apart = {url: domain for url, domain in self._apart.items() if url in standings}
 
-    def _hold(self, standings: dict[str, Standing]) -> None:
+    def _hold(self, standings: dict[str, ProxyStanding]) -> None:
         self._standings, self._tiers = standings, {}
         for standing in standings.values():
             self._tiers.setdefault(standing.proxy.tier, []).append(standing)
@@ -160,24 +160,24 @@ class Rotation:
             self._apart[chosen.proxy.url] = domain
         return chosen.proxy
 
-    def ended(self, url: str, domain: str, outcome: Outcome, took_s: float, now: float) -> None:
+    def ended(self, url: str, domain: str, outcome: ProxyOutcome, took_s: float, now: float) -> None:
         """How a request went; `url` is the proxy's."""
         standing, site = self._standings.get(url), self._sites.setdefault(domain, _Site())
-        if outcome is Outcome.BLOCKED:
+        if outcome is ProxyOutcome.BLOCKED:
             self._blocked(site, now)
-        elif outcome is Outcome.OK:
+        elif outcome is ProxyOutcome.OK:
             site.blocks = 0
         if standing is None:  # it was replaced meanwhile
             return
-        standing.good += _WEIGHT * ((outcome is Outcome.OK) - standing.good)
-        if outcome is Outcome.UNREACHED:
+        standing.good += _WEIGHT * ((outcome is ProxyOutcome.OK) - standing.good)
+        if outcome is ProxyOutcome.UNREACHED:
             standing.unreached.add(domain)
             if len(standing.unreached) < UNREACHED_TO_FAIL:
                 until, length_s = standing.bans.get(domain, (0.0, 0.0))
                 standing.bans[domain] = (max(until, now + self._rest_s), length_s)
                 return
-            outcome = Outcome.FAILED
-        if outcome is Outcome.FAILED:
+            outcome = ProxyOutcome.FAILED
+        if outcome is ProxyOutcome.FAILED:
             standing.failures += 1
             rest_s = min(LONGEST_REST_S, self._rest_s * 2 ** (standing.failures - 1))
             standing.rests_until = max(standing.rests_until, now + rest_s)
@@ -186,17 +186,17 @@ class Rotation:
         standing.failures = 0
         standing.unreached.clear()
         standing.latency_s += _WEIGHT * (took_s - standing.latency_s)
-        if outcome is Outcome.BLOCKED:
+        if outcome is ProxyOutcome.BLOCKED:
             length_s = min(LONGEST_BAN_S, max(self._ban_s, 2 * standing.bans.get(domain, (0.0, 0.0))[1]))
             standing.bans[domain] = (now + length_s, length_s)
             self.bans += 1
         else:
             standing.bans.pop(domain, None)
 
-    def _chosen(self, domain: str, tier: int, now: float, *, apart: bool) -> Standing | None:
+    def _chosen(self, domain: str, tier: int, now: float, *, apart: bool) -> ProxyStanding | None:
         """Of the lowest tier that is allowed and has a free one; of the highest below, where none has."""
 
-        def free(some: Iterable[Standing]) -> list[Standing]:
+        def free(some: Iterable[ProxyStanding]) -> list[ProxyStanding]:
             return [
                 standing
                 for standing in some
@@ -212,7 +212,7 @@ class Rotation:
                 return self._weighted(found)
         return None
 
-    def _is_anothers(self, standing: Standing, domain: str) -> bool:
+    def _is_anothers(self, standing: ProxyStanding, domain: str) -> bool:
         return self._apart.get(standing.proxy.url, domain) != domain
 
     def _blocked(self, site: _Site, now: float) -> None:
@@ -223,5 +223,5 @@ class Rotation:
             site.tier += 1
             site.raised_until = now + RAISED_S
 
-    def _weighted(self, standings: list[Standing]) -> Standing:
+    def _weighted(self, standings: list[ProxyStanding]) -> ProxyStanding:
         return self._chance.choices(standings, [max(0.02, standing.score) for standing in standings])[0]

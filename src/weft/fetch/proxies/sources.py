@@ -24,7 +24,7 @@ Get = Callable[[Sequence[str]], list[FetchResult]]  # asks for URLs, in their or
 _MORE = re.compile(r"(.*)#((?:(?:tier|country|scheme)=[^&=]*&?)+)")
 
 
-class Source(Struct, frozen=True):
+class ProxySource(Struct, frozen=True):
     """Where, and what is known of all proxies there."""
 
     place: str
@@ -47,18 +47,18 @@ class Collected(Struct):
     problems: list[str] = []  # sources that gave nothing, or have lines that could not be read
 
 
-def source_of(text: str) -> Source:
+def source_of(text: str) -> ProxySource:
     """A source as it is written; BadInput names what is wrong with it."""
     found = _MORE.fullmatch(text.strip())
     if found is None:
-        return Source(text.strip())
+        return ProxySource(text.strip())
     facts = dict(part.split("=", 1) for part in found[2].split("&") if part)
     tier = facts.get("tier", "0")
     if not tier.isascii() or not tier.isdecimal() or len(tier) > 3:
         raise BadInput(f"proxy_sources: tier={tier!r} is no number from 0 to 999")
     if (scheme := facts.get("scheme", "http")) not in SCHEMES:
         raise BadInput(f"proxy_sources: scheme={scheme!r} is none of {', '.join(SCHEMES)}")
-    return Source(found[1], scheme, int(tier), facts.get("country", ""))
+    return ProxySource(found[1], scheme, int(tier), facts.get("country", ""))
 
 
 def collect(sources: Sequence[str], get: Get) -> Collected:
@@ -82,7 +82,7 @@ def collect(sources: Sequence[str], get: Get) -> Collected:
     return found
 
 
-def _listed(source: Source, answer: FetchResult | None, problems: list[str]) -> Listed:
+def _listed(source: ProxySource, answer: FetchResult | None, problems: list[str]) -> Listed:
     if answer is not None:
         if answer.error or answer.status != 200:
             problems.append(f"{_shown(source)}: {answer.error or f'HTTP {answer.status}'} {answer.detail}".rstrip())
@@ -101,6 +101,6 @@ def _listed(source: Source, answer: FetchResult | None, problems: list[str]) -> 
             return Listed([])
 
 
-def _shown(source: Source) -> str:
+def _shown(source: ProxySource) -> str:
     """Without a login that may be in it."""
     return source.place.rpartition("@")[2]

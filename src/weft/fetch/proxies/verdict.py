@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from weft.fetch.headers import Head
-from weft.fetch.proxies.rotation import Outcome
+from weft.fetch.proxies.rotation import ProxyOutcome
 from weft.records import FetchResult
 
 # The kinds of errors that are no site's. A proxy that is bad rests from then on, so that such a request can be made
@@ -22,7 +22,7 @@ _SOCKS_UNREACHED = frozenset({19, 20, 21, 22, 24})
 _OWN = frozenset({"aborted", "stale"})  # ends that nobody has caused who is asked here
 
 
-class Facts(NamedTuple):
+class TransferFacts(NamedTuple):
     """What is known of a transfer at its end, besides its result."""
 
     is_plain: bool  # an http URL through an HTTP proxy: the proxy is asked for it by its whole URL
@@ -33,17 +33,19 @@ class Facts(NamedTuple):
     is_tls: bool = False  # it failed at the site's certificate or handshake, inside the tunnel
 
 
-def judge(result: FetchResult, facts: Facts) -> tuple[Outcome | None, str]:
+def judge(result: FetchResult, facts: TransferFacts) -> tuple[ProxyOutcome | None, str]:
     """What it says about the proxy (None: nothing), and why the error is the proxy's; empty where it is not."""
     if result.error in _OWN:
         return None, ""
     if not facts.asked:
         return _unsent(result, facts)
     if facts.is_plain and (mark := _proxys_own(result)):
-        return (Outcome.FAILED if result.status in _LOGIN_CODES or not result.status else Outcome.UNREACHED), mark
+        return (
+            ProxyOutcome.FAILED if result.status in _LOGIN_CODES or not result.status else ProxyOutcome.UNREACHED
+        ), mark
     if not result.status:
-        return Outcome.UNREACHED, ""
-    return (Outcome.BLOCKED if is_block(result) else Outcome.OK), ""
+        return ProxyOutcome.UNREACHED, ""
+    return (ProxyOutcome.BLOCKED if is_block(result) else ProxyOutcome.OK), ""
 
 
 def is_block(result: FetchResult) -> bool:
@@ -51,13 +53,13 @@ def is_block(result: FetchResult) -> bool:
     return result.status in _BLOCKS or (result.status >= 400 and bool(Head(result.head).get("cf-mitigated")))
 
 
-def _unsent(result: FetchResult, facts: Facts) -> tuple[Outcome, str]:
+def _unsent(result: FetchResult, facts: TransferFacts) -> tuple[ProxyOutcome, str]:
     has_tried = facts.connect_code >= 400 and facts.connect_code not in _LOGIN_CODES
     if facts.connected and (has_tried or facts.socks_code in _SOCKS_UNREACHED or facts.is_tls):
-        return Outcome.UNREACHED, result.detail
+        return ProxyOutcome.UNREACHED, result.detail
     if facts.connected and result.error == "timeout":
-        return Outcome.UNREACHED, result.detail
-    return Outcome.FAILED, result.detail
+        return ProxyOutcome.UNREACHED, result.detail
+    return ProxyOutcome.FAILED, result.detail
 
 
 def _proxys_own(result: FetchResult) -> str:

@@ -26,7 +26,7 @@ from msgspec import Struct
 from xxhash import xxh3_64_digest
 
 from weft.errors import Damaged, DiskFull, is_damage, writing
-from weft.frontier.journal import sync_log
+from weft.frontier.durability.journal import sync_log
 
 REMEDY = "it is deleted: resume the crawl, and what it held is read from the journal"
 _BUFFER = 1024 * 1024  # bytes of new blobs in memory: one transaction writes them

@@ -25,12 +25,12 @@ from weft.errors import Damaged, writing
 from weft.files import sync_folder
 from weft.frontier.contract import Item
 from weft.frontier.durability.blobs import BlobsAt
+from weft.frontier.durability.journal import REMEDY
 from weft.frontier.durability.resting_file import RestingAt
-from weft.frontier.journal import REMEDY
 from weft.frontier.scheduling.queues import Queues
-from weft.frontier.scheduling.sites import Crawl, KnownDepth, Lane
+from weft.frontier.scheduling.sites import Crawl, KnownDepth, SiteQueue
 from weft.frontier.scheduling.spill import QueueState, pieces_of
-from weft.frontier.seen_runs import SeenState
+from weft.frontier.seen.seen_runs import SeenState
 from weft.telemetry import Log
 
 LAYOUT = 6
@@ -97,7 +97,7 @@ class Writer:
     def write(self, out: list[OpenItem], ended: dict[int, bytes]) -> None:
         """Replaces the checkpoint, or leaves the old one where that fails.
 
-        `out`: items that are leased, or ended and not yet acknowledged. `ended`: see `Reader.ended`.
+        `out`: items that are leased, or ended and not yet acknowledged. `ended`: see `CheckpointReader.ended`.
         """
         temporary = temporary_of(self._path)
         with writing(self._path):
@@ -131,12 +131,12 @@ class Writer:
             yield list(map(_lane_record, lanes))
         yield "end"
 
-    def _lanes(self) -> Iterator[Lane]:
+    def _lanes(self) -> Iterator[SiteQueue]:
         for site in self._queues.sites.values():
             yield from (lane for lane in site.all_lanes() if lane.queued)
 
 
-class Reader:
+class CheckpointReader:
     """Reads a checkpoint; `header` is None where there is no usable one."""
 
     def __init__(self, path: Path, last_seq: int, crawls: dict[int, Crawl], alive: Alive = silent) -> None:
@@ -227,7 +227,7 @@ class Reader:
         return msgspec.msgpack.decode(self._file.read(int.from_bytes(size, "little")), type=kind)
 
 
-def _lane_record(lane: Lane) -> LaneRecord:
+def _lane_record(lane: SiteQueue) -> LaneRecord:
     urgent = [item for _, _, item in (*(lane.urgent or ()), *(lane.sitemaps or ()))]
     queues = [(queue.depth, queue.state()) for queue in lane.queues]
     return LaneRecord(lane.crawl.number, lane.key, lane.origins, urgent, queues)

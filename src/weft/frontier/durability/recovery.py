@@ -15,17 +15,25 @@ from msgspec import Struct
 
 from weft.alive import Alive, silent
 from weft.frontier.durability.blobs import BlobsAt
-from weft.frontier.durability.checkpoint import LAYOUT, CrawlRecord, Header, OpenItem, Reader, Writer, temporary_of
+from weft.frontier.durability.checkpoint import (
+    LAYOUT,
+    CheckpointReader,
+    CrawlRecord,
+    Header,
+    OpenItem,
+    Writer,
+    temporary_of,
+)
 from weft.frontier.durability.items import Bitmap
+from weft.frontier.durability.journal import Journal, sync_log
+from weft.frontier.durability.lines import parsed
 from weft.frontier.durability.resting_file import RestingAt, RestingFile
 from weft.frontier.durability.saving import Saving
-from weft.frontier.journal import Journal, sync_log
-from weft.frontier.lines import parsed
 from weft.frontier.requests import boot_id
 from weft.frontier.scheduling.queues import Queues
 from weft.frontier.scheduling.sites import Crawl, KnownDepth
-from weft.frontier.seen import seen_key
-from weft.frontier.seen_runs import SeenRuns
+from weft.frontier.seen.seen_runs import SeenRuns
+from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found
 from weft.telemetry import Log
 
@@ -47,7 +55,7 @@ class Counts(Struct):
         return self.last_transient
 
 
-class Recovery:
+class FrontierRecovery:
     """Writes checkpoints and restores from them."""
 
     def __init__(self, folder: Path, journal: Journal, queues: Queues, seen: SeenRuns, alive: Alive = silent) -> None:
@@ -144,7 +152,7 @@ class Recovery:
         queues, journal = self._queues, self._journal
         queues.retries = {item: (attempt, wall) for item, attempt, wall, _ in journal.rows("retries")}
         self._aside = aside
-        reader = Reader(self._path, journal.last_seq(), queues.crawls, self._alive)
+        reader = CheckpointReader(self._path, journal.last_seq(), queues.crawls, self._alive)
         header = reader.header if by_checkpoint and self._has_what_it_names(reader.header) else None
         if header is None:
             self._blobs.clear()

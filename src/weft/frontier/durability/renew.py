@@ -20,8 +20,8 @@ import msgspec
 
 from weft.errors import Damaged
 from weft.frontier.durability.blobs import delete_blobs
+from weft.frontier.durability.journal import FROM_STORE, KEYS, Journal, mark_of, unsealed_row
 from weft.frontier.durability.resting_file import delete_resting
-from weft.frontier.journal import FROM_STORE, KEYS, Journal, mark_of, unsealed_row
 
 _KEPT = {"robots_history": 3, "sites": 2, "refusals": 4}  # tables, and their columns
 

@@ -11,7 +11,7 @@ from weft.frontier.contract import Item
 from weft.frontier.embedded.resources import Resources
 from weft.frontier.embedded.robots_files import RobotsFiles
 from weft.frontier.politeness import LONG_WAIT, AddressClock, PolitenessClock
-from weft.frontier.scheduling.sites import PASSED_OVER, Crawl, IsBlocked, Lane, Site, origin_of
+from weft.frontier.scheduling.sites import PASSED_OVER, Crawl, IsBlocked, Site, SiteQueue, origin_of
 from weft.frontier.scheduling.turns import Turns
 from weft.records import Purpose
 
@@ -32,7 +32,7 @@ class Choice:
         self._turns = turns
         self._live = live
 
-    def next_lane(self, now: float) -> Lane | None:
+    def next_lane(self, now: float) -> SiteQueue | None:
         """What to try next: of one crawl the site that has been due longest, of several by turns."""
         queues = self._queues
         if len(queues.crawls) == 1 and not queues.fairness:
@@ -48,7 +48,7 @@ class Choice:
             queues.wheel.put(lane.site, now, now)
         return lane
 
-    def item_at(self, lane: Lane, now: float) -> tuple[Lane, Item] | None:
+    def item_at(self, lane: SiteQueue, now: float) -> tuple[SiteQueue, Item] | None:
         """An item of this lane, or of another one at its site that has waited too long; None: the site waits."""
         site = lane.site
         if len(site.lanes) > 1 and (longest := self._longest_waiting(site, lane, now)) is not lane:
@@ -91,7 +91,7 @@ class Choice:
         probe = self._live.get(breaker.probe) if breaker.probe != item else None
         return probe is not None and not probe.cooled
 
-    def _longest_waiting(self, site: Site, lane: Lane, now: float) -> Lane:
+    def _longest_waiting(self, site: Site, lane: SiteQueue, now: float) -> SiteQueue:
         """The lane whose turn it is, or one of another crawl that has waited ten of its own delays."""
         for other in site.lanes:
             if other.served_at < lane.served_at and other.may_run(now) and other.has_budget():
@@ -100,7 +100,7 @@ class Choice:
                     lane = other
         return lane
 
-    def _take(self, site: Site, lane: Lane, now: float) -> Item | None:
+    def _take(self, site: Site, lane: SiteQueue, now: float) -> Item | None:
         """The lane's next item; robots.txt first where it is not known."""
         if not lane.queued:
             return None
@@ -150,7 +150,7 @@ def machine_key(site: Site, clock: PolitenessClock) -> str:
     return clock.address if isinstance(clock, AddressClock) else site.key
 
 
-def _look_again_at(lane: Lane, clock: PolitenessClock, now: float) -> float:
+def _look_again_at(lane: SiteQueue, clock: PolitenessClock, now: float) -> float:
     """When a lane whose next URLs are behind open breakers is tried again: when a probe is due, or something that has
     to wait by itself; in a moment where not all of it was looked at. 0: an event will come."""
     times = [one.open_until for one in (clock.breakers or {}).values() if one.open_until > now]

@@ -10,16 +10,16 @@ import msgspec
 from weft.config import PolitenessSection
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits
-from weft.frontier.durability.recovery import Recovery
+from weft.frontier.durability.journal import undamaged
+from weft.frontier.durability.recovery import FrontierRecovery
 from weft.frontier.embedded.durability import EmbeddedDurability
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.rejected import EmbeddedRejected
 from weft.frontier.embedded.resources import Resources
-from weft.frontier.journal import undamaged
 from weft.frontier.scheduling.queues import Queues
 from weft.frontier.scheduling.sites import Crawl
-from weft.frontier.seen import SeenSet
+from weft.frontier.seen.seen_set import SeenSet
 
 
 class EmbeddedCrawls:
@@ -32,7 +32,7 @@ class EmbeddedCrawls:
         rejected: EmbeddedRejected,
         durability: EmbeddedDurability,
         excluded: Excluded,
-        recovery: Recovery,
+        recovery: FrontierRecovery,
     ) -> None:
         self._base = base
         self._queues, self._journal = base.queues, base.journal

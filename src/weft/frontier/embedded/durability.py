@@ -13,7 +13,7 @@ import msgspec
 
 from weft.errors import DiskFull
 from weft.frontier.durability.checkpoint import OpenItem
-from weft.frontier.durability.recovery import Counts, Finished, Recovery
+from weft.frontier.durability.recovery import Counts, Finished, FrontierRecovery
 from weft.frontier.durability.saving import Saving
 from weft.frontier.embedded.resources import Resources
 from weft.telemetry import Log
@@ -109,7 +109,7 @@ class EmbeddedDurability:
 class Checkpoints:
     """When a checkpoint is written; a large one in a process beside the crawl."""
 
-    def __init__(self, base: Resources, recovery: Recovery, every: int = CHECKPOINT_EVERY) -> None:
+    def __init__(self, base: Resources, recovery: FrontierRecovery, every: int = CHECKPOINT_EVERY) -> None:
         self._base = base
         self._recovery = recovery
         self._every = every

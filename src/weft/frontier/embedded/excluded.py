@@ -8,7 +8,7 @@ import msgspec
 
 from weft.frontier.contract import Item
 from weft.frontier.durability.checkpoint import OpenItem
-from weft.frontier.journal import Journal
+from weft.frontier.durability.journal import Journal
 
 
 class Excluded:

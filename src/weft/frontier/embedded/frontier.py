@@ -22,7 +22,7 @@ from weft.config import PolitenessSection
 from weft.errors import BadInput, Busy
 from weft.files import try_lock
 from weft.frontier.clock import MachineClock
-from weft.frontier.durability.recovery import Recovery
+from weft.frontier.durability.recovery import FrontierRecovery
 from weft.frontier.embedded.crawls import EmbeddedCrawls, EmbeddedPermits
 from weft.frontier.embedded.durability import CHECKPOINT_EVERY, Checkpoints, EmbeddedDurability
 from weft.frontier.embedded.excluded import Excluded
@@ -69,7 +69,7 @@ class EmbeddedFrontier:
             os.close(self._lock)
             raise
         base.queues.most_awake = most_awake
-        restoring = Recovery(folder, base.journal, base.queues, base.seen_runs, alive)
+        restoring = FrontierRecovery(folder, base.journal, base.queues, base.seen_runs, alive)
         checkpoints = Checkpoints(base, restoring, checkpoint_every)
         excluded = Excluded(base.journal)
         self.now = base.now

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from weft.frontier.journal import Journal, undamaged
+from weft.frontier.durability.journal import Journal, undamaged
 from weft.frontier.payloads import LostPayload, PayloadPlace, Payloads
 
 _TABLE = "requests"

@@ -16,8 +16,8 @@ from weft.frontier.contract import Item, RobotsRecord
 from weft.frontier.embedded.resources import Resources
 from weft.frontier.embedded.robots_files import RobotsFiles
 from weft.frontier.politeness import UNREACHABLE_S, authority_of, breaker_name
-from weft.frontier.scheduling.sites import Lane, Site
-from weft.frontier.seen import SeenSet
+from weft.frontier.scheduling.sites import Site, SiteQueue
+from weft.frontier.seen.seen_set import SeenSet
 from weft.records import Lease, Reason, RenderedPart
 
 
@@ -122,7 +122,7 @@ class EmbeddedSites:
             with suppress(DiskFull):  # everything stays buffered: the next regular commit raises
                 self._journal.commit()
 
-    def release_robots(self, lane: Lane) -> None:
+    def release_robots(self, lane: SiteQueue) -> None:
         """Other crawls must not wait for a robots.txt that this one will not ask for."""
         released, lane.robots = lane.robots or (), None
         self._queues.queued -= len(released)
@@ -143,7 +143,7 @@ class EmbeddedSites:
         if site is not None and site is not here:
             self._queues.schedule(site)
 
-    def reject_robots(self, item: Item, lane: Lane, reason: Reason, origin: str) -> None:
+    def reject_robots(self, item: Item, lane: SiteQueue, reason: Reason, origin: str) -> None:
         """A robots.txt is not asked for. Where a redirect has led to what is given up, it cannot be had: whoever asked
         again would be led there again. Another pod that waits for one is notified in any case."""
         about = item.about.rpartition(" ")[2]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from weft.errors import DiskFull
-from weft.frontier.contract import End, Ended, Item, Outcome, Slots, Wanted
+from weft.frontier.contract import End, Ended, EndedLease, Item, Slots, Wanted
 from weft.frontier.durability.checkpoint import OpenItem
 from weft.frontier.embedded.choosing import Choice, machine_key
 from weft.frontier.embedded.durability import EmbeddedDurability
@@ -21,7 +21,7 @@ from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.rejected import EmbeddedRejected
 from weft.frontier.embedded.resources import Resources
 from weft.frontier.politeness import LONGEST_BACKOFF_S, AddressClock, PolitenessClock, Shown, breaker_name
-from weft.frontier.scheduling.sites import Lane, Site, origin_of
+from weft.frontier.scheduling.sites import Site, SiteQueue, origin_of
 from weft.frontier.scheduling.turns import Turns
 from weft.records import Lease, Purpose, Reason
 
@@ -31,7 +31,7 @@ class LiveLease:
 
     __slots__ = ("clock", "cooled", "gave_up", "item", "lane", "lease", "noted", "rank", "site")
 
-    def __init__(self, lease: Lease, site: Site, lane: Lane, item: Item) -> None:
+    def __init__(self, lease: Lease, site: Site, lane: SiteQueue, item: Item) -> None:
         self.lease = lease
         self.site = site
         self.clock = site.clock  # which counts this request; the site may move to its address's clock later
@@ -83,7 +83,7 @@ class EmbeddedLeases:
                 self._base.journal.save_history()
                 self._requests.flush()
             except DiskFull:
-                self.finish(Outcome(lease, End.RELEASE) for lease in leases)
+                self.finish(EndedLease(lease, End.RELEASE) for lease in leases)
                 raise
         return leases
 
@@ -131,7 +131,7 @@ class EmbeddedLeases:
         self._machine.ended(over)
         self._sites.commit_saved()
 
-    def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
+    def finish(self, outcomes: Iterable[EndedLease], batch: int = 0) -> list[bool]:
         """Ends leases. `batch`: the store's batch that `acknowledge` names once it is durable."""
         accepted = []
         unasked = False
@@ -183,12 +183,12 @@ class EmbeddedLeases:
                 self._queues.schedule(lane.site)
         return leases
 
-    def _reject(self, lane: Lane, item: Item, kept: KeptRequest) -> None:
+    def _reject(self, lane: SiteQueue, item: Item, kept: KeptRequest) -> None:
         """An item that came back and must not be sent again, or cannot be."""
         reason = Reason.UNKNOWN_OUTCOME if kept.may_have_been_sent else Reason.LOST_REQUEST
         self._rejected.add(item, lane.crawl, reason, "")
 
-    def _lease(self, lane: Lane, item: Item, owner: str, now: float, request: bytes) -> Lease:
+    def _lease(self, lane: SiteQueue, item: Item, owner: str, now: float, request: bytes) -> Lease:
         site, section = lane.site, lane.crawl.section
         delay_s = site.clock.delay_s(section)
         lease = Lease(
@@ -305,7 +305,7 @@ class EmbeddedLeases:
         state.clock.active -= 1
         self._turns.out[state.rank] -= 1
 
-    def _free_permit(self, lane: Lane) -> None:
+    def _free_permit(self, lane: SiteQueue) -> None:
         lane.flight -= 1
         lane.crawl.flight -= 1
         self._queues.unblock(lane.crawl)
@@ -335,7 +335,7 @@ class EmbeddedLeases:
             state.gave_up = True
             self._rejected.give_up(state.site, trust, origin_of(ended.lease.url))
 
-    def _end_lease(self, state: LiveLease, outcome: Outcome, batch: int) -> None:
+    def _end_lease(self, state: LiveLease, outcome: EndedLease, batch: int) -> None:
         lane, item = state.lane, state.item
         if lane.crawl.is_closed:
             if item.purpose is Purpose.ROBOTS:
@@ -359,7 +359,7 @@ class EmbeddedLeases:
                 lane.crawl.pages += 1
         self._durability.end(OpenItem(lane.crawl.number, item), batch)
 
-    def _returned(self, lane: Lane, item: Item) -> Item:
+    def _returned(self, lane: SiteQueue, item: Item) -> Item:
         """An item as it goes back: without its permit, at the smallest depth that is known by now."""
         if item.purpose is not Purpose.PAGE:
             return item

@@ -16,8 +16,8 @@ import msgspec
 from weft import urls
 from weft.config import checks_pod_assignment
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.journal import Journal
-from weft.frontier.outbox import Outbox, Recent, RobotsNotice
+from weft.frontier.durability.journal import Journal
+from weft.frontier.outbox import Outbox, RecentlySent, RobotsNotice
 from weft.frontier.scheduling.sites import Crawl
 from weft.records import Found, Purpose
 from weft.telemetry import Log
@@ -37,7 +37,7 @@ class Pods:
         self._pods = pods
         others = [other for other in range(pods) if other != pod] if pods > 1 else []
         self.outbox = Outbox(journal, others, lambda crawl: crawls[crawl].name)
-        self._recent: dict[int, Recent] = {}
+        self._recent: dict[int, RecentlySent] = {}
         self.by_origin: dict[str, int] = {}
         # The last message number by sender.
         self._received: dict[int, int] = {int(sender): n for sender, n in (journal.meta("heard") or {}).items()}
@@ -88,10 +88,10 @@ class Pods:
         if self.last_committed != self._received:
             self.last_committed = dict(self._received)
 
-    def sent_lately(self, crawl: int) -> Recent:
+    def sent_lately(self, crawl: int) -> RecentlySent:
         """Which of a crawl's URLs were sent recently."""
         if crawl not in self._recent:
-            self._recent[crawl] = Recent()
+            self._recent[crawl] = RecentlySent()
         return self._recent[crawl]
 
     # ── robots.txt that is redirected to another pod's host ────────────────────────────────────────────────────────

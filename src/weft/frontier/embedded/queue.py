@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from weft.frontier.contract import Admission, Item, PageLinks, RobotsRecord
+from weft.frontier.durability.lines import LETTER, line_of
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.rejected import EmbeddedRejected
 from weft.frontier.embedded.resources import Resources
-from weft.frontier.lines import LETTER, line_of
 from weft.frontier.link_lists import numbered
-from weft.frontier.scheduling.sites import Crawl, KnownDepth, Lane
-from weft.frontier.seen import seen_key
+from weft.frontier.scheduling.sites import Crawl, KnownDepth, SiteQueue
+from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found, Purpose, Reason
 
 _OVERFLOW = 20  # a domain with a budget of N pages queues at most this many times N
@@ -217,6 +217,6 @@ class EmbeddedQueue:
         return False
 
 
-def _room(lane: Lane, cap: int) -> int:
+def _room(lane: SiteQueue, cap: int) -> int:
     """How many more URLs the queue of a site takes."""
     return _OVERFLOW * cap + 1000 - lane.queued - lane.pages

@@ -14,7 +14,7 @@ from weft.frontier.embedded.durability import EmbeddedDurability
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.resources import Resources
 from weft.frontier.politeness import authority_of, log_change
-from weft.frontier.scheduling.sites import Crawl, Lane, Site
+from weft.frontier.scheduling.sites import Crawl, Site, SiteQueue
 from weft.records import Found, Purpose, Reason
 
 REMEMBERED_REFUSALS = 100_000
@@ -71,7 +71,7 @@ class EmbeddedRejected:
         self._rejected.append(Rejection(item, crawl.number, reason, detail, request))
         self._open[item.item] = OpenItem(crawl.number, item)
 
-    def empty(self, lane: Lane, reason: Reason, origin: str = "", detail: str = "") -> None:
+    def empty(self, lane: SiteQueue, reason: Reason, origin: str = "", detail: str = "") -> None:
         """Rejects everything in a lane, or what it has of one origin."""
         queued = lane.queued
         if origin:
@@ -90,7 +90,7 @@ class EmbeddedRejected:
             if lane.crawl.trust == trust:
                 self.empty(lane, Reason.BREAKER, origin, site.failure)
 
-    def add_all(self, waiting: list[Item], lane: Lane, reason: Reason, origin: str = "", detail: str = "") -> None:
+    def add_all(self, waiting: list[Item], lane: SiteQueue, reason: Reason, origin: str = "", detail: str = "") -> None:
         """Items that were taken out of a lane."""
         before = len(self._rejected)
         for item in waiting:

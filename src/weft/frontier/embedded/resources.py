@@ -9,13 +9,13 @@ from weft.alive import Alive
 from weft.config import PolitenessSection
 from weft.frontier.clock import MachineClock, NoMachineClock
 from weft.frontier.durability.blobs import BlobStore
+from weft.frontier.durability.journal import Journal
 from weft.frontier.durability.recovery import Counts
 from weft.frontier.embedded.kept_requests import KeptRequests
 from weft.frontier.embedded.pods import Pods
-from weft.frontier.journal import Journal
 from weft.frontier.requests import RequestLog, Retention
 from weft.frontier.scheduling.queues import Queues
-from weft.frontier.seen_runs import SeenRuns
+from weft.frontier.seen.seen_runs import SeenRuns
 from weft.records import POD_SHIFT
 
 

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from weft.errors import Damaged
-from weft.frontier.durability.recovery import Recovery
+from weft.frontier.durability.journal import ANY_CRAWL, FROM_STORE, LOST_TAIL, REMEDY, undamaged
+from weft.frontier.durability.recovery import FrontierRecovery
 from weft.frontier.embedded.durability import EmbeddedDurability
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.queue import EmbeddedQueue
 from weft.frontier.embedded.resources import Resources
-from weft.frontier.journal import ANY_CRAWL, FROM_STORE, LOST_TAIL, REMEDY, undamaged
 from weft.frontier.requests import boot_id, last_requests, missing_bytes
 from weft.frontier.scheduling.sites import KnownDepth
-from weft.frontier.seen import seen_key
+from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found
 from weft.telemetry import Log
 
@@ -34,7 +34,7 @@ class EmbeddedRecovery:
         sites: EmbeddedSites,
         durability: EmbeddedDurability,
         excluded: Excluded,
-        recovery: Recovery,
+        recovery: FrontierRecovery,
     ) -> None:
         self._base = base
         self._journal, self._queues, self._counts = base.journal, base.queues, base.counts

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from weft.frontier.contract import Stored
+from weft.frontier.durability.walk import STEP, Walk
 from weft.frontier.embedded.durability import EmbeddedDurability
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.queue import EmbeddedQueue
 from weft.frontier.embedded.resources import Resources
-from weft.frontier.seen import seen_key
-from weft.frontier.walk import STEP, Walk
+from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found
 
 _AT_ONCE = 50  # queued without looking whether the crawl has something else to do

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import msgspec
 
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.journal import Journal, undamaged
+from weft.frontier.durability.journal import Journal, undamaged
 from weft.frontier.politeness import LONGEST_SILENCE_S
 from weft.frontier.requests import robots_evidence
-from weft.frontier.seen import SeenSet
+from weft.frontier.seen.seen_set import SeenSet
 
 _KEPT = 20_000
 FAILED = ("unreachable", "address")  # the status of one that could not be fetched

@@ -20,8 +20,8 @@ from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.notes import EmbeddedNotes
 from weft.frontier.embedded.pods import Pods
 from weft.frontier.embedded.queue import EmbeddedQueue
-from weft.frontier.outbox import Links, PodMessage, read_message
-from weft.frontier.seen import seen_key
+from weft.frontier.outbox import LinkMessage, PodMessage, read_message
+from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found, Purpose
 
 
@@ -70,7 +70,7 @@ class RoutedQueue(EmbeddedQueue):
                 continue
             elsewhere += len(some.urls)
             if going := self._to_be_sent(crawl, some):
-                pods.outbox.add_links(pod, Links(crawl, some.depth, some.parent, some.offsite, going))
+                pods.outbox.add_links(pod, LinkMessage(crawl, some.depth, some.parent, some.offsite, going))
                 sent += len(going)
         pods.check(url for some in own for url in some.urls)
         admission = super().admit_links(crawl, own)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from weft.alive import Alive, silent
 from weft.config import PolitenessSection
 from weft.frontier.redis.link import LinkOptions, OwnPodLink
-from weft.frontier.redis.marks import Marks
+from weft.frontier.redis.marks import PodMarks
 from weft.frontier.redis.parts.crawls import RedisCrawls
 from weft.frontier.redis.parts.crew import PodCrew
 from weft.frontier.redis.parts.durability import RedisDurability
@@ -75,7 +75,7 @@ class RedisFrontier:
         """`alive` is called for each piece of work that grows with the crawl. `others` and `outbox`: see
         `RoutedRedisFrontier`."""
         self.owner = f"{slot}#{incarnation}"
-        self._marks = Marks(folder / "marks", slot)
+        self._marks = PodMarks(folder / "marks", slot)
         self._shelf = shelf = Shelf(folder / "robots.db")
         self.link = link = OwnPodLink(connection, section, self._marks, **of_link)
         retention = Retention(section.log_days, section.log_bytes)

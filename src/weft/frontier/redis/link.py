@@ -20,7 +20,7 @@ from weft.frontier.contract import CrawlLimits
 from weft.frontier.politeness import log_change
 from weft.frontier.redis.connection import Emptied, Restarted, asking, check_run
 from weft.frontier.redis.known import KnownUrls
-from weft.frontier.redis.marks import Marks
+from weft.frontier.redis.marks import PodMarks
 from weft.frontier.redis.packing import Keys
 from weft.frontier.redis.pod_info import PodIdentity, claim_of, renew_claim
 from weft.frontier.redis.scripts import Argument, Scripts
@@ -257,7 +257,7 @@ class OwnPodLink(PodLink):
     """The link of a process to its own pod: it notices what the server has lost, and then sends nothing more."""
 
     def __init__(
-        self, connection: Redis, section: PolitenessSection, marks: Marks, **options: Unpack[LinkOptions]
+        self, connection: Redis, section: PolitenessSection, marks: PodMarks, **options: Unpack[LinkOptions]
     ) -> None:
         super().__init__(connection, section, **options)
         self._marks = marks

@@ -18,7 +18,7 @@ from weft.frontier.requests import boot_id
 _LAYOUT = struct.Struct("<16sQQ")
 
 
-class Marks:
+class PodMarks:
     """The marks of a pod; one of them is this process's own."""
 
     def __init__(self, folder: Path, slot: str) -> None:

@@ -53,7 +53,7 @@ def _read(client: Redis, where: str) -> PodFigures:
     return PodFigures(int(queued or 0), sum(int(one or 0) for one in seen), int(sites or 0), leased, to_parse)
 
 
-class Waiting(Struct, frozen=True):
+class WaitingItem(Struct, frozen=True):
     """An item that has not ended."""
 
     entry: Entry
@@ -61,7 +61,7 @@ class Waiting(Struct, frozen=True):
     place: str
 
 
-def waiting(client: Redis, where: str, pod: int, key_scope: str, url: str, spill: Path) -> list[Waiting]:
+def waiting(client: Redis, where: str, pod: int, key_scope: str, url: str, spill: Path) -> list[WaitingItem]:
     """The items of a URL that have not ended; `spill` is the folder with the middle parts of long queues.
 
     Scans the site's queues: seconds, for millions of URLs. ServerAway and BadInput as `figures`.
@@ -119,7 +119,7 @@ class _Look:
         self._spill = spill
         self._ahead = 0
 
-    def waiting(self) -> Iterator[Waiting]:
+    def waiting(self) -> Iterator[WaitingItem]:
         for table, place in (("lease", "leased to a process"), ("fetched", "fetched, and waits for a parser")):
             for record in self._client.hvals(table):
                 fields = unpacked_item(record)
@@ -154,9 +154,9 @@ class _Look:
             if segments == self._client.lrange(f"g:{queue}", 0, -1):
                 return found
 
-    def _found(self, item: list[Any], place: str) -> Iterator[Waiting]:
+    def _found(self, item: list[Any], place: str) -> Iterator[WaitingItem]:
         if (entry := _entry(item, self._pod, self._key, self._url)) is not None:
-            yield Waiting(entry, self._ahead, place)
+            yield WaitingItem(entry, self._ahead, place)
         self._ahead += 1
 
 

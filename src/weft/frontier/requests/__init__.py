@@ -18,28 +18,28 @@ Appended with one write(2) for each batch, so that a killed process leaves whole
 ROTATE_BYTES, and the closed one is packed (`packed`, `segments`, `upkeep`). A power cut may leave half a line, or zeros
 in its place: the next opening ends it with a NUL, so that it never joins the line that follows. A damaged line is
 skipped and counted (`Gaps`); as long as one may hide a recent request, every site waits a full delay
-(`Recent.unsure_at`).
+(`RecentRequests.unsure_at`).
 """
 
 from weft.frontier.requests.lines import (
     CrawlSettings,
     Event,
-    Finish,
+    LogOpening,
     Lost,
-    Opening,
+    RequestEnd,
+    RequestStart,
     RobotsKnown,
-    Start,
     boot_id,
     robots_digest,
     robots_evidence,
     summed,
 )
-from weft.frontier.requests.reading import Gaps, Recent, last_requests, missing_bytes, read_events, read_site
+from weft.frontier.requests.reading import Gaps, RecentRequests, last_requests, missing_bytes, read_events, read_site
 from weft.frontier.requests.upkeep import Retention
 from weft.frontier.requests.writing import RequestLog
 
 __all__ = [
-    "CrawlSettings", "Event", "Finish", "Gaps", "Lost", "Opening", "Recent", "RequestLog", "Retention", "RobotsKnown",
-    "Start", "boot_id", "last_requests", "missing_bytes", "read_events", "read_site", "robots_digest",
-    "robots_evidence", "summed",
+    "CrawlSettings", "Event", "Gaps", "LogOpening", "Lost", "RecentRequests", "RequestEnd", "RequestLog",
+    "RequestStart", "Retention", "RobotsKnown", "boot_id", "last_requests", "missing_bytes", "read_events", "read_site",
+    "robots_digest", "robots_evidence", "summed",
 ]  # fmt: skip

@@ -44,7 +44,7 @@ def robots_digest(record: bytes) -> str:
     return xxh3_64_hexdigest(record)
 
 
-class Start(Struct, frozen=True, gc=False):
+class RequestStart(Struct, frozen=True, gc=False):
     """A request that was about to be sent."""
 
     item: int
@@ -63,7 +63,7 @@ class Start(Struct, frozen=True, gc=False):
         return not self.places
 
 
-class Finish(Struct, frozen=True, gc=False):
+class RequestEnd(Struct, frozen=True, gc=False):
     """The end of a request."""
 
     item: int
@@ -90,7 +90,7 @@ class CrawlSettings(Struct, frozen=True, gc=False):
     slot: str = ""
 
 
-class Opening(Struct, frozen=True, gc=False):
+class LogOpening(Struct, frozen=True, gc=False):
     """A process opened the log: requests in flight before have no end; in a new boot the clock restarted."""
 
     new_boot: bool
@@ -114,8 +114,8 @@ class Lost(Struct, frozen=True, gc=False):
     slot: str = ""
 
 
-Event = Start | Finish | RobotsKnown | CrawlSettings | Opening | Lost
-Line = Start | Finish | RobotsKnown | CrawlSettings | Boot | Lost
+Event = RequestStart | RequestEnd | RobotsKnown | CrawlSettings | LogOpening | Lost
+Line = RequestStart | RequestEnd | RobotsKnown | CrawlSettings | Boot | Lost
 
 
 def parsed(line: bytes, slot: str = "") -> Line | None:
@@ -125,10 +125,10 @@ def parsed(line: bytes, slot: str = "") -> Line | None:
         if kind == "S":
             item, at, wall, key, delay, places, url, *crawl = fields
             figures = float(at), float(wall), key, float(delay), int(places)
-            return Start(int(item), *figures, url, slot, *map(int, crawl))
+            return RequestStart(int(item), *figures, url, slot, *map(int, crawl))
         if kind == "E":
             item, at, status = fields
-            return Finish(int(item), float(at), status)
+            return RequestEnd(int(item), float(at), status)
         if kind == "R":
             at, digest, origin = fields
             return RobotsKnown(float(at), digest, origin, slot)

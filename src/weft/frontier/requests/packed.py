@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from weft.frontier.requests import packing
 from weft.frontier.requests.columns import unpacked_ints, unpacked_steps
-from weft.frontier.requests.lines import Boot, CrawlSettings, Finish, Line, RobotsKnown, Start, parsed
+from weft.frontier.requests.lines import Boot, CrawlSettings, Line, RequestEnd, RequestStart, RobotsKnown, parsed
 from weft.frontier.requests.packing import BUCKETS, Frame, PartIndex, zstd
 
 MAGIC = b"weft\x00rq1"
@@ -58,11 +58,11 @@ def write_packed(out: Path, raw_bytes: int, parts: list[tuple[list[bytes], PartI
         file.write(index + ends + MAGIC)
 
 
-class _FarFinish(Finish, frozen=True, gc=False):
+class _FarFinish(RequestEnd, frozen=True, gc=False):
     """An end whose start is not in this part."""
 
 
-class Part:
+class LogPart:
     """About PART_BYTES of lines of a segment."""
 
     def __init__(self, segment: PackedSegment, index: PartIndex) -> None:
@@ -81,7 +81,7 @@ class Part:
 
     def pairs(self, bucket: int) -> list[tuple[str, str]]:
         """The politeness keys and origins of a block's requests."""
-        head = self._frame(self.index.blocks[bucket].head, packing.Head)
+        head = self._frame(self.index.blocks[bucket].head, packing.BlockHeader)
         return list(zip(*(texts.decode().split("\n") for texts in (head.keys, head.origins)), strict=True)) if (
             head.keys
         ) else []  # fmt: skip
@@ -93,7 +93,7 @@ class Part:
 
     def mentions(self, bucket: int, texts: tuple[bytes, ...]) -> bool:
         """Whether one of some texts occurs in the origins of a block."""
-        origins = self._frame(self.index.blocks[bucket].head, packing.Head).origins
+        origins = self._frame(self.index.blocks[bucket].head, packing.BlockHeader).origins
         return any(text in origins for text in texts)
 
     def robots(self, slot: str, takes: Callable[[str], bool]) -> list[RobotsKnown]:
@@ -121,7 +121,7 @@ class Part:
         block = self.index.blocks[bucket]
         if takes is not None and not any(mask) and not self.index.boots and not block.far:
             return iter(())
-        body = self._frame(block.body, packing.Body)
+        body = self._frame(block.body, packing.BlockColumns)
         return self._decoded(body, pairs, mask, slot, only_requests=only_requests)
 
     def requests(self, slot: str) -> Iterator[Line]:
@@ -147,11 +147,17 @@ class Part:
                     yield line
                 elif (end := (line.item, line.at, line.status)) not in far:
                     far.add(end)
-                    yield Finish(*end)
+                    yield RequestEnd(*end)
             yield from islice(self.index.boots, number, number + 1)
 
     def _decoded(
-        self, body: packing.Body, pairs: list[tuple[str, str]], mask: list[bool], slot: str, *, only_requests: bool
+        self,
+        body: packing.BlockColumns,
+        pairs: list[tuple[str, str]],
+        mask: list[bool],
+        slot: str,
+        *,
+        only_requests: bool,
     ) -> Iterator[Line]:
         texts = self._texts()
         forms = [(float(delay), int(places), int(crawl)) for delay, places, crawl in _rows(texts.forms)]
@@ -179,14 +185,14 @@ class Part:
                     yield _FarFinish(next(far), took / 1e6, statuses[status])
                 elif not mask or mask[of[count - back]]:
                     number = count - back
-                    yield Finish(items[number], (ats[number] + took) / 1e6, statuses[status])
+                    yield RequestEnd(items[number], (ats[number] + took) / 1e6, statuses[status])
             elif kind in (packing.START, packing.ROBOTS_START):
                 item, at, lead, pair, form, path = next(starts)
                 count += 1
                 if not mask or mask[pair]:
                     (key, origin), (delay_s, places, crawl) = pairs[pair], forms[form]
                     wall = (at + lead) / 1e6
-                    yield Start(item, at / 1e6, wall, key, delay_s, places, origin + path, slot, crawl)
+                    yield RequestStart(item, at / 1e6, wall, key, delay_s, places, origin + path, slot, crawl)
             elif only_requests and kind != packing.BOOT:
                 next(notes)
             elif kind == packing.ROBOTS:
@@ -220,7 +226,7 @@ class PackedSegment:
         self.path = path
         index, self._first = _index(path)
         self.raw_bytes = index.raw_bytes
-        self.parts = [Part(self, part) for part in index.parts]
+        self.parts = [LogPart(self, part) for part in index.parts]
 
     def read(self, frame: Frame) -> bytes:
         """The compressed bytes of a frame."""

@@ -72,7 +72,7 @@ class PartIndex(Struct, frozen=True, array_like=True):
         return sum(block.requests for block in self.blocks)
 
 
-class Head(Struct, array_like=True):
+class BlockHeader(Struct, array_like=True):
     """The pairs of a key and an origin of a block's requests."""
 
     keys: bytes
@@ -88,7 +88,7 @@ class Texts(Struct, array_like=True):
     current: int  # how many of them are older than the last opening
 
 
-class Body(Struct, array_like=True):
+class BlockColumns(Struct, array_like=True):
     """The columns of a block."""
 
     kinds: bytes
@@ -182,12 +182,12 @@ class _Block:
         self.kinds.append(kind)
         self.notes.append(number)
 
-    def head(self) -> Head:
+    def head(self) -> BlockHeader:
         keys, origins = zip(*self.pair_texts, strict=True) if self.pair_texts else ((), ())
-        return Head(b"\n".join(keys), b"\n".join(origins))
+        return BlockHeader(b"\n".join(keys), b"\n".join(origins))
 
-    def body(self) -> Body:
-        return Body(
+    def body(self) -> BlockColumns:
+        return BlockColumns(
             bytes(self.kinds), packed_steps(self.items), packed_steps(self.robots_items), packed_steps(self.ats),
             packed_steps(self.leads), packed_ints(self.pairs), packed_ints(self.forms), bytes(self.paths),
             packed_ints(self.back), packed_ints(self.took), packed_steps(self.far), packed_ints(self.statuses),

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from weft.frontier.requests.lines import Boot, Event, Line, Lost
-from weft.frontier.requests.packed import PackedSegment, Part, Unjudged
+from weft.frontier.requests.packed import LogPart, PackedSegment, Unjudged
 from weft.frontier.requests.packing import BUCKETS, share_of
 from weft.frontier.requests.reading import boot_numbers, merged, slots_of, timed
 from weft.frontier.requests.segments import Deleted, Segment, deleted_from, open_after, pack, segments_of
@@ -23,7 +23,7 @@ BEFORE_S = 3600.0  # that a range is read from earlier, besides the longest dela
 _MAP_BYTES = 1 << 18
 
 
-class LogFile(Struct, frozen=True):
+class PackedLogFile(Struct, frozen=True):
     """A packed file of a log; `why` it cannot be read, where it cannot."""
 
     name: str  # of the file of the log, which may not be packed there
@@ -52,7 +52,7 @@ class Partition(Struct, frozen=True):
     until: float = inf
 
 
-def log_files(folder: Path, scratch: Path) -> dict[str, list[LogFile]]:
+def log_files(folder: Path, scratch: Path) -> dict[str, list[PackedLogFile]]:
     """The files of a pod's log by slot, each of which can be read in blocks: open ones are packed into `scratch`."""
     scratch.mkdir(parents=True)
     return {
@@ -60,21 +60,21 @@ def log_files(folder: Path, scratch: Path) -> dict[str, list[LogFile]]:
     }  # fmt: skip
 
 
-def _files(folder: Path, scratch: Path) -> list[LogFile]:
-    found: list[LogFile] = []
+def _files(folder: Path, scratch: Path) -> list[PackedLogFile]:
+    found: list[PackedLogFile] = []
     try:
         expected = deleted_from(folder).through + 1
     except Unjudged as error:
-        found.append(LogFile(str(error.path), "", "the record of what was deleted is damaged"))
+        found.append(PackedLogFile(str(error.path), "", "the record of what was deleted is damaged"))
         expected = -1
     before: Segment | None = None
     for segment in segments_of(folder):
         if expected >= 0 and segment.serial > expected:
             number = segment.serial - expected
-            found.append(LogFile(str(folder), "", f"{number} files before {segment.path.name} are gone"))
+            found.append(PackedLogFile(str(folder), "", f"{number} files before {segment.path.name} are gone"))
         expected = segment.serial + 1
         segment = _packed(segment, before, scratch)
-        found.append(LogFile(str(segment.plain or segment.packed), str(segment.packed)))
+        found.append(PackedLogFile(str(segment.plain or segment.packed), str(segment.packed)))
         before = segment
     return found
 
@@ -102,9 +102,9 @@ def _packed(segment: Segment, before: Segment | None, scratch: Path) -> Segment:
 class LogReader:
     """The log of one pod, as `log_files` has found it. `losses` fills while it is read."""
 
-    def __init__(self, files: dict[str, list[LogFile]]) -> None:
+    def __init__(self, files: dict[str, list[PackedLogFile]]) -> None:
         self.losses: set[Loss] = set()
-        self._slots: dict[str, list[Part | LogFile]] = {}
+        self._slots: dict[str, list[LogPart | PackedLogFile]] = {}
         self._names: dict[int, str] = {}
         for slot, of_slot in files.items():
             entries = self._slots[slot] = []
@@ -114,31 +114,31 @@ class LogReader:
         logs = [[boot for part in self._parts(slot) for boot in part.index.boots] for slot in self._slots]
         self._boots = boot_numbers(logs)
 
-    def _opened(self, file: LogFile) -> Sequence[Part | LogFile]:
+    def _opened(self, file: PackedLogFile) -> Sequence[LogPart | PackedLogFile]:
         if file.why:
             return [file]
         try:
             parts = PackedSegment(Path(file.path)).parts
         except Unjudged:
-            return [LogFile(file.name, "", "its index is damaged")]
+            return [PackedLogFile(file.name, "", "its index is damaged")]
         except FileNotFoundError:
-            return [LogFile(file.name, "", "it was deleted while it was read")]
+            return [PackedLogFile(file.name, "", "it was deleted while it was read")]
         self._names |= {id(part): file.name for part in parts}
         return parts
 
-    def _note_losses(self, entries: Sequence[Part | LogFile]) -> None:
+    def _note_losses(self, entries: Sequence[LogPart | PackedLogFile]) -> None:
         for at, entry in enumerate(entries):
-            if isinstance(entry, LogFile):
-                before = [part.index.last_wall for part in entries[:at] if isinstance(part, Part)]
-                after = [part.index.first_wall for part in entries[at:] if isinstance(part, Part)]
+            if isinstance(entry, PackedLogFile):
+                before = [part.index.last_wall for part in entries[:at] if isinstance(part, LogPart)]
+                after = [part.index.first_wall for part in entries[at:] if isinstance(part, LogPart)]
                 since = max((wall for wall in before if wall is not None), default=-inf)
                 until = min((wall for wall in after if wall is not None), default=inf)
                 self.losses.add(Loss(entry.name, since, until, None, entry.why))
 
-    def _parts(self, slot: str) -> list[Part]:
-        return [entry for entry in self._slots[slot] if isinstance(entry, Part)]
+    def _parts(self, slot: str) -> list[LogPart]:
+        return [entry for entry in self._slots[slot] if isinstance(entry, LogPart)]
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[LogPart]:
         """All that can be read."""
         return [part for slot in self._slots for part in self._parts(slot)]
 
@@ -146,7 +146,7 @@ class LogReader:
         """What cannot be judged of a range of time."""
         return {loss for loss in self.losses if loss.until >= since and loss.since <= until}
 
-    def file_of(self, part: Part) -> str:
+    def file_of(self, part: LogPart) -> str:
         """The file of the log that a part is of."""
         return self._names[id(part)]
 
@@ -188,14 +188,14 @@ class LogReader:
             for slot, span in chosen.items()
         )
 
-    def in_range(self, partition: Partition) -> list[Part]:
+    def in_range(self, partition: Partition) -> list[LogPart]:
         """The parts that are read of a partition."""
         spans = ((entries, self._in_range(entries, partition)) for entries in self._slots.values())
-        return [entry for entries, span in spans for entry in entries[span] if isinstance(entry, Part)]
+        return [entry for entries, span in spans for entry in entries[span] if isinstance(entry, LogPart)]
 
-    def _in_range(self, entries: list[Part | LogFile], partition: Partition) -> slice:
+    def _in_range(self, entries: list[LogPart | PackedLogFile], partition: Partition) -> slice:
         """From the first part that a request of the range can depend on, to the last with one."""
-        parts = [(at, entry.index) for at, entry in enumerate(entries) if isinstance(entry, Part)]
+        parts = [(at, entry.index) for at, entry in enumerate(entries) if isinstance(entry, LogPart)]
         before_s = BEFORE_S + max((part.longest_delay_s for _, part in parts), default=0.0)
         since = partition.since - before_s
         from_ = [at for at, part in parts if part.last_wall is None or part.last_wall >= since]
@@ -211,7 +211,7 @@ class LogReader:
         keys, origins = set[str](), set[str]()
         for slot, span in chosen.items():
             for part in self._slots[slot][span]:
-                if not isinstance(part, Part):
+                if not isinstance(part, LogPart):
                     continue
                 try:
                     pairs = part.pairs(partition.bucket)
@@ -225,7 +225,7 @@ class LogReader:
             return None, origins
         for slot, span in chosen.items():
             for part in self._slots[slot][span]:
-                if isinstance(part, Part) and keys:
+                if isinstance(part, LogPart) and keys:
                     try:
                         origins |= {origin for key, origin in part.pairs(partition.bucket) if key in keys}
                     except Unjudged:
@@ -241,7 +241,7 @@ class LogReader:
         is_all = keys is None and partition.shares == 1
         yield from self._before(slot, span, origins)
         for entry in self._slots[slot][span]:
-            if isinstance(entry, LogFile):
+            if isinstance(entry, PackedLogFile):
                 yield Lost(0.0, slot)
                 continue
             try:
@@ -252,7 +252,7 @@ class LogReader:
                 self._lose(entry, partition, error)
                 yield Lost(0.0, slot)
 
-    def _lose(self, part: Part, partition: Partition, error: Exception) -> None:
+    def _lose(self, part: LogPart, partition: Partition, error: Exception) -> None:
         index, name = part.index, self._names[id(part)]
         since = -inf if index.first_wall is None else index.first_wall
         until = inf if index.last_wall is None else index.last_wall
@@ -263,7 +263,7 @@ class LogReader:
 
     def _before(self, slot: str, span: slice, origins: set[str]) -> Iterator[Line]:
         """What is in force where a range begins: the opening, settings and robots.txt files of the parts before it."""
-        behind = [entry for entry in self._slots[slot][: span.start] if isinstance(entry, Part)]
+        behind = [entry for entry in self._slots[slot][: span.start] if isinstance(entry, LogPart)]
         if not behind or not origins:
             return
         with_boot = max((at for at, part in enumerate(behind) if part.index.boots), default=0)

@@ -16,15 +16,15 @@ from weft.frontier.requests.lines import (
     CrawlSettings,
     Event,
     Line,
+    LogOpening,
     Lost,
-    Opening,
+    RequestStart,
     RobotsKnown,
-    Start,
     boot_id,
     parsed,
     unsummed,
 )
-from weft.frontier.requests.packed import PackedSegment, Part, Unjudged
+from weft.frontier.requests.packed import LogPart, PackedSegment, Unjudged
 from weft.frontier.requests.packing import bucket_of
 from weft.frontier.requests.segments import Segment, deleted_from, segments_of, serial_of
 
@@ -39,7 +39,7 @@ class Gaps(Struct):
     files: list[str] = []  # that contain them
 
 
-class Recent(Struct):
+class RecentRequests(Struct):
     """What the log has of requests before this process."""
 
     ended: dict[str, float | None] = {}  # by key: the end of its last request in this boot; None: it had not ended
@@ -49,11 +49,11 @@ class Recent(Struct):
     unsure_at: float | None = None
 
 
-def last_requests(folder: Path, not_before: float, now: float, alive: Alive = silent) -> Recent:
+def last_requests(folder: Path, not_before: float, now: float, alive: Alive = silent) -> RecentRequests:
     """The sites' last requests. Those that ended before `not_before` (monotonic) may be left out."""
     started: dict[int, tuple[str, float]] = {}
     running: dict[str, int] = {}
-    recent = Recent({})
+    recent = RecentRequests({})
     last = recent.ended
     hidden = False  # a line since the last opening could not be read
     is_of_this_boot = True  # where a rotated file does not tell: else it would be too old to matter
@@ -76,7 +76,7 @@ def last_requests(folder: Path, not_before: float, now: float, alive: Alive = si
             hidden = False
         elif isinstance(event, RobotsKnown | CrawlSettings | Lost) or not is_of_this_boot:
             continue  # its times are of another clock: they would be taken for waits, or for damage
-        elif isinstance(event, Start):
+        elif isinstance(event, RequestStart):
             started[event.item] = event.key, event.at
             running[event.key] = running.get(event.key, 0) + 1
             last[event.key] = None
@@ -146,10 +146,10 @@ def merged(streams: Iterable[Iterator[tuple[tuple[int, float], Event]]]) -> Iter
     """The events of several slots by their boots and times; an opening says whether its boot is new."""
     boot = -1
     for (at, _), event in heapq.merge(*streams, key=_moment):
-        if not isinstance(event, Opening):
+        if not isinstance(event, LogOpening):
             yield event
             continue
-        yield Opening(at != boot, event.slot, event.revision)
+        yield LogOpening(at != boot, event.slot, event.revision)
         boot = at
 
 
@@ -181,7 +181,7 @@ def timed(lines: Iterable[Line], boots: dict[str, int], slot: str) -> Iterator[t
         if isinstance(event, Boot):
             latest = event.at if boots[event.boot] != boot else max(latest, event.at)
             boot = boots[event.boot]
-            yield (boot, latest), Opening(False, slot, event.revision)
+            yield (boot, latest), LogOpening(False, slot, event.revision)
             continue
         if event.at > latest:
             latest = event.at
@@ -284,7 +284,7 @@ def _recent_lines(folder: Path, not_before: float) -> Iterator[Line | None]:
             yield None
 
 
-def _is_before(part: Part, at: float) -> bool:
+def _is_before(part: LogPart, at: float) -> bool:
     return part.index.first_at is not None and part.index.first_at <= at
 
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 from weft.alive import silent
 from weft.errors import writing
 from weft.files import replace_file, sync_folder
-from weft.frontier.requests.packed import PART_BYTES, PackedSegment, Part, Unjudged, write_packed
+from weft.frontier.requests.packed import PART_BYTES, LogPart, PackedSegment, Unjudged, write_packed
 from weft.frontier.requests.packing import Packer, PartIndex
 
 _PIECE_BYTES = 256 * 1024  # of lines that are read between two calls of `pause`
@@ -186,7 +186,7 @@ def _is_whole(packed: Path, plain: Path) -> bool:
         return False
 
 
-def parts_of(segment: Segment) -> list[Part]:
+def parts_of(segment: Segment) -> list[LogPart]:
     """The parts of a packed segment; Unjudged where it cannot be read."""
     assert segment.packed is not None
     return PackedSegment(segment.packed).parts

@@ -24,7 +24,7 @@ from weft.frontier.scheduling.packing import (
     unpacked_lane,
     unpacked_page,
 )
-from weft.frontier.scheduling.sites import Crawl, Lane, Site
+from weft.frontier.scheduling.sites import Crawl, Site, SiteQueue
 from weft.frontier.scheduling.spill import pieces_of
 from weft.frontier.scheduling.turns import KNOWN_TURNS
 from weft.frontier.scheduling.wheel import IDLE
@@ -83,9 +83,9 @@ class AtRest:
                 self._wake(crawl, rows)
                 count -= 1
 
-    def rest(self, now: float, release: Callable[[Lane], object]) -> list[Lane]:
+    def rest(self, now: float, release: Callable[[SiteQueue], object]) -> list[SiteQueue]:
         """Brings some of the sites to rest that may; returns their lanes. What they wait for, `release` lets go."""
-        rested: list[Lane] = []
+        rested: list[SiteQueue] = []
         for _ in range(min(len(self.drowsy), _RESTED_AT_ONCE)):
             site = self.drowsy.popleft()
             if site.gone:
@@ -100,12 +100,12 @@ class AtRest:
                 self._queues.wheel.put(site, at, now)
         return rested
 
-    def settle(self, site: Site, lane: Lane) -> None:
+    def settle(self, site: Site, lane: SiteQueue) -> None:
         """A site was restored: where many are, it comes to rest at once."""
         if len(self._queues.sites) > self._queues.most_awake and self._lane_to_rest(site) is lane:
             self._bring_to_rest(site, lane, self._now())
 
-    def lanes_at_rest(self, crawl: Crawl) -> Iterator[Lane]:
+    def lanes_at_rest(self, crawl: Crawl) -> Iterator[SiteQueue]:
         """A crawl's lanes at sites that are at rest, which they stay."""
         blobs = self._queues.blobs
         for rows in self._queues.resting.of_crawl(crawl.number):
@@ -118,7 +118,7 @@ class AtRest:
             finally:
                 blobs.drop_all(spilled)
 
-    def take_out(self, crawl: Crawl) -> Iterator[Lane]:
+    def take_out(self, crawl: Crawl) -> Iterator[SiteQueue]:
         """A crawl's lanes at sites that are at rest, to be emptied; a site that somebody must wait for stays awake."""
         while (rows := self._queues.resting.take_due(crawl.number, float("inf"))) is not None:
             site, lane = self._unpacked(crawl, rows)
@@ -170,7 +170,7 @@ class AtRest:
         self._queues.schedule(site)
         return site
 
-    def _unpacked(self, crawl: Crawl, rows: list[bytes], *, is_woken: bool = True) -> tuple[Site, Lane]:
+    def _unpacked(self, crawl: Crawl, rows: list[bytes], *, is_woken: bool = True) -> tuple[Site, SiteQueue]:
         if rows[0].startswith(SITE):
             packed = read_site(rows[0])
             site = Site(packed.key, self._clock_of(packed, is_woken=is_woken))
@@ -199,7 +199,7 @@ class AtRest:
         recall_shown(packed, clock)
         return clock
 
-    def _renew(self, lane: Lane) -> None:
+    def _renew(self, lane: SiteQueue) -> None:
         """A lane that an earlier process has packed: its times are void; what is urgent may have been tried since."""
         now = self._now()
         lane.served_at, lane.stalled_at, lane.look_at = now, None, 0.0
@@ -211,7 +211,7 @@ class AtRest:
             heapify(heap)
             setattr(lane, name, heap or None)
 
-    def _lane_to_rest(self, site: Site) -> Lane | None:
+    def _lane_to_rest(self, site: Site) -> SiteQueue | None:
         """The one lane of a site that may come to rest; None if it may not."""
         clock = site.clock
         is_shared = isinstance(clock, AddressClock)
@@ -228,7 +228,7 @@ class AtRest:
             return None  # another site waits for what a redirect led to here
         return waiting[0]
 
-    def _bring_to_rest(self, site: Site, lane: Lane, due: float) -> None:
+    def _bring_to_rest(self, site: Site, lane: SiteQueue, due: float) -> None:
         wakes = not lane.queues or site.clock.held_until() > 0.0  # a page of another host need not wait for a breaker
         row = packed_site(site, lane, self._queues.process)
         self._queues.resting.add(site.key, lane.crawl.number, row, due, wakes=wakes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush, heapreplace
 
-from weft.frontier.scheduling.sites import Crawl, Lane, Site
+from weft.frontier.scheduling.sites import Crawl, Site, SiteQueue
 
 
 class Fairness:
@@ -52,7 +52,7 @@ class Fairness:
                     heappush(self._ring, (crawl.stride, crawl.number, crawl))
         return any(lane.is_ready for lane in site.lanes)
 
-    def next(self) -> Lane | None:
+    def next(self) -> SiteQueue | None:
         """The next lane of the crawl whose turn it is; None if nothing is ready."""
         ring = self._ring
         while ring:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from weft.frontier.contract import Item
 from weft.frontier.politeness import AddressClock, Breaker, PolitenessClock
 from weft.frontier.ranks import rank_of
-from weft.frontier.scheduling.sites import Crawl, Lane, Site
+from weft.frontier.scheduling.sites import Crawl, Site, SiteQueue
 from weft.frontier.scheduling.spill import QueueState
 from weft.records import Found
 
@@ -60,7 +60,7 @@ def unpacked_page(row: bytes) -> tuple[int, int, int, int, str]:
     return int(item), int(depth), int(parent), int(offsite), url.decode()
 
 
-def packed_site(site: Site, lane: Lane, process: int) -> bytes:
+def packed_site(site: Site, lane: SiteQueue, process: int) -> bytes:
     """A site with all that is known of it."""
     clock = site.clock
     address = clock.address if isinstance(clock, AddressClock) else ""
@@ -98,7 +98,7 @@ def recall_shown(packed: PackedSite, clock: PolitenessClock) -> None:
             setattr(clock, name, value)
 
 
-def unpacked_lane(packed: PackedSite, site: Site, crawl: Crawl) -> Lane:
+def unpacked_lane(packed: PackedSite, site: Site, crawl: Crawl) -> SiteQueue:
     """The lane of the site."""
     lane = site.lane(crawl)
     for origin in packed.origins:

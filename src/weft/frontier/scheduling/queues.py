@@ -18,7 +18,7 @@ from weft.config import PolitenessSection
 from weft.frontier.contract import Item, PageLinks
 from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.durability.items import Bitmap
-from weft.frontier.journal import Journal
+from weft.frontier.durability.journal import Journal
 from weft.frontier.link_lists import numbered
 from weft.frontier.politeness import PolitenessClock, Shown
 from weft.frontier.ranks import rank_of
@@ -27,7 +27,7 @@ from weft.frontier.scheduling.fairness import Fairness
 from weft.frontier.scheduling.packing import packed_page
 from weft.frontier.scheduling.resting import Resting
 from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S, SiteClocks
-from weft.frontier.scheduling.sites import Crawl, IsBlocked, Lane, Site
+from weft.frontier.scheduling.sites import Crawl, IsBlocked, Site, SiteQueue
 from weft.frontier.scheduling.turns import KNOWN_TURNS
 from weft.frontier.scheduling.wheel import Wheel
 from weft.records import Found, Purpose
@@ -207,20 +207,20 @@ class Queues:
         site = self._by_origin.get(origin)
         return None if site is None or site.gone else site
 
-    def lane_at(self, key: str, crawl: Crawl) -> Lane:
+    def lane_at(self, key: str, crawl: Crawl) -> SiteQueue:
         """A crawl's lane at a site, for something that is about to be queued there."""
         lane = self.site(key).lane(crawl)
         if not lane.queued:
             lane.served_at = max(lane.served_at, self.now())  # before, it did not wait
         return lane
 
-    def push_urgent(self, lane: Lane, item: Item, not_before: float = 0.0, *, first: bool = False) -> None:
+    def push_urgent(self, lane: SiteQueue, item: Item, not_before: float = 0.0, *, first: bool = False) -> None:
         """Queues an item before the others of its lane."""
         lane.push_urgent(item, not_before, first=first)
         self.queued += 1
         lane.crawl.queued += 1
 
-    def pop(self, lane: Lane, now: float, is_blocked: IsBlocked | None = None) -> Item | None:
+    def pop(self, lane: SiteQueue, now: float, is_blocked: IsBlocked | None = None) -> Item | None:
         """The lane's next item, without those that have ended, were moved up, or must wait."""
         while (item := lane.pop(now, is_blocked)) is not None:
             self.queued -= 1
@@ -242,7 +242,7 @@ class Queues:
         known = crawl.known(item)
         return known is not None and (known.leased or known.ended or known.depth < item.depth)
 
-    def schedule(self, site: Site, *, asked: Lane | None = None, at: float = 0.0) -> None:
+    def schedule(self, site: Site, *, asked: SiteQueue | None = None, at: float = 0.0) -> None:
         """Puts a site on the wheel for when it may be claimed from.
 
         `asked`: this lane just was, and had nothing that might run `at` that time. By now it may: the claim's time
@@ -286,7 +286,7 @@ class Queues:
             if site.served >= _TURNS and self.resting:
                 self._drowsy.append(site)
 
-    def time_of(self, lanes: list[Lane], clock: PolitenessClock) -> tuple[float | None, bool]:
+    def time_of(self, lanes: list[SiteQueue], clock: PolitenessClock) -> tuple[float | None, bool]:
         """When one of the lanes may be claimed from; None where an event must come first, or nothing waits. And
         whether one of them has no place left.
 
@@ -367,6 +367,6 @@ class Queues:
         return sum(self.unblock(crawl) for crawl in list(self.blocked.values())) > 0
 
 
-def _may_pass(site: Site, lane: Lane) -> bool:
+def _may_pass(site: Site, lane: SiteQueue) -> bool:
     """Whether what is queued now may run before the others: they may all be behind an open breaker."""
     return site.clock.breakers is not None and len(lane.origins) > 1

@@ -35,7 +35,7 @@ _PIECE = 4096  # buckets, or seconds, that are written down together
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Order:
+class DueOrder:
     """Fingerprints of sites by the second in which they are due; some may be awake again."""
 
     __slots__ = ("_at", "_seconds", "_ticks")
@@ -110,7 +110,7 @@ class Resting:
     def clear(self) -> None:
         """Nothing is at rest."""
         self._last = PackedMap()  # the number of each site's last row, and its crawl
-        self._orders: dict[int, Order] = defaultdict(Order)  # by crawl
+        self._orders: dict[int, DueOrder] = defaultdict(DueOrder)  # by crawl
         self._counts: Counter[int] = Counter()  # sites by crawl
         self._seed = int.from_bytes(urandom(7))
         self.changes = bytearray()  # since it was written down last

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from weft.config import PolitenessSection
-from weft.frontier.journal import Journal, undamaged
+from weft.frontier.durability.journal import Journal, undamaged
 from weft.frontier.politeness import (
     LONGEST_BACKOFF_S,
     LONGEST_SILENCE_S,
@@ -19,7 +19,7 @@ from weft.frontier.politeness import (
     authority_of,
 )
 from weft.frontier.scheduling.sites import Site
-from weft.frontier.seen import SeenSet
+from weft.frontier.seen.seen_set import SeenSet
 
 FORGET_AFTER_S = 60.0
 _KEPT_CLOCKS = 10_000  # of addresses; idle ones are forgotten when there are more

@@ -21,8 +21,8 @@ from weft.frontier.politeness import PolitenessClock
 from weft.frontier.ranks import depth_in
 from weft.frontier.scheduling.spill import SpillQueue
 from weft.frontier.scheduling.wheel import IDLE
-from weft.frontier.seen import SeenSet
-from weft.frontier.seen_runs import SeenRuns
+from weft.frontier.seen.seen_runs import SeenRuns
+from weft.frontier.seen.seen_set import SeenSet
 from weft.records import Purpose
 
 Urgent = tuple[float, int, Item]
@@ -81,11 +81,11 @@ class Crawl:
         self.queued = 0
         self.paused = False
         self.is_closed = False  # what is still out of it ends without a trace
-        self.ready: deque[Lane] = deque()  # lanes at sites that are due; filled where several crawls take turns
+        self.ready: deque[SiteQueue] = deque()  # lanes at sites that are due; filled where several crawls take turns
         self.stride = 0.0  # see fairness
         self.is_in_ring = False
         self.blocked: dict[Site, None] = {}  # sites that had to wait for a permit, in order
-        self.sites: dict[Site, Lane] = {}  # where it has a lane: an end must not look at all the others' sites
+        self.sites: dict[Site, SiteQueue] = {}  # where it has a lane: an end must not look at all the others' sites
 
     def permits(self) -> int:
         """How many more pages may be started."""
@@ -135,7 +135,7 @@ class DepthQueue(SpillQueue):
 
     __slots__ = ("depth", "lane")
 
-    def __init__(self, lane: Lane, depth: int) -> None:
+    def __init__(self, lane: SiteQueue, depth: int) -> None:
         super().__init__()
         self.lane = lane
         self.depth = depth
@@ -146,7 +146,7 @@ class DepthQueue(SpillQueue):
         return self.lane.crawl.blobs
 
 
-class Lane:
+class SiteQueue:
     """One crawl's queue at one site."""
 
     __slots__ = (
@@ -385,8 +385,10 @@ class Site:
     def __init__(self, key: str, clock: PolitenessClock) -> None:
         self.key = key
         self.clock = clock
-        self.lanes: list[Lane] = []
-        self.paused: dict[Lane, None] | None = None  # lanes of paused crawls, which may be many: nobody looks at them
+        self.lanes: list[SiteQueue] = []
+        self.paused: dict[SiteQueue, None] | None = (
+            None  # lanes of paused crawls, which may be many: nobody looks at them
+        )
         self.failure = ""  # how the last request to it failed: `connect`, `HTTP 502`
         self.tick = IDLE
         self.idle = False  # its queues are empty: it will be forgotten
@@ -400,24 +402,24 @@ class Site:
         """What it has shown of itself: where it waits once it is due."""
         return self.clock.shown
 
-    def lane(self, crawl: Crawl) -> Lane:
+    def lane(self, crawl: Crawl) -> SiteQueue:
         """The crawl's lane, made when it is first needed."""
         lane = crawl.sites.get(self)
         if lane is None:
-            lane = crawl.sites[self] = Lane(crawl, self)
+            lane = crawl.sites[self] = SiteQueue(crawl, self)
             self._put(lane)
         return lane
 
-    def all_lanes(self) -> Iterable[Lane]:
+    def all_lanes(self) -> Iterable[SiteQueue]:
         """Those of paused crawls too."""
         return self.lanes if self.paused is None else [*self.lanes, *self.paused]
 
-    def replace(self, lane: Lane) -> None:
+    def replace(self, lane: SiteQueue) -> None:
         """The lane's crawl was paused, or goes on."""
         self.remove(lane)
         self._put(lane)
 
-    def remove(self, lane: Lane) -> None:
+    def remove(self, lane: SiteQueue) -> None:
         """The lane's crawl has ended, or is about to be replaced."""
         if self.paused is not None and lane in self.paused:
             del self.paused[lane]
@@ -425,7 +427,7 @@ class Site:
         else:
             self.lanes.remove(lane)
 
-    def _put(self, lane: Lane) -> None:
+    def _put(self, lane: SiteQueue) -> None:
         if not lane.crawl.paused:
             self.lanes.append(lane)
         elif self.paused is None:

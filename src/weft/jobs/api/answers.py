@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from weft.jobs.api import cursors
 from weft.jobs.model import Task, waiting_of, waiting_text
-from weft.jobs.service import Failure, Health, Results, Status
+from weft.jobs.service import Failure, Health, ResultSlice, TaskSnapshot
 from weft.jobs.store.contract import Listing
 from weft.store.export.facts import iso
 
@@ -56,7 +56,7 @@ def _facts(task: Task, message: str, waiting_for: str, waiting_until: float | No
     }
 
 
-def status_of(status: Status) -> dict[str, Any]:
+def status_of(status: TaskSnapshot) -> dict[str, Any]:
     """How a task stands."""
     task = status.task
     return _facts(task, status.message, status.waiting_for, status.waiting_until) | {
@@ -71,7 +71,7 @@ def status_of(status: Status) -> dict[str, Any]:
     }
 
 
-def results_of(task: Task, found: Results, include_errors: bool) -> dict[str, Any]:
+def results_of(task: Task, found: ResultSlice, include_errors: bool) -> dict[str, Any]:
     """A stretch of results."""
     answer: dict[str, Any] = {
         "task_id": task.id,

@@ -16,21 +16,21 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from weft.jobs.api.access.gate import Gate
+from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.figures import WorkerFigures
-from weft.jobs.api.gate import Gate
-from weft.jobs.api.health import HealthRoutes
-from weft.jobs.api.keys import Keyring
 from weft.jobs.api.openapi import Operation, document, routes_of
+from weft.jobs.api.routes.health import HealthRoutes
+from weft.jobs.api.routes.sites import SiteRoutes, site_schemas
+from weft.jobs.api.routes.tasks import TaskRoutes
+from weft.jobs.api.routes.webhooks import WebhookRoutes
 from weft.jobs.api.settings import ApiSettings, is_loopback
-from weft.jobs.api.sites import SiteRoutes, site_schemas
-from weft.jobs.api.streams import Places
-from weft.jobs.api.tasks import TaskRoutes
-from weft.jobs.api.webhooks import WebhookRoutes
+from weft.jobs.api.streams import StreamSlots
 from weft.jobs.compat.routes import CompatRoutes
 from weft.jobs.dashboard.app import Dashboard
-from weft.jobs.dashboard.pages import Pages
+from weft.jobs.dashboard.pages import DashboardPages
 from weft.jobs.dashboard.panels import Panel
-from weft.jobs.hub import Hub
+from weft.jobs.reading.hub import Hub
 from weft.jobs.service import JobService
 
 SAVE_S = 5.0
@@ -42,7 +42,7 @@ _DOCS_POLICY = (
 
 def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Panel] = ()) -> ASGIApp:
     """The application of one worker; `panels` are what other rooms show on the dashboard."""
-    hub, places = Hub(service, settings.heartbeat_s), Places(settings)
+    hub, places = Hub(service, settings.heartbeat_s), StreamSlots(settings)
     figures = WorkerFigures(settings.metrics_dir or settings.data_dir / "metrics", settings.index)
 
     @asynccontextmanager
@@ -62,7 +62,7 @@ def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Pane
         *HealthRoutes(service, places, figures, keyring).operations(),
     ]
     compat = CompatRoutes(service, settings, tasks.rate, places, hub)
-    pages = Pages(lambda: not keyring.is_empty)
+    pages = DashboardPages(lambda: not keyring.is_empty)
     routes = [*routes_of(operations), *compat.routes(), *_documents(operations, keyring, pages)]
     gate = Gate(Router(routes, redirect_slashes=False, lifespan=lifespan), settings, keyring, figures)
     return Doors(gate, Dashboard(service, settings, keyring, figures, places, tasks.rate, hub, pages, panels), hub)
@@ -82,14 +82,14 @@ class Doors:
         await (self._dashboard if is_page else self._gate)(scope, receive, send)
 
 
-async def _save(figures: WorkerFigures, places: Places) -> None:
+async def _save(figures: WorkerFigures, places: StreamSlots) -> None:
     while True:
         await asyncio.sleep(SAVE_S)
         with suppress(OSError):  # on a full disk the old figures must do
             figures.save(places.taken)
 
 
-def _documents(operations: Sequence[Operation], keyring: Keyring, pages: Pages) -> list[BaseRoute]:
+def _documents(operations: Sequence[Operation], keyring: Keyring, pages: DashboardPages) -> list[BaseRoute]:
     @cache
     def made(has_keys: bool) -> tuple[bytes, bytes]:
         found = document(operations, site_schemas(), has_keys=has_keys)

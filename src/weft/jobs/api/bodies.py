@@ -15,7 +15,7 @@ from weft.scraping import AsyncScrapeRequest, ScrapeOptions, TargetUrl, WebhookR
 _URL_WORDS = f"a URL of http or https with at most {urls.MAX_LENGTH:,} characters"
 
 
-class Body:
+class RequestBody:
     """One kind of body: a TypedDict whose fields may be left out, but for `required`."""
 
     def __init__(self, kind: Any, types: dict[str, Any], required: tuple[str, ...] = (), **words: str) -> None:
@@ -66,5 +66,5 @@ def quoted(value: object) -> str:
 
 
 _OPTIONS = get_type_hints(ScrapeOptions, include_extras=True)
-SCRAPE = Body(AsyncScrapeRequest, _OPTIONS | {"url": TargetUrl}, ("url",), url=_URL_WORDS)
-REPLAY = Body(WebhookReplay, get_type_hints(WebhookReplay, include_extras=True))
+SCRAPE = RequestBody(AsyncScrapeRequest, _OPTIONS | {"url": TargetUrl}, ("url",), url=_URL_WORDS)
+REPLAY = RequestBody(WebhookReplay, get_type_hints(WebhookReplay, include_extras=True))

@@ -20,7 +20,7 @@ from weft import __version__
 from weft.jobs.api.bodies import quoted, wrong_fields
 from weft.jobs.api.problems import MEDIA_TYPE, MOST_FIELDS, Refusal
 from weft.jobs.checking import components_of, schemas_of, unknown, words_of
-from weft.scraping import HEADERS, Call, PageResult, Problem
+from weft.scraping import HEADERS, ApiCall, PageResult, Problem
 
 Handler = Callable[[Request, Any], Awaitable[Response]]
 Responses = dict[str, dict[str, Any]]
@@ -52,13 +52,13 @@ _PARAMETERS = {
 class Operation(Struct, frozen=True):
     """A call, who answers it, and what its answers have besides what all have (by status)."""
 
-    call: Call[Any]
+    call: ApiCall[Any]
     handler: Handler
     tag: str
     more: Responses = {}
 
 
-class Endpoint:
+class ApiPath:
     """What a path can be asked for, by method."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
@@ -103,7 +103,7 @@ class Query:
 def routes_of(operations: Sequence[Operation]) -> list[BaseRoute]:
     """One for each path; those that are written out before those with a parameter in the same place."""
     paths = dict.fromkeys(one.call.path for one in operations)
-    return [Route(path, Endpoint(one for one in operations if one.call.path == path)) for path in paths]
+    return [Route(path, ApiPath(one for one in operations if one.call.path == path)) for path in paths]
 
 
 def document(operations: Sequence[Operation], components: Mapping[str, Any], *, has_keys: bool) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def _operation(one: Operation) -> dict[str, Any]:
     return found
 
 
-def _parameters(call: Call[Any]) -> list[dict[str, Any]]:
+def _parameters(call: ApiCall[Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
         {
             "name": name, "in": "path", "required": True, "description": _PARAMETERS[name],
@@ -168,7 +168,7 @@ def _parameters(call: Call[Any]) -> list[dict[str, Any]]:
     return found + [{"name": name, "in": "header", "required": False, **HEADERS[name]} for name in call.headers]
 
 
-def _responses(call: Call[Any], more: Responses) -> Responses:
+def _responses(call: ApiCall[Any], more: Responses) -> Responses:
     has_body = call.method != "GET"
     found: Responses = {str(call.status): {"description": call.said}}
     if _is_json(call.answer):

@@ -55,7 +55,7 @@ class SocketProtocol(WSProtocol):
         self.scope[TRANSPORT] = self.transport  # type: ignore[literal-required]
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """Ends event streams first: it would wait for them otherwise, and they last as long as their tasks."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -91,7 +91,7 @@ def listen(host: str, port: int) -> socket.socket:
 def server_of(app: ASGIApp) -> uvicorn.Server:
     """The server of one worker: `await server.serve(sockets=[...])`; `server.should_exit = True` ends it."""
     _allow_connections()
-    return Server(
+    return HttpServer(
         uvicorn.Config(
             app, http=Protocol, ws=SocketProtocol, ws_max_size=SOCKET_MESSAGE_BYTES, ws_per_message_deflate=False,
             loop="uvloop", lifespan="on", access_log=False, log_config=None,

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.hub import Write
+from weft.jobs.reading.hub import Write
 from weft.telemetry import Log
 
 BUFFER_BYTES = 8 * 1024  # in this process, for each reader; the kernel has as much again, a few times
@@ -28,7 +28,7 @@ _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 log = Log("weft.jobs.api")
 
 
-class Places:
+class StreamSlots:
     """How many streams are open, in all and of each key."""
 
     def __init__(self, settings: ApiSettings) -> None:
@@ -61,7 +61,7 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, pieces: Callable[[Write], AsyncGenerator[bytes, None]], places: Places, owner: str,
+        self, pieces: Callable[[Write], AsyncGenerator[bytes, None]], places: StreamSlots, owner: str,
         settings: ApiSettings, headers: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(headers={**_HEADERS, **(headers or {})})

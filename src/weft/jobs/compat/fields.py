@@ -29,7 +29,7 @@ def bad(path: str, said: str) -> Denied:
     return Denied(400, f"{path}: {said}", BAD_REQUEST, errors=[(path, said)])
 
 
-class Fields:
+class BodyFields:
     """One object of a body."""
 
     def __init__(self, given: Any, path: str = "") -> None:

@@ -20,15 +20,15 @@ from weft import urls as url_rules
 from weft.errors import BadUrl
 from weft.fetch import sitemaps
 from weft.jobs.api import answers
-from weft.jobs.api.callers import needs
-from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.access.callers import needs
+from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.compat.envelope import body_of
 from weft.jobs.compat.fields import Denied
 from weft.jobs.compat.orders import MapOrder, map_order, map_spec
 from weft.jobs.errors import TaskFinished
 from weft.jobs.model import Task
-from weft.jobs.service import JobService, Result, Submission
+from weft.jobs.service import JobService, ScrapedResult, Submission
 
 MOST_SITEMAPS = 50
 LOOK_S = 0.05
@@ -116,7 +116,7 @@ class _Site:
             found += [f"{self._origin}/robots.txt", f"{self._origin}/sitemap.xml"]
         return tuple(dict.fromkeys(found))
 
-    def take(self, result: Result) -> None:
+    def take(self, result: ScrapedResult) -> None:
         """Reads a page, a sitemap or a robots.txt that has come."""
         source = result.document.get("rawHtml") or ""
         kind = str(result.document.get("content_type") or "").lower()

@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from weft.config.contradictions import wrong_action
 from weft.extract.formats import check_shape
-from weft.extract.rules import BadRules, compile_rules
-from weft.jobs.compat.fields import Fields, bad
+from weft.extract.rules.field_rules import BadRules, compile_rules
+from weft.jobs.compat.fields import BodyFields, bad
 
 MOST_FORMATS = 50
 _LACKING_ACTIONS = ("scrape", "pdf")
@@ -56,7 +56,7 @@ class PageOptions(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def page_options(fields: Fields, version: int) -> PageOptions:
+def page_options(fields: BodyFields, version: int) -> PageOptions:
     """Takes all fields of `scrapeOptions`; of a scrape or a batch they are in the body itself."""
     formats, attributes, screenshot = _formats(fields, version)
     wishes = _wishes(fields, screenshot)
@@ -83,7 +83,7 @@ def page_options(fields: Fields, version: int) -> PageOptions:
     return PageOptions(formats, shape, extract, attributes, "always" if wishes else "", wishes)
 
 
-def _wishes(fields: Fields, screenshot: str) -> dict[str, Any]:
+def _wishes(fields: BodyFields, screenshot: str) -> dict[str, Any]:
     """What only a browser can do; one who asks for none of it gets what the service is set to."""
     wishes: dict[str, Any] = {"screenshot": screenshot} if screenshot else {}
     if wait_ms := fields.number("waitFor", 0, 0, 60_000):
@@ -103,7 +103,7 @@ def _wishes(fields: Fields, screenshot: str) -> dict[str, Any]:
     return wishes
 
 
-def _formats(fields: Fields, version: int) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], str]:
+def _formats(fields: BodyFields, version: int) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], str]:
     given = fields.take("formats", ["markdown"])
     if not isinstance(given, list) or len(given) > MOST_FORMATS:
         raise bad(fields.at("formats"), f"must be a list of at most {MOST_FORMATS} formats")
@@ -114,7 +114,7 @@ def _formats(fields: Fields, version: int) -> tuple[tuple[str, ...], tuple[tuple
         at = f"{fields.at('formats')}.{number}"
         name, more = (one, {}) if isinstance(one, str) else _typed(one, at, version)
         if name == "attributes" and version == 2:
-            attributes += _attributes(Fields(more, at))
+            attributes += _attributes(BodyFields(more, at))
         elif name in ("screenshot", "screenshot@fullPage"):
             screenshot = "full" if "@" in name or more.get("fullPage") else "viewport"
         elif name in _LACKING_FORMATS:
@@ -134,13 +134,13 @@ def _typed(one: Any, at: str, version: int) -> tuple[Any, dict[str, Any]]:
     return one["type"], {name: value for name, value in one.items() if name != "type"}
 
 
-def _attributes(fields: Fields) -> list[tuple[str, str]]:
+def _attributes(fields: BodyFields) -> list[tuple[str, str]]:
     given = fields.take("selectors", [])
     if not isinstance(given, list) or len(given) > MOST_ATTRIBUTES:
         raise bad(fields.at("selectors"), f"must be a list of at most {MOST_ATTRIBUTES} objects")
     found = []
     for number, one in enumerate(given):
-        pair = Fields(one, f"{fields.at('selectors')}.{number}")
+        pair = BodyFields(one, f"{fields.at('selectors')}.{number}")
         selector, attribute = pair.text("selector"), pair.text("attribute")
         pair.end()
         if not selector or not attribute:
@@ -154,7 +154,7 @@ def _rule(selector: str, attribute: str) -> dict[str, Any]:
     return {"css": selector, "attr": attribute, "many": True}
 
 
-def _check_parsers(fields: Fields, version: int) -> None:
+def _check_parsers(fields: BodyFields, version: int) -> None:
     if version == 1:
         fields.flag("parsePDF", True)
         return

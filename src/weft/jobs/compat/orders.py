@@ -11,7 +11,7 @@ from msgspec import Struct
 from weft.errors import BadUrl
 from weft.jobs.api.hook_orders import webhook_of
 from weft.jobs.checking import misfits
-from weft.jobs.compat.fields import Denied, Fields, bad
+from weft.jobs.compat.fields import BodyFields, Denied, bad
 from weft.jobs.compat.options import PageOptions, page_options
 from weft.jobs.model import MAX_PATTERNS_CHARS, Lane, TaskSpec
 from weft.jobs.targets import check_target
@@ -33,7 +33,7 @@ _NOWHERE = {
 }
 
 
-class Order(Struct, frozen=True):
+class CompatOrder(Struct, frozen=True):
     """What a body has asked for."""
 
     urls: tuple[str, ...]
@@ -42,9 +42,9 @@ class Order(Struct, frozen=True):
     appends_to: str = ""
 
 
-def crawl_order(body: Any, version: int, allow_private: bool, articles: int) -> Order:
+def crawl_order(body: Any, version: int, allow_private: bool, articles: int) -> CompatOrder:
     """POST /crawl."""
-    fields = Fields(body)
+    fields = BodyFields(body)
     url = target(fields.text("url"), allow_private)
     warnings = []
     if fields.flag("ignoreRobotsTxt"):
@@ -62,7 +62,7 @@ def crawl_order(body: Any, version: int, allow_private: bool, articles: int) -> 
     delay_s = fields.number("delay", None, 0, 60, whole=False)
     flight = fields.number("maxConcurrency", articles, 1, 1000)
     hook = _hook(fields, allow_private)
-    inner = Fields(fields.take("scrapeOptions", {}), "scrapeOptions")
+    inner = BodyFields(fields.take("scrapeOptions", {}), "scrapeOptions")
     options = page_options(inner, version)
     inner.end()
     fields.harmless("deduplicateSimilarURLs", "origin", "integration")
@@ -73,12 +73,12 @@ def crawl_order(body: Any, version: int, allow_private: bool, articles: int) -> 
         exclude=tuple(exclude), scope=scope, strip_query=strip, delay_s=delay_s, webhook=hook,
         max_concurrent_articles=min(100, flight), timeout_s=HOURS_S, warnings=warnings,
     )  # fmt: skip
-    return Order((url,), spec)
+    return CompatOrder((url,), spec)
 
 
-def batch_order(body: Any, version: int, allow_private: bool, articles: int) -> Order:
+def batch_order(body: Any, version: int, allow_private: bool, articles: int) -> CompatOrder:
     """POST /batch/scrape."""
-    fields = Fields(body)
+    fields = BodyFields(body)
     given = fields.texts("urls", MOST_URLS)
     is_lenient = fields.flag("ignoreInvalidURLs", version == 2)
     found, invalid = _targets(given, allow_private, is_lenient)
@@ -91,12 +91,12 @@ def batch_order(body: Any, version: int, allow_private: bool, articles: int) -> 
         options, kind=BATCH, is_batch=True, webhook=hook, max_concurrent_articles=min(100, flight), timeout_s=HOURS_S,
         warnings=(),
     )  # fmt: skip
-    return Order(tuple(found), spec, tuple(invalid), appends_to)
+    return CompatOrder(tuple(found), spec, tuple(invalid), appends_to)
 
 
-def scrape_order(body: Any, version: int, allow_private: bool) -> Order:
+def scrape_order(body: Any, version: int, allow_private: bool) -> CompatOrder:
     """POST /scrape: one page, now."""
-    fields = Fields(body)
+    fields = BodyFields(body)
     url = target(fields.text("url"), allow_private)
     timeout_ms = fields.number("timeout", 30_000, 1_000, 600_000)
     options = page_options(fields, version)
@@ -105,7 +105,7 @@ def scrape_order(body: Any, version: int, allow_private: bool) -> Order:
         options, kind=SCRAPE, is_batch=True, max_pages=1, lane=Lane.SCRAPE, retry_attempts=1,
         timeout_s=timeout_ms / 1000, warnings=(),
     )  # fmt: skip
-    return Order((url,), spec)
+    return CompatOrder((url,), spec)
 
 
 def target(text: Any, allow_private: bool, at: str = "url") -> str:
@@ -148,7 +148,7 @@ def _spec(options: PageOptions, *, warnings: Sequence[str], **more: Any) -> Task
     )
 
 
-def _path_patterns(fields: Fields, name: str, on_full_url: bool) -> list[str]:
+def _path_patterns(fields: BodyFields, name: str, on_full_url: bool) -> list[str]:
     """Regular expressions as RE2 runs them for the engine: found anywhere in a URL's path, or in the whole URL."""
     patterns = [(ON_URL if on_full_url else ON_PATH) + text for text in fields.texts(name, MAX_PATTERNS)]
     instructions = 0
@@ -170,7 +170,7 @@ def _too_deep(url: str, deepest: int) -> list[str]:
     return ["/*" * min(parts + deepest, 200) + "/?*"]
 
 
-def _scope(fields: Fields, url: str) -> Scope:
+def _scope(fields: BodyFields, url: str) -> Scope:
     whole = fields.flag("crawlEntireDomain") | fields.flag("allowBackwardLinks")
     subdomains, external = fields.flag("allowSubdomains"), fields.flag("allowExternalLinks")
     if external:
@@ -180,7 +180,7 @@ def _scope(fields: Fields, url: str) -> Scope:
     return "host" if whole or urlsplit(url).path in ("", "/") else "prefix"
 
 
-def _check_sitemap(fields: Fields, version: int) -> None:
+def _check_sitemap(fields: BodyFields, version: int) -> None:
     wanted = "include"
     if version == 2:
         wanted = fields.text("sitemap", "include", among=("skip", "include", "only"))
@@ -191,13 +191,13 @@ def _check_sitemap(fields: Fields, version: int) -> None:
         raise bad(name, f"{wanted!r} is not available: a crawl follows links and sitemaps")
 
 
-def _hook(fields: Fields, allow_private: bool) -> dict[str, Any] | None:
+def _hook(fields: BodyFields, allow_private: bool) -> dict[str, Any] | None:
     given = fields.take("webhook")
     if given is None:
         return None
     if isinstance(given, str):
         given = {"url": given}
-    inner = Fields(given, "webhook")
+    inner = BodyFields(given, "webhook")
     url, headers, metadata = inner.text("url", ""), inner.take("headers", {}), inner.take("metadata", {})
     events = inner.texts("events", 20, _FIRECRAWL_EVENTS)
     inner.end()
@@ -226,7 +226,7 @@ class MapOrder(Struct, frozen=True):
 
 def map_order(body: Any, version: int, allow_private: bool) -> MapOrder:
     """POST /map."""
-    fields = Fields(body)
+    fields = BodyFields(body)
     url = target(fields.text("url"), allow_private)
     if version == 2:
         sitemap = fields.text("sitemap", "include", among=("skip", "include", "only"))

@@ -18,22 +18,22 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from weft.jobs.api import answers, cursors
-from weft.jobs.api.callers import asked_task, needs
-from weft.jobs.api.keys import KeyScope
-from weft.jobs.api.rates import Rate
+from weft.jobs.api.access.callers import asked_task, needs
+from weft.jobs.api.access.keys import KeyScope
+from weft.jobs.api.access.rates import Rate
+from weft.jobs.api.routes.tasks import IDEMPOTENCY_KEY
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.api.streams import Places
-from weft.jobs.api.tasks import IDEMPOTENCY_KEY
+from weft.jobs.api.streams import StreamSlots
 from weft.jobs.compat.envelope import base_of, body_of
 from weft.jobs.compat.fields import BAD_REQUEST, Denied
 from weft.jobs.compat.mapping import MapRoute
-from weft.jobs.compat.orders import CRAWL, Order, batch_order, crawl_order
+from weft.jobs.compat.orders import CRAWL, CompatOrder, batch_order, crawl_order
 from weft.jobs.compat.scraping import ScrapeRoute
 from weft.jobs.compat.socket import Watching
 from weft.jobs.compat.wire import document, error_line, job_status, state_of
 from weft.jobs.errors import TaskFinished
-from weft.jobs.hub import Hub
 from weft.jobs.model import LIVE
+from weft.jobs.reading.hub import Hub
 from weft.jobs.service import Failure, JobService, Submission
 from weft.jobs.store.contract import Idempotency
 from weft.scraping import ErrorClass, TaskState
@@ -61,7 +61,7 @@ _PLENTY = 1_000_000_000  # nothing is metered, and clients stop at 0
 class CompatRoutes:
     """Holds what the routes need; one object for an application."""
 
-    def __init__(self, service: JobService, settings: ApiSettings, rate: Rate, places: Places, hub: Hub) -> None:
+    def __init__(self, service: JobService, settings: ApiSettings, rate: Rate, places: StreamSlots, hub: Hub) -> None:
         self._service = service
         self._settings = settings
         self._rate = rate
@@ -137,7 +137,7 @@ class CompatRoutes:
             found["invalidURLs"] = order.invalid
         return answers.json_answer(found)
 
-    async def _append(self, owner: str, order: Order, idempotency: Idempotency) -> str:
+    async def _append(self, owner: str, order: CompatOrder, idempotency: Idempotency) -> str:
         try:
             done = await self._service.append(order.appends_to, order.urls, owner, idempotency=idempotency)
             return done.id

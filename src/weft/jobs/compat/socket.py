@@ -20,15 +20,15 @@ from typing import Any
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from weft.jobs.api.callers import asked_task
-from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.access.callers import asked_task
+from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.api.streams import TRANSPORT, Places
+from weft.jobs.api.streams import TRANSPORT, StreamSlots
 from weft.jobs.compat.wire import document, job_status, state_of, warning_of
 from weft.jobs.errors import EngineAway, TaskUnknown
-from weft.jobs.hub import Hub
-from weft.jobs.service import JobService, Status
+from weft.jobs.reading.hub import Hub
+from weft.jobs.service import JobService, TaskSnapshot
 from weft.telemetry import Log
 
 HEARTBEAT_S = 1.0
@@ -42,7 +42,7 @@ log = Log("weft.jobs.compat")
 class Watching:
     """Holds what the route needs."""
 
-    def __init__(self, service: JobService, settings: ApiSettings, places: Places, hub: Hub) -> None:
+    def __init__(self, service: JobService, settings: ApiSettings, places: StreamSlots, hub: Hub) -> None:
         self._service = service
         self._hub = hub
         self._settings = settings
@@ -137,7 +137,7 @@ class _Watcher:
         await self._documents()
         await self._end(status)
 
-    async def _status(self) -> Status:
+    async def _status(self) -> TaskSnapshot:
         while True:
             try:
                 return await self._service.status(self.task_id, self._owner)
@@ -156,7 +156,7 @@ class _Watcher:
             if found.next_cursor is None:
                 return
 
-    async def _end(self, status: Status) -> None:
+    async def _end(self, status: TaskSnapshot) -> None:
         state = state_of(status.task)
         snapshot = job_status(status, self._version, [], None, self._settings.retention_s)
         reason: dict[str, Any] = {"type": "done"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.extract.kind import Kind, kind_of
+from weft.extract.kind import BodyKind, kind_of
 from weft.jobs.model import Task
-from weft.jobs.service import Failure, Result, Status
+from weft.jobs.service import Failure, ScrapedResult, TaskSnapshot
 from weft.scraping import ErrorClass, FinishReason, TaskState
 from weft.store.export.facts import iso
 
@@ -44,7 +44,7 @@ def error_code(failure: Failure) -> str:
     return _CODES.get(failure.error_class, "SCRAPE_ALL_ENGINES_FAILED")
 
 
-def document(result: Result, task: Task) -> dict[str, Any]:
+def document(result: ScrapedResult, task: Task) -> dict[str, Any]:
     """One page. `url` is set, and differs between the pages of a job: clients tell documents apart by it."""
     found = result.document
     made: dict[str, Any] = {name: found[name] for name in (*_WRITTEN, "screenshot") if name in found}
@@ -57,12 +57,12 @@ def document(result: Result, task: Task) -> dict[str, Any]:
     kind = str(found.get("content_type") or "")
     if "unparsed" in found:
         made["warning"] = f"the page could not be parsed: {found['unparsed']}"
-    elif found.get("markdown") == "" and kind_of(b"", kind) is Kind.OTHER:
+    elif found.get("markdown") == "" and kind_of(b"", kind) is BodyKind.OTHER:
         made["warning"] = f"{kind[:100]} is not read: there is no text of it"  # PDF is read there: nobody must wonder
     return made | {"url": result.url, "metadata": _metadata(result, task)}
 
 
-def _metadata(result: Result, task: Task) -> dict[str, Any]:
+def _metadata(result: ScrapedResult, task: Task) -> dict[str, Any]:
     found, said = result.document, result.document.get("metadata") or {}
     graph = said.get("open_graph") or {}
     facts = {
@@ -102,7 +102,7 @@ def answered_badly(failure: Failure, task: Task) -> dict[str, Any]:
 
 
 def job_status(
-    status: Status, version: int, documents: Sequence[dict[str, Any]], next_url: str | None, retention_s: float
+    status: TaskSnapshot, version: int, documents: Sequence[dict[str, Any]], next_url: str | None, retention_s: float
 ) -> dict[str, Any]:
     """How a job stands, with a stretch of its documents. Without `next` there are no more now."""
     task, progress = status.task, status.progress

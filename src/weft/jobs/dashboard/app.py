@@ -10,25 +10,25 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from weft.jobs.api.callers import asked_task, needs
+from weft.jobs.api.access.callers import asked_task, needs
+from weft.jobs.api.access.keys import Keyring, KeyScope
+from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.figures import WorkerFigures
-from weft.jobs.api.keys import Keyring, KeyScope
-from weft.jobs.api.rates import Rate
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.api.streams import EventStream, Places
+from weft.jobs.api.streams import EventStream, StreamSlots
 from weft.jobs.dashboard.board import Board
 from weft.jobs.dashboard.deliveries import WebhookPages
 from weft.jobs.dashboard.door import Door
 from weft.jobs.dashboard.one_task import OneTask
 from weft.jobs.dashboard.ordering import Ordering
-from weft.jobs.dashboard.pages import Pages, squeezed
+from weft.jobs.dashboard.pages import DashboardPages, squeezed
 from weft.jobs.dashboard.panels import Panel
 from weft.jobs.dashboard.service_page import ServicePage
 from weft.jobs.dashboard.sessions import Sessions
 from weft.jobs.dashboard.signing import Signing
-from weft.jobs.dashboard.site_list import SiteList
+from weft.jobs.dashboard.site_list import SiteListPage
 from weft.jobs.dashboard.task_lists import TaskLists
-from weft.jobs.hub import Hub, View
+from weft.jobs.reading.hub import Hub, View
 from weft.jobs.service import JobService
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -43,10 +43,10 @@ class Dashboard:
         settings: ApiSettings,
         keyring: Keyring,
         watcher: WorkerFigures,
-        places: Places,
+        places: StreamSlots,
         rate: Rate,
         hub: Hub,
-        pages: Pages,
+        pages: DashboardPages,
         panels: Sequence[Panel] = (),
     ) -> None:
         self._settings = settings
@@ -57,7 +57,7 @@ class Dashboard:
         sessions = Sessions(settings.data_dir, keyring)
         self._hooks = WebhookPages(service, self._board, pages)
         self._task = OneTask(service, self._board, pages, settings, self._hooks)
-        self._sites = SiteList(service, self._board, pages, rate)
+        self._sites = SiteListPage(service, self._board, pages, rate)
         routes = self._routes(
             pages, TaskLists(service, self._board, pages), Ordering(service, pages, settings, rate, hub),
             ServicePage(service, self._board, pages, settings, places, panels), Signing(keyring, sessions, pages),
@@ -70,7 +70,7 @@ class Dashboard:
         await self._door(scope, receive, send)
 
     def _routes(
-        self, pages: Pages, lists: TaskLists, ordering: Ordering, service: ServicePage, signing: Signing
+        self, pages: DashboardPages, lists: TaskLists, ordering: Ordering, service: ServicePage, signing: Signing
     ) -> list[Route]:
         async def static(request: Request) -> Response:
             return pages.static(request)

@@ -13,13 +13,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from weft.jobs.api.keys import Keyring
+from weft.jobs.api.access.keys import Keyring
 from weft.jobs.dashboard import display, text
 from weft.jobs.dashboard.charts import charts_of
 from weft.jobs.dashboard.history import History
 from weft.jobs.errors import JobError
 from weft.jobs.model import STARTED
-from weft.jobs.service import JobEvent, JobService, Status
+from weft.jobs.service import JobEvent, JobService, TaskSnapshot
 from weft.scraping import TaskState
 
 FRESH_S = 0.5
@@ -33,7 +33,7 @@ class Moment(Struct, frozen=True):
     """How everything stands, at one moment."""
 
     at: float
-    started: dict[str, Status]
+    started: dict[str, TaskSnapshot]
     counts: dict[str, int]  # of all owners
     is_healthy: bool
     problem: str
@@ -105,7 +105,7 @@ class Board:
         }
 
     @staticmethod
-    def totals(mine: list[Status], counts: dict[str, int]) -> dict[str, str]:
+    def totals(mine: list[TaskSnapshot], counts: dict[str, int]) -> dict[str, str]:
         """The figures above a list."""
         running = sum(counts.get(state, 0) for state in STARTED)
         ended = sum(
@@ -133,7 +133,7 @@ class Board:
             "is_over": status.task.is_terminal,
         }
 
-    async def status(self, task_id: str, owner: str) -> Status:
+    async def status(self, task_id: str, owner: str) -> TaskSnapshot:
         """How a task stands: as of the moment if it runs."""
         moment = await self.moment()
         status = moment.started.get(task_id)
@@ -141,7 +141,7 @@ class Board:
             return status
         return await self._service.status(task_id, owner)
 
-    async def history(self, status: Status) -> History:
+    async def history(self, status: TaskSnapshot) -> History:
         """A task's past; what has not been counted yet is, a stretch at a time."""
         history = self._histories.setdefault(status.task.id, History())
         self._histories.move_to_end(status.task.id)
@@ -158,7 +158,7 @@ class Board:
                 break
         return history
 
-    async def latest(self, status: Status) -> tuple[JobEvent, ...]:
+    async def latest(self, status: TaskSnapshot) -> tuple[JobEvent, ...]:
         """What was scraped last, or failed."""
         number, events = self._latest.get(status.task.id, (-1, ()))
         if number != status.number:

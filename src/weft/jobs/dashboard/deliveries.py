@@ -8,12 +8,12 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from weft.jobs.api.callers import asked_task, caller_of
-from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.access.callers import asked_task, caller_of
+from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.problems import Refusal
 from weft.jobs.dashboard import display, text
 from weft.jobs.dashboard.board import Board
-from weft.jobs.dashboard.pages import Pages
+from weft.jobs.dashboard.pages import DashboardPages
 from weft.jobs.errors import NoWebhook
 from weft.jobs.service import JobService
 from weft.jobs.webhooks.model import NOTHING, Delivery, HookState
@@ -31,7 +31,7 @@ _STATES = {
 class WebhookPages:
     """Holds what the pages need."""
 
-    def __init__(self, service: JobService, board: Board, pages: Pages) -> None:
+    def __init__(self, service: JobService, board: Board, pages: DashboardPages) -> None:
         self._hooks = service.webhooks
         self._board = board
         self._pages = pages

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from weft.jobs.dashboard import text
-from weft.jobs.model import Progress, Task
-from weft.jobs.service import JobEvent, Result, Status
+from weft.jobs.model import JobProgress, Task
+from weft.jobs.service import JobEvent, ScrapedResult, TaskSnapshot
 from weft.scraping import FinishReason, TaskState
 
 LABELS: Mapping[str, str] = {
@@ -52,7 +52,7 @@ _CONTENTS = {  # members of a document, and what they are called
 SEGMENTS = ("completed", "gone", "failed", "refused", "in_flight")  # of a progress bar, from the left
 
 
-def row(status: Status, now: float) -> dict[str, Any]:
+def row(status: TaskSnapshot, now: float) -> dict[str, Any]:
     """A task in a list; what changes while it runs."""
     task, progress = status.task, status.progress
     return {
@@ -83,16 +83,16 @@ def described(task: Task, now: float) -> dict[str, Any]:
     }
 
 
-def stored(task: Task) -> Status:
+def stored(task: Task) -> TaskSnapshot:
     """How a task stands that does not run, by its own row."""
-    progress = task.progress if task.is_terminal else Progress(queued=task.url_count)
-    return Status(
+    progress = task.progress if task.is_terminal else JobProgress(queued=task.url_count)
+    return TaskSnapshot(
         task=task, progress=progress, errors_by_class=task.errors_by_class, duration_s=0.0, remaining_s=None,
         number=task.last_number,
     )  # fmt: skip
 
 
-def segments(task: Task, progress: Progress) -> list[tuple[float, float]]:
+def segments(task: Task, progress: JobProgress) -> list[tuple[float, float]]:
     """Where each part of a progress bar begins and how wide it is, of 100."""
     whole, at, found = max(1, progress.within(task.spec.max_pages)), 0.0, []
     for name in SEGMENTS:
@@ -102,7 +102,7 @@ def segments(task: Task, progress: Progress) -> list[tuple[float, float]]:
     return found
 
 
-def figures(status: Status, body_bytes: int, now: float) -> dict[str, str]:
+def figures(status: TaskSnapshot, body_bytes: int, now: float) -> dict[str, str]:
     """The numbers on a task's own page."""
     task, progress = status.task, status.progress
     counts = {name: text.count(getattr(progress, name)) for name in (*SEGMENTS, "queued", "robots_blocked")}
@@ -133,7 +133,7 @@ def errors(classes: Mapping[str, int]) -> list[dict[str, Any]]:
     ]
 
 
-def page(result: Result, now: float, most: int) -> dict[str, Any]:
+def page(result: ScrapedResult, now: float, most: int) -> dict[str, Any]:
     """A stored page with its content: each form as text of at most so many characters, the most readable first."""
     document = result.document
     host, path = text.split_url(result.url)

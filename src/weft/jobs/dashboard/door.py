@@ -17,15 +17,24 @@ from urllib.parse import quote, urlsplit
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from weft.jobs.api.access.gate import (
+    SAFE_HEADERS,
+    Caller,
+    GatedResponse,
+    body_of,
+    check_origin,
+    guarded,
+    headers_of,
+    replay,
+)
+from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.figures import WorkerFigures
-from weft.jobs.api.gate import SAFE_HEADERS, Answer, Caller, body_of, check_origin, guarded, headers_of, replay
-from weft.jobs.api.keys import Keyring
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.dashboard.sessions import Sessions
 
 if TYPE_CHECKING:  # it shows visitors
-    from weft.jobs.dashboard.pages import Pages
+    from weft.jobs.dashboard.pages import DashboardPages
 
 FORM = "application/x-www-form-urlencoded"
 SIGN_IN = "/sign-in"
@@ -56,7 +65,7 @@ class Door:
     def __init__(
         self,
         app: ASGIApp,
-        errors: Pages,
+        errors: DashboardPages,
         settings: ApiSettings,
         keyring: Keyring,
         sessions: Sessions,
@@ -76,13 +85,13 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
-        answer = Answer(send, _HEADERS)
+        answer = GatedResponse(send, _HEADERS)
         await guarded(
             self._checked(scope, receive, answer), scope, answer, self._watcher,
             lambda refusal: self._errors.error(refusal, scope.get("caller"))(scope, receive, answer), "page",
         )  # fmt: skip
 
-    async def _checked(self, scope: Scope, receive: Receive, answer: Answer) -> None:
+    async def _checked(self, scope: Scope, receive: Receive, answer: GatedResponse) -> None:
         headers = headers_of(scope)
         visitor = self._visitor(scope, headers)
         if visitor is None:

@@ -11,17 +11,17 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from weft.jobs.api.callers import asked_task, caller_of
-from weft.jobs.api.exporting import MEDIA_TYPES, export
-from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.access.callers import asked_task, caller_of
+from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.problems import Refusal
+from weft.jobs.api.routes.exporting import MEDIA_TYPES, export
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.dashboard import display
 from weft.jobs.dashboard.board import Board
 from weft.jobs.dashboard.deliveries import WebhookPages
 from weft.jobs.dashboard.door import Visitor
 from weft.jobs.dashboard.logs import lines_about
-from weft.jobs.dashboard.pages import Pages
+from weft.jobs.dashboard.pages import DashboardPages
 from weft.jobs.errors import TaskFinished, TaskUnknown
 from weft.jobs.model import Task
 from weft.jobs.service import JobService
@@ -38,7 +38,7 @@ class OneTask:
     """Holds what the pages need."""
 
     def __init__(
-        self, service: JobService, board: Board, pages: Pages, settings: ApiSettings, hooks: WebhookPages
+        self, service: JobService, board: Board, pages: DashboardPages, settings: ApiSettings, hooks: WebhookPages
     ) -> None:
         self._service = service
         self._hooks = hooks

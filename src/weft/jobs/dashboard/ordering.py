@@ -19,18 +19,18 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from weft.errors import WeftError
+from weft.jobs.api.access.callers import needs
+from weft.jobs.api.access.keys import KeyScope
+from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.bodies import SCRAPE
-from weft.jobs.api.callers import needs
-from weft.jobs.api.keys import KeyScope
 from weft.jobs.api.problems import Refusal, problem_of
-from weft.jobs.api.rates import Rate
+from weft.jobs.api.routes.tasks import digest_of, read_order
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.api.tasks import digest_of, read_order
 from weft.jobs.dashboard import text
 from weft.jobs.dashboard.door import Visitor
-from weft.jobs.dashboard.pages import Pages
-from weft.jobs.hub import Hub
+from weft.jobs.dashboard.pages import DashboardPages
 from weft.jobs.model import Lane, TaskSpec
+from weft.jobs.reading.hub import Hub
 from weft.jobs.service import JobService, Submission
 from weft.jobs.store.contract import Idempotency
 from weft.scraping import ExportFormat, Format, HookEvent, LinkUse, Scope
@@ -52,7 +52,7 @@ Form = dict[str, list[str]]
 class Ordering:
     """Holds what the form needs."""
 
-    def __init__(self, service: JobService, pages: Pages, settings: ApiSettings, rate: Rate, hub: Hub) -> None:
+    def __init__(self, service: JobService, pages: DashboardPages, settings: ApiSettings, rate: Rate, hub: Hub) -> None:
         self._service = service
         self._hub = hub
         self._pages = pages

@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from weft import __version__
-from weft.jobs.api.gate import Caller
-from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.access.gate import Caller
+from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.problems import Refusal, phrase
 from weft.jobs.dashboard import text
 from weft.jobs.dashboard.door import Visitor
@@ -30,7 +30,7 @@ _HERE = files("weft.jobs.dashboard")
 _SMALL = 1000  # bytes that are not worth compressing
 
 
-class Pages:
+class DashboardPages:
     """Every page, and what they load."""
 
     def __init__(self, has_keys: Any) -> None:

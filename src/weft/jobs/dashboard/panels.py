@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Protocol
 
-from weft.records import Table
+from weft.records import PanelTable
 from weft.telemetry import Log
 
 FRESH_S = 2.0
@@ -30,7 +30,7 @@ class Panel(Protocol):
 
     title: str
 
-    def look(self) -> Table:
+    def look(self) -> PanelTable:
         """What it shows now; bounded in time and size."""
 
 
@@ -43,7 +43,7 @@ def load_panels(names: Sequence[str]) -> tuple[Panel, ...]:
     return tuple(found)
 
 
-def column_kinds(table: Table) -> tuple[str, ...]:
+def column_kinds(table: PanelTable) -> tuple[str, ...]:
     """How each column is set: `n` for numbers, which stand right, `long` for texts, which are wrapped."""
 
     def kind(cells: Sequence[str]) -> str:
@@ -61,10 +61,10 @@ class Panels:
     def __init__(self, panels: Sequence[Panel]) -> None:
         self._panels = panels
         self._looking = asyncio.Lock()
-        self._known: list[tuple[str, Table]] = []
+        self._known: list[tuple[str, PanelTable]] = []
         self._known_at = float("-inf")
 
-    async def look(self) -> list[tuple[str, Table]]:
+    async def look(self) -> list[tuple[str, PanelTable]]:
         """Title and content of each."""
         async with self._looking:
             if time.monotonic() - self._known_at > FRESH_S:
@@ -73,16 +73,16 @@ class Panels:
             return self._known
 
     @staticmethod
-    async def _one(panel: Panel) -> tuple[str, Table]:
+    async def _one(panel: Panel) -> tuple[str, PanelTable]:
         try:
             async with asyncio.timeout(ANSWER_S):
                 found = await asyncio.to_thread(panel.look)
         except TimeoutError:
-            found = Table(note=f"No answer in {ANSWER_S:g} s.")
+            found = PanelTable(note=f"No answer in {ANSWER_S:g} s.")
         except Exception as error:  # another room's mistake must not take the page with it
             log.error("a panel failed", exc_info=True, panel=panel.title)
-            found = Table(note=f"It cannot be shown: {error}")
+            found = PanelTable(note=f"It cannot be shown: {error}")
         more = len(found.rows) - MOST_ROWS
         if more > 0:
-            found = Table(found.columns, found.rows[:MOST_ROWS], f"{found.note} And {more:,} more.".strip())
+            found = PanelTable(found.columns, found.rows[:MOST_ROWS], f"{found.note} And {more:,} more.".strip())
         return panel.title, found

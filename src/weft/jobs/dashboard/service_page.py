@@ -10,14 +10,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from weft.jobs.api.callers import needs
-from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.access.callers import needs
+from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.api.streams import Places
+from weft.jobs.api.streams import StreamSlots
 from weft.jobs.dashboard import display, text
 from weft.jobs.dashboard.board import Board
 from weft.jobs.dashboard.door import Visitor
-from weft.jobs.dashboard.pages import Pages
+from weft.jobs.dashboard.pages import DashboardPages
 from weft.jobs.dashboard.panels import Panel, Panels, column_kinds
 from weft.jobs.service import Health, JobService
 from weft.telemetry import Snapshot, read_snapshot
@@ -38,9 +38,9 @@ class ServicePage:
         self,
         service: JobService,
         board: Board,
-        pages: Pages,
+        pages: DashboardPages,
         settings: ApiSettings,
-        places: Places,
+        places: StreamSlots,
         panels: Sequence[Panel],
     ) -> None:
         self._service = service

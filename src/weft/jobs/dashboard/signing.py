@@ -7,16 +7,16 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from weft.jobs.api.keys import Keyring
+from weft.jobs.api.access.keys import Keyring
 from weft.jobs.dashboard.door import SIGN_IN, Visitor, is_tls
-from weft.jobs.dashboard.pages import Pages
+from weft.jobs.dashboard.pages import DashboardPages
 from weft.jobs.dashboard.sessions import Sessions
 
 
 class Signing:
     """Holds what the pages need."""
 
-    def __init__(self, keyring: Keyring, sessions: Sessions, pages: Pages) -> None:
+    def __init__(self, keyring: Keyring, sessions: Sessions, pages: DashboardPages) -> None:
         self._keyring = keyring
         self._sessions = sessions
         self._pages = pages

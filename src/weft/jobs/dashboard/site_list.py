@@ -7,12 +7,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from weft.jobs.api.callers import caller_of, needs
-from weft.jobs.api.keys import KeyScope
-from weft.jobs.api.rates import Rate
+from weft.jobs.api.access.callers import caller_of, needs
+from weft.jobs.api.access.keys import KeyScope
+from weft.jobs.api.access.rates import Rate
 from weft.jobs.dashboard import text
 from weft.jobs.dashboard.board import Board
-from weft.jobs.dashboard.pages import Pages
+from weft.jobs.dashboard.pages import DashboardPages
 from weft.jobs.service import JobService
 from weft.jobs.sites.status import SiteStatus
 
@@ -26,10 +26,10 @@ _STATES = {
 }
 
 
-class SiteList:
+class SiteListPage:
     """Holds what the page needs."""
 
-    def __init__(self, service: JobService, board: Board, pages: Pages, rate: Rate) -> None:
+    def __init__(self, service: JobService, board: Board, pages: DashboardPages, rate: Rate) -> None:
         """`rate`: of what a key submits; a run counts as one."""
         self._service = service
         self._board = board

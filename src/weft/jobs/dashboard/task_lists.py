@@ -16,14 +16,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from weft.errors import BadInput
-from weft.jobs.api.callers import needs
-from weft.jobs.api.gate import Caller
-from weft.jobs.api.keys import KeyScope
+from weft.jobs.api.access.callers import needs
+from weft.jobs.api.access.gate import Caller
+from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.problems import Refusal
 from weft.jobs.dashboard import display
 from weft.jobs.dashboard.board import Board, Moment
 from weft.jobs.dashboard.door import Visitor
-from weft.jobs.dashboard.pages import Pages
+from weft.jobs.dashboard.pages import DashboardPages
 from weft.jobs.model import LIVE, STARTED, Task
 from weft.jobs.service import JobService
 from weft.jobs.store.contract import Listing
@@ -43,7 +43,7 @@ FILTERS: dict[str, tuple[str, frozenset[TaskState]]] = {
 class TaskLists:
     """Holds what the page needs."""
 
-    def __init__(self, service: JobService, board: Board, pages: Pages) -> None:
+    def __init__(self, service: JobService, board: Board, pages: DashboardPages) -> None:
         self._service = service
         self._board = board
         self._pages = pages

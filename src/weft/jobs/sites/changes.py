@@ -16,7 +16,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from weft.jobs.model import Outcome, Task, error_class, outcome
+from weft.jobs.model import Task, UrlOutcome, error_class, outcome
 from weft.jobs.sites.documents import Time
 from weft.records import TOO_MANY_REDIRECTS, PastVisit, Row
 
@@ -89,14 +89,14 @@ class Comparison:
         no_page = PastVisit(row.url, "", row.fetched_at)
         became = outcome(row.status, row.error)
         if became in (
-            Outcome.FAILED,
-            Outcome.REFUSED,
+            UrlOutcome.FAILED,
+            UrlOutcome.REFUSED,
         ):  # as the task counts them, whether a page was there before or not
             is_lost = row.error == TOO_MANY_REDIRECTS
             return _Found(str(became), no_page if before is None else None, is_lost=is_lost)
         if not digest:
             return _Found("", no_page if before is None else None, row.final_url)
-        if became is Outcome.GONE:
+        if became is UrlOutcome.GONE:
             return _Found("gone", no_page)
         if 300 <= row.status < 400 and row.status != 304 and not row.error:
             return _Found("moved", no_page, row.final_url)

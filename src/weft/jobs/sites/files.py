@@ -15,9 +15,9 @@ from weft import urls as url_rules
 from weft.config.values import bounded, rules_file
 from weft.errors import BadConfig, BadInput
 from weft.jobs.checking import misfits, schemas_of, unknown, words_of
-from weft.jobs.documents import check_order
 from weft.jobs.errors import BadSite
 from weft.jobs.model import problem_of_globs
+from weft.jobs.reading.documents import check_order
 from weft.jobs.sites.model import SiteFile
 from weft.jobs.webhooks.model import HookOrder, problem_of_order
 from weft.scraping import Hooked, WebhookOrder

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from weft import names as known_names
-from weft.engine.memory import LEAST_BYTES
+from weft.engine.crawls.memory import LEAST_BYTES
 from weft.errors import BadInput
 from weft.jobs.model import Lane, Task, TaskSpec
 from weft.records import PastVisit
@@ -128,7 +128,7 @@ class LastRun(Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class Site(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SavedSite(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A site as the store keeps it."""
 
     file: SiteFile
@@ -172,7 +172,7 @@ class Site(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return "waiting" if self.wanted_at is not None else "idle"
 
 
-Sites = Mapping[str, Site]
+Sites = Mapping[str, SavedSite]
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -194,12 +194,12 @@ def check_dependencies(sites: Mapping[str, Iterable[str]]) -> None:
         raise BadInput(f"depends_on: these wait for each other: {' -> '.join(reversed(error.args[1]))}") from None
 
 
-def wanted(sites: Sites, names: Iterable[str], now: float, *, by_hand: bool = False) -> dict[str, Site]:
+def wanted(sites: Sites, names: Iterable[str], now: float, *, by_hand: bool = False) -> dict[str, SavedSite]:
     """The sites that change when runs of these are wanted: themselves, and what they need that has not ended well.
 
     `by_hand`: a pause does not hold for those that somebody has named.
     """
-    found: dict[str, Site] = {}
+    found: dict[str, SavedSite] = {}
     asked = list(names)
     left = list(asked)
     while left:
@@ -216,19 +216,19 @@ def wanted(sites: Sites, names: Iterable[str], now: float, *, by_hand: bool = Fa
     return {name: site for name, site in found.items() if site != sites[name]}
 
 
-def waits_for(site: Site, sites: Sites) -> list[str]:
+def waits_for(site: SavedSite, sites: Sites) -> list[str]:
     """The sites that must end well before this one may run."""
     return [name for name in site.file.depends_on if name in sites and not sites[name].is_well]
 
 
-def is_ready(site: Site, sites: Sites, now: float, *, has_proxies: bool) -> bool:
+def is_ready(site: SavedSite, sites: Sites, now: float, *, has_proxies: bool) -> bool:
     """Whether its run may begin. `has_proxies`: there are enough for those sites that use them."""
     if site.wanted_at is None or site.task or (site.file.proxies and not has_proxies):
         return False
     return (site.paused_until is None or site.paused_until <= now) and not waits_for(site, sites)
 
 
-def why_full(site: Site, known: Mapping[str, PastVisit]) -> str:
+def why_full(site: SavedSite, known: Mapping[str, PastVisit]) -> str:
     """Why its next run must read every page, also those that have not changed; empty: it need not.
 
     Behind a page that is not read no link is followed. That is right as long as all of them are known: a run that was
@@ -254,12 +254,12 @@ def is_complete(task: Task) -> bool:
     return has_ended and not task.progress.queued and not task.progress.in_flight
 
 
-def is_due(site: Site, now: float) -> bool:
+def is_due(site: SavedSite, now: float) -> bool:
     """Whether its schedule says so."""
     return site.next_at is not None and site.next_at <= now
 
 
-def moved_on(site: Site, now: float) -> Site:
+def moved_on(site: SavedSite, now: float) -> SavedSite:
     """The site behind a time of its schedule: however many have passed, the next one is in the future."""
     cron = site.file.cron
     return msgspec.structs.replace(site, next_at=None if cron is None else cron.after(now))
@@ -274,7 +274,7 @@ def ended_well(file: SiteFile, task: Task) -> bool:
     return not is_cut_off and (rate is None or rate >= file.min_success_rate)
 
 
-def after_run(site: Site, task: Task, now: float) -> Site:
+def after_run(site: SavedSite, task: Task, now: float) -> SavedSite:
     """The site when its run has ended. One that somebody has stopped says nothing about its health."""
     well = ended_well(site.file, task)
     last = LastRun(

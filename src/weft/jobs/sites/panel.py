@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from weft.jobs.sites.registry import SiteRegistry
-from weft.records import Table
+from weft.records import PanelTable
 
 _COLUMNS = ("Site", "State", "Pages", "Failed", "Queued", "Success", "Changes", "Next run", "Said")
 
@@ -18,7 +18,7 @@ class SitesPanel:
     def __init__(self, registry: SiteRegistry) -> None:
         self._registry = registry
 
-    def look(self) -> Table:
+    def look(self) -> PanelTable:
         """How they are now."""
         rows = []
         for site in self._registry.status():
@@ -33,7 +33,7 @@ class SitesPanel:
                 (site.name, site.state, f"{site.pages:,}", f"{site.failed:,}", f"{site.queued:,}",
                  "" if rate is None else f"{rate:.0%}", changed, _at(site.next_at), said)
             )  # fmt: skip
-        return Table(_COLUMNS, tuple(rows), "" if rows else "No sites: `weft sites add FILE` adds one.")
+        return PanelTable(_COLUMNS, tuple(rows), "" if rows else "No sites: `weft sites add FILE` adds one.")
 
 
 def _at(moment: float | None) -> str:

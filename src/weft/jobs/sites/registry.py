@@ -18,16 +18,16 @@ from typing import Any
 
 import msgspec
 
-from weft.engine.channel import Connection, Gone, socket_path
-from weft.engine.model import Standing
+from weft.engine.model import CrawlSnapshot
+from weft.engine.process.channel import Connection, Gone, socket_path
 from weft.errors import BadInput
 from weft.jobs.crawls import status_of
 from weft.jobs.errors import SiteConflict, SiteUnknown
 from weft.jobs.layout import ENGINE, STORE
-from weft.jobs.service import Status
+from weft.jobs.service import TaskSnapshot
 from weft.jobs.sites import model, runs
 from weft.jobs.sites.changes import ChangeReport
-from weft.jobs.sites.model import Site, SiteFile
+from weft.jobs.sites.model import SavedSite, SiteFile
 from weft.jobs.sites.status import SiteHealth, SiteStatus, SiteView, site_status
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.store.sqlite_sites import SqliteLedger
@@ -71,19 +71,19 @@ class SiteRegistry:
 
     # ── changing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def add(self, files: Sequence[SiteFile], owner: str | None = None) -> list[Site]:
+    def add(self, files: Sequence[SiteFile], owner: str | None = None) -> list[SavedSite]:
         """Keeps sites, together: they may depend on each other. One of the same name is replaced, its past stays."""
         now = self._clock()
         self._check_proxies(files)
 
-        def step(ledger: SqliteLedger) -> list[Site]:
+        def step(ledger: SqliteLedger) -> list[SavedSite]:
             needs = {site.name: site.file.depends_on for site in _chosen(ledger.sites, None, owner)}
             model.check_dependencies(needs | {file.name: file.depends_on for file in files})
             if len({*ledger.sites, *(file.name for file in files)}) > MOST_SITES:
                 raise BadInput(f"there are {len(ledger.sites):,} sites, of {MOST_SITES:,} at most: remove some first")
             added = []
             for file in files:
-                site = ledger.sites.get(file.name) or Site(file=file, added_at=now, owner=owner or "")
+                site = ledger.sites.get(file.name) or SavedSite(file=file, added_at=now, owner=owner or "")
                 if owner is not None and site.owner != owner:
                     raise SiteConflict(f"name: {file.name} is taken; choose another")
                 if owner is None and site.owner:
@@ -216,10 +216,10 @@ class SiteRegistry:
                 "leave the field out, or start it with `--proxies FILE`"
             )
 
-    def _named(self, name: str, owner: str | None = None) -> Site:
+    def _named(self, name: str, owner: str | None = None) -> SavedSite:
         return _chosen(self._jobs.sites.all(), [name], owner)[0]
 
-    def _live(self, task_ids: Sequence[str], *, also_ended: bool = False) -> dict[str, Status]:
+    def _live(self, task_ids: Sequence[str], *, also_ended: bool = False) -> dict[str, TaskSnapshot]:
         """How tasks stand; of those that run as the engine says, if it answers."""
         tasks = [task for task in map(self._jobs.get, task_ids) if task is not None]
         running = [task.id for task in tasks if task.started_at is not None and not task.is_terminal]
@@ -239,7 +239,7 @@ def _word(state: str) -> str:
     )
 
 
-def _standings(engine_dir: Path, names: Sequence[str]) -> dict[str, Standing]:
+def _standings(engine_dir: Path, names: Sequence[str]) -> dict[str, CrawlSnapshot]:
     try:
         connection = Connection(socket_path(engine_dir), ENGINE_S)
     except Gone:
@@ -250,10 +250,10 @@ def _standings(engine_dir: Path, names: Sequence[str]) -> dict[str, Standing]:
         return {}
     finally:
         connection.close()
-    return {standing.name: standing for standing in msgspec.convert(found, list[Standing])}
+    return {standing.name: standing for standing in msgspec.convert(found, list[CrawlSnapshot])}
 
 
-def _chosen(sites: model.Sites, names: Sequence[str] | None, owner: str | None) -> list[Site]:
+def _chosen(sites: model.Sites, names: Sequence[str] | None, owner: str | None) -> list[SavedSite]:
     """Those of an owner's sites that are named, or all; SiteUnknown for another's."""
     own = {name: site for name, site in sites.items() if owner is None or site.owner == owner}
     for name in names or ():

@@ -9,7 +9,7 @@ import msgspec
 from weft.jobs.model import Task, TaskSpec, new_task_id
 from weft.jobs.sites import model
 from weft.jobs.sites.changes import Comparison
-from weft.jobs.sites.model import ANY_DEPTH, Site
+from weft.jobs.sites.model import ANY_DEPTH, SavedSite
 from weft.jobs.store.sqlite_sites import SqliteLedger
 
 
@@ -43,7 +43,7 @@ def begin(ledger: SqliteLedger, now: float, *, has_proxies: bool = False) -> dic
     return begun
 
 
-def _order(ledger: SqliteLedger, site: Site) -> tuple[TaskSpec, list[str]]:
+def _order(ledger: SqliteLedger, site: SavedSite) -> tuple[TaskSpec, list[str]]:
     """What a run is ordered with, and where it starts: also at every known page, unless that would lead deeper than the
     site's limit; and at what was no page before, unless all links are followed anyway."""
     file, known = site.file, ledger.pages(site.name)

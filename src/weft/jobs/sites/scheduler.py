@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from weft.engine.channel import Gone
-from weft.engine.link import EngineLink
+from weft.engine.process.channel import Gone
+from weft.engine.process.link import EngineLink
 from weft.errors import BadInput, WeftError
 from weft.jobs.crawls import finish_without
 from weft.jobs.errors import LeaseLost
-from weft.jobs.index import open_reader
 from weft.jobs.model import Task
+from weft.jobs.reading.index import open_reader
 from weft.jobs.sites import model, runs
 from weft.jobs.sites.changes import Comparison
-from weft.jobs.sites.model import Site
+from weft.jobs.sites.model import SavedSite
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.scraping import FinishReason, TaskState
 from weft.telemetry import Log
@@ -77,7 +77,7 @@ class SiteScheduler:
         if due or begun:
             log.info("sites", due=due, begun=begun)
 
-    async def _look_after(self, site: Site, fence: int) -> bool:
+    async def _look_after(self, site: SavedSite, fence: int) -> bool:
         """Whether its run has ended."""
         task = await asyncio.to_thread(self._store.get, site.task)
         if task is None:  # deleted: nothing is known of it
@@ -92,7 +92,7 @@ class SiteScheduler:
         await asyncio.to_thread(self._settle, site, task, fence)
         return True
 
-    def _settle(self, site: Site, task: Task, fence: int) -> None:
+    def _settle(self, site: SavedSite, task: Task, fence: int) -> None:
         found, now = self._compared(site, task), self._clock()
         if self._store.sites.change(lambda ledger: runs.settle(ledger, site.name, task, found, now), fence=fence):
             after = self._store.sites.all()[site.name]
@@ -104,7 +104,7 @@ class SiteScheduler:
             if after.paused_until is not None:
                 log.warning("site paused", site=site.name, failures=after.failures, seconds=after.paused_until - now)
 
-    def _compared(self, site: Site, task: Task) -> Comparison:
+    def _compared(self, site: SavedSite, task: Task) -> Comparison:
         has_walked = model.is_complete(task) and not task.spec.revisits
         found = Comparison(self._store.sites.pages(site.name), has_walked=has_walked)
         if task.started_at is None:

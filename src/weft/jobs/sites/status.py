@@ -7,11 +7,11 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from weft.jobs.model import FOR_RESUME, FOR_SLOT
-from weft.jobs.service import Status
+from weft.jobs.service import TaskSnapshot
 from weft.jobs.sites import model
 from weft.jobs.sites.changes import ChangeReport
 from weft.jobs.sites.documents import Time
-from weft.jobs.sites.model import Site, SiteFile
+from weft.jobs.sites.model import SavedSite, SiteFile
 
 PROXIES = "proxies"  # what a site waits for that uses them, while there are too few
 SERVICE = "service"  # ... and one that is to run where no service does
@@ -72,7 +72,7 @@ class SiteView(Struct, frozen=True):
 
 
 def site_status(
-    site: Site, sites: model.Sites, live: Status | None, report: ChangeReport | None, now: float, *,
+    site: SavedSite, sites: model.Sites, live: TaskSnapshot | None, report: ChangeReport | None, now: float, *,
     is_served: bool = True,
 ) -> SiteStatus:  # fmt: skip
     """A site among others. `live`: how its run stands; `report`: of its last one. `is_served`: a service runs them."""
@@ -95,7 +95,7 @@ def site_status(
     )  # fmt: skip
 
 
-def _waits_for(site: Site, sites: model.Sites, now: float) -> tuple[str, ...]:
+def _waits_for(site: SavedSite, sites: model.Sites, now: float) -> tuple[str, ...]:
     if site.wanted_at is None:
         return ()
     others = tuple(model.waits_for(site, sites))
@@ -103,7 +103,7 @@ def _waits_for(site: Site, sites: model.Sites, now: float) -> tuple[str, ...]:
     return (PROXIES,) if is_proxied else others
 
 
-def _health(site: Site, live: Status | None, state: model.State, now: float) -> SiteHealth:
+def _health(site: SavedSite, live: TaskSnapshot | None, state: model.State, now: float) -> SiteHealth:
     last = site.last
     if live is not None and live.progress.ended:
         pages, rate, errors = live.progress.completed, live.progress.success_rate, live.errors_by_class
@@ -121,7 +121,7 @@ def _health(site: Site, live: Status | None, state: model.State, now: float) -> 
     )  # fmt: skip
 
 
-def _said(site: Site, now: float) -> str:
+def _said(site: SavedSite, now: float) -> str:
     """What is wrong with a site, for a person."""
     if not site.failures or site.last is None:
         return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from weft.jobs.model import Progress, Task
+from weft.jobs.model import JobProgress, Task
 from weft.scraping import FinishReason
 
 MOST_WAITING = 1000  # tasks of one owner and lane that have started and hold no slot: each is a crawl in the engine
@@ -37,11 +37,11 @@ class Listing(Struct, frozen=True):
     previous_cursor: str | None = None  # to the newer ones before these; None where these are the newest
 
 
-class Finish(Struct, frozen=True, kw_only=True):
+class TaskFinish(Struct, frozen=True, kw_only=True):
     """What a terminal step writes down besides the state."""
 
     reason: FinishReason
-    progress: Progress = Progress()
+    progress: JobProgress = JobProgress()
     errors_by_class: dict[str, int] = {}
     last_number: int = 0
     message: str = ""
@@ -55,7 +55,7 @@ class Totals(Struct, frozen=True, kw_only=True):
     errors: dict[str, int] = {}  # of theirs, by class
 
 
-class Lease(Struct, frozen=True):
+class RunnerLease(Struct, frozen=True):
     """The runner's: held until a moment of the wall clock; `epoch` grows with every new holder."""
 
     holder: str

@@ -29,7 +29,7 @@ from weft.jobs.errors import QueueFull, StoreDamaged, TaskUnknown
 from weft.jobs.layout import ENGINE, crawls_in
 from weft.jobs.model import NEXT, STARTED, Lane, Task
 from weft.jobs.store import sqlite_hooks, sqlite_progress, sqlite_sites, sqlite_slots, steps
-from weft.jobs.store.contract import Finish, Idempotency, Lease, Listing, Submitted, Totals
+from weft.jobs.store.contract import Idempotency, Listing, RunnerLease, Submitted, TaskFinish, Totals
 from weft.jobs.store.listing import listing
 from weft.jobs.store.sqlite_file import SqliteFile, check_fence, connect, told
 from weft.scraping import TaskState
@@ -134,7 +134,7 @@ class SqliteJobStore:
         *,
         expect: Collection[TaskState],
         at: float,
-        finish: Finish | None = None,
+        finish: TaskFinish | None = None,
         fence: int | None = None,
     ) -> Task | None:
         """The task in its new state; None when it was in none of the expected ones, or is gone.
@@ -208,17 +208,17 @@ class SqliteJobStore:
 
         return self._file.do(step)
 
-    def lease(self, holder: str, ttl_s: float, *, now: float) -> Lease | None:
+    def lease(self, holder: str, ttl_s: float, *, now: float) -> RunnerLease | None:
         """Takes or renews the runner's lease; None while another holds it. Renewing keeps the epoch."""
 
-        def step(db: sqlite3.Connection) -> Lease | None:
+        def step(db: sqlite3.Connection) -> RunnerLease | None:
             row = db.execute("SELECT holder, epoch, until FROM lease").fetchone()
-            before = Lease(*row) if row else Lease("", 0, 0.0)
+            before = RunnerLease(*row) if row else RunnerLease("", 0, 0.0)
             # An end further off than any lease lasts is of a clock that was set back since.
             if before.holder not in ("", holder) and now < before.until <= now + ttl_s:
                 return None
             epoch = before.epoch if before.holder == holder else before.epoch + 1
-            lease = Lease(holder, epoch, now + ttl_s)
+            lease = RunnerLease(holder, epoch, now + ttl_s)
             db.execute("INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?)", (lease.holder, lease.epoch, lease.until))
             return lease
 
@@ -313,10 +313,10 @@ class SqliteJobStore:
         values = (TaskState.PENDING, task.spec.lane, task.owner, task.id)
         return int(self._file.read(lambda db: db.execute(sql, values).fetchone()[0]))
 
-    def holder(self) -> Lease | None:
+    def holder(self) -> RunnerLease | None:
         """The lease as it is, ended or not; None if nobody has it."""
         row = self._file.read(lambda db: db.execute("SELECT holder, epoch, until FROM lease").fetchone())
-        return Lease(*row) if row and row[0] else None
+        return RunnerLease(*row) if row and row[0] else None
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,7 +1,7 @@
 """Sites in the file of the tasks: their records, the pages that are known of each, and the reports of their runs. Part
 of `SqliteJobStore`.
 
-    sites          name → record (msgpack of `Site`)
+    sites          name → record (msgpack of `SavedSite`)
     site_visits    site, url → digest, when, ETag, Last-Modified: what the last runs have found there; of what was no
                    page the digest is empty
     site_reports   task → site, at, record (msgpack of `ChangeReport`); the last REPORTS_KEPT of each site
@@ -18,7 +18,7 @@ import msgspec
 
 from weft.jobs.model import Task
 from weft.jobs.sites.changes import ChangeReport, Learnt
-from weft.jobs.sites.model import Site
+from weft.jobs.sites.model import SavedSite
 from weft.jobs.store import steps
 from weft.jobs.store.sqlite_file import SqliteFile, check_fence
 from weft.records import PastVisit
@@ -34,7 +34,7 @@ CREATE INDEX IF NOT EXISTS site_reports_by_site ON site_reports (site, at);
 """
 _T = TypeVar("_T")
 _encode = msgspec.msgpack.Encoder().encode
-_site = msgspec.msgpack.Decoder(Site).decode
+_site = msgspec.msgpack.Decoder(SavedSite).decode
 _report = msgspec.msgpack.Decoder(ChangeReport).decode
 
 
@@ -44,7 +44,7 @@ class SqliteSites:
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
-    def all(self) -> dict[str, Site]:
+    def all(self) -> dict[str, SavedSite]:
         """Every site, by name, of one moment."""
         return self._file.read(_all)
 
@@ -96,7 +96,7 @@ class SqliteLedger:
         """A task as it is now."""
         return steps.get(self._db, task_id)
 
-    def put(self, site: Site) -> None:
+    def put(self, site: SavedSite) -> None:
         """Keeps a site."""
         self.sites[site.name] = site
         self._db.execute("INSERT OR REPLACE INTO sites VALUES (?, ?)", (site.name, _encode(site)))
@@ -131,7 +131,7 @@ class SqliteLedger:
             self._db.execute(f"DELETE FROM {table} WHERE {column} = ?", (site,))  # noqa: S608
 
 
-def _all(db: sqlite3.Connection) -> dict[str, Site]:
+def _all(db: sqlite3.Connection) -> dict[str, SavedSite]:
     found = db.execute("SELECT name, record FROM sites ORDER BY name").fetchall()
     return {name: _site(record) for name, record in found}
 

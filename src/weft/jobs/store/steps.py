@@ -12,7 +12,7 @@ from weft.errors import BadInput
 from weft.jobs.errors import KeyReused
 from weft.jobs.model import FOR_RESUME, FOR_SLOT, Lane, Task
 from weft.jobs.store import sqlite_hooks, sqlite_slots
-from weft.jobs.store.contract import Finish, Idempotency
+from weft.jobs.store.contract import Idempotency, TaskFinish
 from weft.scraping import TERMINAL, TaskState
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -47,7 +47,7 @@ def put(db: sqlite3.Connection, task: Task) -> Task:
     return task
 
 
-def moved(db: sqlite3.Connection, task: Task, to: TaskState, at: float, finish: Finish | None) -> Task:
+def moved(db: sqlite3.Connection, task: Task, to: TaskState, at: float, finish: TaskFinish | None) -> Task:
     """The task in its next state."""
     changes: dict[str, Any] = {"state": to}
     if to is TaskState.RUNNING and task.started_at is None:
@@ -71,7 +71,7 @@ def moved(db: sqlite3.Connection, task: Task, to: TaskState, at: float, finish: 
     return put(db, msgspec.structs.replace(task, **changes))
 
 
-def _add_up(db: sqlite3.Connection, state: TaskState, finish: Finish) -> None:
+def _add_up(db: sqlite3.Connection, state: TaskState, finish: TaskFinish) -> None:
     ends = {name: getattr(finish.progress, name) for name in ("completed", "gone", "failed", "refused")}
     news = {"tasks": {str(state): 1}, "urls": ends, "errors": finish.errors_by_class}
     sql = "INSERT INTO totals VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value"

@@ -5,8 +5,8 @@ hook's events are sent one after the other, each until the receiver has taken it
 order. How far a hook is, is written down after it has sent something for half a second, or has failed: a kill before
 that sends a few events once more, with the same ids and bodies.
 
-A receiver is asked by libcurl as sites are (fetch/client.py): names are resolved here, every address passes the guard
-at every connection, and no redirect is followed. It has ten seconds, and what it answers is not read.
+A receiver is asked by libcurl as sites are (fetch/curl/client.py): names are resolved here, every address passes the
+guard at every connection, and no redirect is followed. It has ten seconds, and what it answers is not read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 from weft import urls as url_rules
 from weft.config import FetchSection
 from weft.errors import WeftError
-from weft.fetch.async_client import AsyncClient
+from weft.fetch.curl.async_client import AsyncClient
 from weft.fetch.guard import Guard
 from weft.fetch.headers import Head
 from weft.jobs.errors import LeaseLost
@@ -31,7 +31,7 @@ from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.webhooks.forms import body_of, headers_of
 from weft.jobs.webhooks.model import Attempt, Hook, HookState, failed, order_of, succeeded
 from weft.jobs.webhooks.signing import secret_of
-from weft.jobs.webhooks.source import Source, Stretch
+from weft.jobs.webhooks.source import DeliverySource, Stretch
 from weft.jobs.webhooks.telling import Telling
 from weft.records import FetchResult
 from weft.scraping import HookEvent, TaskState
@@ -70,7 +70,7 @@ class Dispatcher:
             total_timeout_s=ANSWER_S, **_CHANGED,
         )  # fmt: skip
         self._guard = Guard(fetch.allow_private)
-        self._source = Source(engine_dir, store.sites)
+        self._source = DeliverySource(engine_dir, store.sites)
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._looked: dict[str, float] = {}  # monotonic, of hooks that had nothing to tell
         self._hosts: Counter[str] = Counter()

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from weft.jobs.compat.hooks import firecrawl_form
-from weft.jobs.service import Result
+from weft.jobs.service import ScrapedResult
 from weft.jobs.webhooks.signing import body_signature, signature
 from weft.jobs.webhooks.telling import Telling
 from weft.scraping import HookEvent
@@ -69,5 +69,5 @@ def headers_of(told: Telling, secret: str, body: bytes, timestamp: int) -> list[
     return [pair for pair in told.order.headers.items() if pair[0].lower() not in names] + ours
 
 
-def _with_document(result: Result, document: dict[str, Any]) -> Result:
+def _with_document(result: ScrapedResult, document: dict[str, Any]) -> ScrapedResult:
     return msgspec.structs.replace(result, document=document)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from weft.engine.model import Event
-from weft.jobs.documents import Documents
-from weft.jobs.index import Index
+from weft.engine.model import CrawlEvent
 from weft.jobs.model import Task, error_class
-from weft.jobs.results import result_of
+from weft.jobs.reading.documents import Documents
+from weft.jobs.reading.index import IndexReaders
+from weft.jobs.reading.results import result_of
 from weft.jobs.sites.model import KIND as SITE
 from weft.jobs.store.sqlite_sites import SqliteSites
 from weft.jobs.webhooks.model import END, ENDS, STARTED, Hook, HookOrder, end_number
@@ -30,11 +30,11 @@ class Stretch(Struct, frozen=True):
     again: tuple[int, ...] = ()  # instead of what lies behind the cursor: numbers to be sent once more
 
 
-class Source:
+class DeliverySource:
     """Reads for one dispatcher, on one thread."""
 
     def __init__(self, engine_dir: Path, sites: SqliteSites) -> None:
-        self._index = Index(engine_dir, "webhooks")
+        self._index = IndexReaders(engine_dir, "webhooks")
         self._sites = sites
         self._documents = Documents()
 
@@ -65,7 +65,7 @@ class Source:
             told = (*told, self._ended(task, order))
         return Stretch(told, END, is_last=True)
 
-    def _pages(self, task: Task, after: int) -> tuple[list[Event], int, bool]:
+    def _pages(self, task: Task, after: int) -> tuple[list[CrawlEvent], int, bool]:
         """Some page events behind a number, how far was looked, and whether that was all there is now."""
         if task.started_at is None:
             return [], after, True
@@ -73,7 +73,7 @@ class Source:
         crawl = reader.crawl_named(task.id)
         if crawl is None:
             return [], after, True
-        found: list[Event] = []
+        found: list[CrawlEvent] = []
         for event in reader.events(crawl, task.id, after):
             if task.last_number and event.number >= task.last_number:
                 break
@@ -84,7 +84,7 @@ class Source:
             after = event.number
         return found, after, True
 
-    def _of_pages(self, task: Task, order: HookOrder, events: Sequence[Event]) -> Iterator[Telling]:
+    def _of_pages(self, task: Task, order: HookOrder, events: Sequence[CrawlEvent]) -> Iterator[Telling]:
         if not events:
             return
         reader = self._index.reader
@@ -127,6 +127,6 @@ class Source:
         )  # fmt: skip
 
 
-def _is_page(event: Event) -> bool:
+def _is_page(event: CrawlEvent) -> bool:
     """A page that was read: of one that has not changed since an earlier run there is nothing to tell."""
     return event.kind == "page" and event.status != 304 and error_class(event.status, event.error) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from weft.jobs.model import Task
-from weft.jobs.service import Result
+from weft.jobs.service import ScrapedResult
 from weft.jobs.sites.changes import ChangeReport
 from weft.jobs.webhooks.model import HookOrder, event_id
 from weft.scraping import HookEvent
@@ -19,7 +19,7 @@ class Telling(Struct, frozen=True, kw_only=True):
     event: HookEvent
     number: int
     at: float
-    result: Result | None = None  # of a page
+    result: ScrapedResult | None = None  # of a page
     changes: ChangeReport | None = None  # at the end of a site's run
 
     @property

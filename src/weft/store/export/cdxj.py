@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from weft.records import Row
-from weft.store.export.source import Source
+from weft.store.export.source import ExportSource
 from weft.store.export.surt import surt
 
 PIECE_BYTES = 16 << 20
@@ -25,7 +25,7 @@ _MIME_END = re.compile(r"[;\s]").split
 class CdxjPieces:
     """Sorted runs of lines."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ExportSource) -> None:
         self._source = source
         self._lines: list[bytes] = []
         self._bytes = 0

@@ -14,16 +14,16 @@ import msgspec
 
 from weft.errors import Unparsed
 from weft.records import Row
-from weft.store.errors import Unreadable
-from weft.store.export.pages import Pages
+from weft.store.errors import UnreadableData
+from weft.store.export.pages import ExportPages
 from weft.store.export.part import Unread
 from weft.store.export.request import CONTENTS, DESCRIBED, FIELD_PREFIX, RULE_COLUMNS
-from weft.store.export.source import Source
+from weft.store.export.source import ExportSource
 
 UNREADABLE = "unreadable"  # the `error` of a row whose page was to be read and could not be
 
 
-class Facts:
+class ExportColumns:
     """The wanted columns of rows, in order. Pages are read where a column of content is wanted.
 
     A page that cannot be read is added to `unread`; its row is exported without the content.
@@ -31,8 +31,8 @@ class Facts:
 
     def __init__(
         self,
-        source: Source,
-        pages: Pages,
+        source: ExportSource,
+        pages: ExportPages,
         unread: Unread,
         columns: tuple[str, ...],
         asked: tuple[str, ...] = (),
@@ -84,7 +84,7 @@ class Facts:
                     facts[name] = self._pages.content(page, name)
                 elif name == "text" and 200 <= row.status < 300:
                     facts[name] = self._source.text(row)
-        except (Unreadable, Unparsed) as error:
+        except (UnreadableData, Unparsed) as error:
             self._unread.add(row, error)
             if "error" in facts:
                 facts["error"] = row.error or (error.kind if isinstance(error, Unparsed) else UNREADABLE)

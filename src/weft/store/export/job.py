@@ -19,15 +19,15 @@ from typing import BinaryIO, Protocol
 
 from weft.errors import BadInput, Unparsed
 from weft.records import Row
-from weft.store.errors import Unreadable
+from weft.store.errors import UnreadableData
 from weft.store.export.cdxj import CdxjPieces
 from weft.store.export.columns import COLUMNS
-from weft.store.export.facts import Facts
+from weft.store.export.facts import ExportColumns
 from weft.store.export.lines import CsvLines, JsonArray, JsonLines, LineFile, Lines, LineStream
 from weft.store.export.markdown import MarkdownFolder
-from weft.store.export.pages import Pages, Reader
+from weft.store.export.pages import ExportPages, Reader
 from weft.store.export.parquet import ParquetPieces, schema
-from weft.store.export.part import Part, State, Unread
+from weft.store.export.part import ExportPart, PartState, Unread
 from weft.store.export.pieces import PieceFolder
 from weft.store.export.request import (
     CONTENTS,
@@ -39,8 +39,8 @@ from weft.store.export.request import (
     Selection,
     moment,
 )  # fmt: skip
-from weft.store.export.source import CrawlSource, Source
-from weft.store.export.warc import Places, WarcFiles, WarcStream
+from weft.store.export.source import CrawlSource, ExportSource
+from weft.store.export.warc import RecordLocator, WarcFiles, WarcStream
 
 CHECKPOINT_ROWS = 5000
 CHECKPOINT_S = 1.0
@@ -69,7 +69,7 @@ class Done:
 class Sink(Protocol):
     """An output. `save` makes what was added durable, and returns whether a checkpoint may be written."""
 
-    def save(self, state: State) -> bool: ...
+    def save(self, state: PartState) -> bool: ...
     def finish(self) -> Path | None: ...
     def close(self) -> None: ...
 
@@ -119,7 +119,7 @@ class Export:
         pieces = self._order.format in ("cdxj", "parquet")
         folder = self._order.format == "markdown" or self._order.max_bytes is not None
         with ExitStack() as stack:
-            part = Part(path, folder=folder, pieces=pieces)
+            part = ExportPart(path, folder=folder, pieces=pieces)
             stack.callback(part.close)
             source = self._source()
             stack.callback(source.close)
@@ -136,15 +136,15 @@ class Export:
             part = None
             if self._order.format == "cdxj":  # has to be sorted somewhere
                 folder = Path(stack.enter_context(TemporaryDirectory(prefix="weft-export-")))
-                part = Part(folder / "cdxj", pieces=True)
+                part = ExportPart(folder / "cdxj", pieces=True)
                 stack.callback(part.close)
             state = self._fresh(source)
             if part is not None:
                 part.begin(state)
             return self._run(source, state, part, out, stack)
 
-    def _source(self) -> Source:
-        return CrawlSource(self._data_dirs, self._crawl) if self._crawl else Source(self._data_dirs)
+    def _source(self) -> ExportSource:
+        return CrawlSource(self._data_dirs, self._crawl) if self._crawl else ExportSource(self._data_dirs)
 
     def _usual(self) -> tuple[str, ...]:
         """The columns where none are named: those of all rows, and of the fields where there are rules."""
@@ -155,22 +155,24 @@ class Export:
             return (*usual, *(f"{FIELD_PREFIX}{name}" for name in self._rules), "field_errors")
         return usual + RULE_COLUMNS if self._rules else usual
 
-    def _state(self, part: Part, source: Source) -> State:
+    def _state(self, part: ExportPart, source: ExportSource) -> PartState:
         state = part.state(self._order.plain())
         if state is None or not source.go_back(state.snapshot):
             state = self._fresh(source)
         part.begin(state)
         return state
 
-    def _fresh(self, source: Source) -> State:
-        return State(self._order.plain(), source.snapshot, moment(self._order.since))
+    def _fresh(self, source: ExportSource) -> PartState:
+        return PartState(self._order.plain(), source.snapshot, moment(self._order.since))
 
-    def _run(self, source: Source, state: State, part: Part | None, out: BinaryIO | None, stack: ExitStack) -> Done:
+    def _run(
+        self, source: ExportSource, state: PartState, part: ExportPart | None, out: BinaryIO | None, stack: ExitStack
+    ) -> Done:
         selection = Selection(self._order, state.since)
         source.select(selection.hosts, state.since)
         resumed = state.rows
         kept = part if out is None else None
-        pages = Pages(source, self._reader, _wanted(self._order), self._order.markdown)
+        pages = ExportPages(source, self._reader, _wanted(self._order), self._order.markdown)
         every = self._order.all_visits
         run = _Run(source, pages, selection, state, kept, self._watch, self._checkpoint_rows, every)
         sink: Sink
@@ -184,13 +186,15 @@ class Export:
             run.by_item(rows)
         return Done(state.rows, resumed, sink.finish(), state.unread, tuple(state.unread_pages), state.unparsed)
 
-    def _warc(self, state: State, part: Part | None, out: BinaryIO | None) -> WarcFiles | WarcStream:
+    def _warc(self, state: PartState, part: ExportPart | None, out: BinaryIO | None) -> WarcFiles | WarcStream:
         if out is not None:
             return WarcStream(out, self._info)
         assert part is not None
         return WarcFiles(part, state, self._info, self._order.max_bytes)
 
-    def _rows(self, source: Source, pages: Pages, state: State, part: Part | None, out: BinaryIO | None) -> RowSink:
+    def _rows(
+        self, source: ExportSource, pages: ExportPages, state: PartState, part: ExportPart | None, out: BinaryIO | None
+    ) -> RowSink:
         order, unread = self._order, Unread(state)
         if order.format == "cdxj":
             assert part is not None
@@ -201,14 +205,14 @@ class Export:
             wanted = _wanted(order)
             described = tuple(name for name in order.fields if name in DESCRIBED)
             read = (*(name for name in wanted if name != "described"), *described)
-            facts = Facts(source, pages, unread, read, ("language",))
+            facts = ExportColumns(source, pages, unread, read, ("language",))
             pieces = ParquetPieces(facts, names, self._crawl_id, bool(wanted), part.path, self._crawls)
             return PieceFolder(part, state, pieces)
         if order.format == "markdown":
             assert part is not None
             return MarkdownFolder(part, pages)
-        facts = Facts(source, pages, unread, order.columns(self._usual()), order.fields, self._crawls)
-        kinds: dict[str, Callable[[Facts], Lines]] = {"jsonl": JsonLines, "json": JsonArray, "csv": CsvLines}
+        facts = ExportColumns(source, pages, unread, order.columns(self._usual()), order.fields, self._crawls)
+        kinds: dict[str, Callable[[ExportColumns], Lines]] = {"jsonl": JsonLines, "json": JsonArray, "csv": CsvLines}
         lines = kinds[order.format](facts)
         if out is not None:
             return LineStream(out, lines)
@@ -221,11 +225,11 @@ class _Run:
 
     def __init__(
         self,
-        source: Source,
-        pages: Pages,
+        source: ExportSource,
+        pages: ExportPages,
         selection: Selection,
-        state: State,
-        part: Part | None,
+        state: PartState,
+        part: ExportPart | None,
         watch: Watch,
         checkpoint_rows: int,
         every_visit: bool,
@@ -260,7 +264,7 @@ class _Run:
         """Writes a row; an unreadable page is counted, and the export continues."""
         try:
             return sink.add(row)
-        except (Unreadable, Unparsed) as error:
+        except (UnreadableData, Unparsed) as error:
             self._unread.add(row, error)
             return False
 
@@ -270,7 +274,7 @@ class _Run:
         for name in sorted(self._source.snapshot):
             if name < name_reached:
                 continue
-            places = Places(self._source.warc_path, (file, end) if name == name_reached else ("", 0))
+            places = RecordLocator(self._source.warc_path, (file, end) if name == name_reached else ("", 0))
             try:
                 for rows, reached in self._source.by_place(name, batch if name == name_reached else 0):
                     current = self._current(rows)
@@ -281,13 +285,13 @@ class _Run:
             finally:
                 places.close()
 
-    def _copy(self, row: Row, places: Places, sink: WarcFiles | WarcStream, *, is_wanted: bool) -> None:
+    def _copy(self, row: Row, places: RecordLocator, sink: WarcFiles | WarcStream, *, is_wanted: bool) -> None:
         if not is_wanted or not self._selection.takes(row):
             places.skip(row)
             return
         try:
             members = places.members(row)
-        except Unreadable as error:
+        except UnreadableData as error:
             self._unread.add(row, error)
             return
         sink.write(members)

@@ -16,8 +16,8 @@ import msgspec
 
 from weft.records import Row
 from weft.store.errors import writing
-from weft.store.export.facts import Facts
-from weft.store.export.part import Part, State, StreamOutput
+from weft.store.export.facts import ExportColumns
+from weft.store.export.part import ExportPart, PartState, StreamOutput
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -37,7 +37,7 @@ class JsonLines:
 
     footer = between = b""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: ExportColumns) -> None:
         self._facts = facts
 
     def header(self) -> bytes:
@@ -68,7 +68,7 @@ class CsvLines:
 
     footer = between = b""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: ExportColumns) -> None:
         self._facts = facts
         self._out = io.StringIO(newline="")
         self._writer = csv.writer(self._out, lineterminator="\r\n")
@@ -92,7 +92,7 @@ class CsvLines:
 class LineFile:
     """Lines into PATH.part."""
 
-    def __init__(self, part: Part, state: State, lines: Lines) -> None:
+    def __init__(self, part: ExportPart, state: PartState, lines: Lines) -> None:
         self._part, self._lines = part, lines
         self._has_lines = state.rows > 0
         with writing(part.path):
@@ -109,7 +109,7 @@ class LineFile:
         self._has_lines = True
         return True
 
-    def save(self, state: State) -> bool:
+    def save(self, state: PartState) -> bool:
         """Makes what was added durable."""
         with writing(self._part.path):
             self._file.flush()

@@ -16,8 +16,8 @@ from weft import urls
 from weft.records import Row
 from weft.store.errors import writing
 from weft.store.export.facts import iso, read_fields
-from weft.store.export.pages import Pages, Readable
-from weft.store.export.part import Part, State
+from weft.store.export.pages import ExportPages, Readable
+from weft.store.export.part import ExportPart, PartState
 from weft.store.export.request import RULE_COLUMNS
 from weft.store.text import sync_file_system
 
@@ -29,7 +29,7 @@ _UNFIT_HOST = re.compile(r"[^a-z0-9.-]+").sub
 class MarkdownFolder:
     """Pages into PATH.part/."""
 
-    def __init__(self, part: Part, pages: Pages) -> None:
+    def __init__(self, part: ExportPart, pages: ExportPages) -> None:
         self._part, self._pages = part, pages
 
     def add(self, row: Row) -> bool:
@@ -45,7 +45,7 @@ class MarkdownFolder:
             temporary.rename(path)
         return True
 
-    def save(self, state: State) -> bool:  # noqa: ARG002
+    def save(self, state: PartState) -> bool:  # noqa: ARG002
         """Files are complete as soon as they exist."""
         return True
 

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from weft.records import Row
 from weft.store.contract import StoredPage
-from weft.store.errors import Unreadable
-from weft.store.export.source import Source
+from weft.store.errors import UnreadableData
+from weft.store.export.source import ExportSource
 
 UNPARSED = ("parse_crash", "parse_timeout")  # errors of pages of which the crawl knows that they cannot be parsed
 AHEAD_ROWS = 64
@@ -51,11 +51,13 @@ Reading = Callable[[], Readable | None]
 Reader = Callable[[StoredPage, tuple[str, ...]], Reading]
 
 
-class Pages:
+class ExportPages:
     """The pages of rows. `wanted` are the properties that the export writes; with none, nothing is read. `markdown` is
     the property that has the Markdown as it is wanted."""
 
-    def __init__(self, source: Source, reader: Reader, wanted: tuple[str, ...], markdown: str = "markdown") -> None:
+    def __init__(
+        self, source: ExportSource, reader: Reader, wanted: tuple[str, ...], markdown: str = "markdown"
+    ) -> None:
         self._source, self._reader = source, reader
         self._markdown = markdown
         self._wanted = wanted = tuple(map(self._property, wanted))
@@ -100,7 +102,7 @@ class Pages:
     def _begin(self, row: Row) -> Reading:
         try:
             stored = self._source.read(row)
-        except Unreadable as error:
+        except UnreadableData as error:
             return _raising(error)
         # A crawl does not detect languages; where one is known nevertheless, finding it again would be wasted.
         return self._reader(stored, self._without_language if row.language else self._wanted)
@@ -110,7 +112,7 @@ def _has_page(row: Row) -> bool:
     return 200 <= row.status < 300 and bool(row.warc_file) and row.error not in UNPARSED
 
 
-def _raising(error: Unreadable) -> Reading:
+def _raising(error: UnreadableData) -> Reading:
     def fail() -> None:
         raise error
 

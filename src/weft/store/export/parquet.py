@@ -16,7 +16,7 @@ import msgspec
 from weft.errors import Missing
 from weft.records import Row
 from weft.store.export.columns import TYPES, columns
-from weft.store.export.facts import Facts, read_fields
+from weft.store.export.facts import ExportColumns, read_fields
 from weft.store.export.request import CERTAINTY, CONTENTS, RULE_COLUMNS
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ParquetPieces:
 
     def __init__(
         self,
-        facts: Facts,
+        facts: ExportColumns,
         names: tuple[str, ...],
         crawl_id: str,
         reads: bool,

@@ -21,10 +21,10 @@ import msgspec
 from weft.errors import BadInput, Busy, Unparsed
 from weft.files import open_locked, sync_folder
 from weft.records import Row
-from weft.store.errors import Unreadable, writing
+from weft.store.errors import UnreadableData, writing
 
 
-class State(msgspec.Struct):
+class PartState(msgspec.Struct):
     """The content of PATH.part.state."""
 
     order: dict[str, Any]
@@ -45,10 +45,10 @@ MOST_UNREAD = 1000  # listed by name
 class Unread:
     """Counts the pages that could not be read, in the checkpoint, so that a resumed export has the earlier ones."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: PartState) -> None:
         self._state = state
 
-    def add(self, row: Row, error: Unreadable | Unparsed) -> None:
+    def add(self, row: Row, error: UnreadableData | Unparsed) -> None:
         """Counts a page."""
         self._state.unread += 1
         self._state.unparsed += isinstance(error, Unparsed)
@@ -62,7 +62,7 @@ class StreamOutput:
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
 
-    def save(self, state: State) -> bool:  # noqa: ARG002
+    def save(self, state: PartState) -> bool:  # noqa: ARG002
         """Flushes what was written."""
         self._out.flush()
         return False
@@ -76,7 +76,7 @@ class StreamOutput:
         """The stream is not ours."""
 
 
-class Part:
+class ExportPart:
     """The unfinished output of one export, locked by this process."""
 
     def __init__(self, path: Path, *, folder: bool = False, pieces: bool = False) -> None:
@@ -93,10 +93,10 @@ class Part:
             raise BadInput(f"{path.parent} is not a folder: create it first")
         self._lock = _held(self._state_path, path)
 
-    def state(self, order: Mapping[str, Any]) -> State | None:
+    def state(self, order: Mapping[str, Any]) -> PartState | None:
         """The checkpoint of an interrupted export with this order, if its output exists as well."""
         try:
-            state = msgspec.json.decode(self._state_path.read_bytes(), type=State)
+            state = msgspec.json.decode(self._state_path.read_bytes(), type=PartState)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
         if state.order != dict(order) or not self.path.exists() or self.path.is_dir() != self._is_folder:
@@ -105,7 +105,7 @@ class Part:
             return None  # a power cut took what the checkpoint covers
         return state
 
-    def begin(self, state: State) -> None:
+    def begin(self, state: PartState) -> None:
         """Cuts off what the checkpoint does not cover; with an empty one, everything."""
         if self._is_folder:
             if state.cursor is None:
@@ -120,7 +120,7 @@ class Part:
                 os.close(fd)
         self.save(state)
 
-    def save(self, state: State) -> None:
+    def save(self, state: PartState) -> None:
         """Writes the checkpoint, after what it covers. In place, so that the lock stays on the file."""
         data = msgspec.json.encode(state)
         with writing(self._state_path):

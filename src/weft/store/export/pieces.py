@@ -11,7 +11,7 @@ from typing import BinaryIO, Protocol
 
 from weft.records import Row
 from weft.store.errors import writing
-from weft.store.export.part import Part, State
+from weft.store.export.part import ExportPart, PartState
 
 
 class Pieces(Protocol):
@@ -33,7 +33,7 @@ class Pieces(Protocol):
 class PieceFolder:
     """Pieces into PATH.part/."""
 
-    def __init__(self, part: Part, state: State, pieces: Pieces, stream: BinaryIO | None = None) -> None:
+    def __init__(self, part: ExportPart, state: PartState, pieces: Pieces, stream: BinaryIO | None = None) -> None:
         self._part, self._pieces, self._stream = part, pieces, stream
         self._count = state.pieces
         counted = {self._name(number).name for number in range(state.pieces)}
@@ -45,7 +45,7 @@ class PieceFolder:
         """Adds a row."""
         return self._pieces.add(row)
 
-    def save(self, state: State) -> bool:
+    def save(self, state: PartState) -> bool:
         """Writes a piece, if there are enough rows for one."""
         if not self._pieces.is_full():
             return False

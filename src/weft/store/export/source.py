@@ -21,12 +21,12 @@ from weft.records import Row
 from weft.store import text
 from weft.store.contract import StoredPage
 from weft.store.corpus import Corpus
-from weft.store.damage import BROKEN
-from weft.store.errors import Unreadable
-from weft.store.query import IndexReader, Placed
-from weft.store.schema import row_hash
-from weft.store.visits import Visit, standing
-from weft.store.warc_read import Record, parse, read_record
+from weft.store.errors import UnreadableData
+from weft.store.index.query import IndexReader, Placed
+from weft.store.index.schema import row_hash
+from weft.store.index.visits import Visit, standing
+from weft.store.repair.damage import BROKEN
+from weft.store.warc.warc_read import WarcRecord, parse, read_record
 
 HEAD_BYTES = 4096
 PARENTS_KEPT = 20_000
@@ -38,7 +38,7 @@ Snapshot = dict[str, tuple[int, int]]
 Cursor = tuple[str, int]
 
 
-class Source:
+class ExportSource:
     """A crawl, for reading."""
 
     def __init__(self, data_dirs: Sequence[Path]) -> None:
@@ -142,7 +142,7 @@ class Source:
         path = self.data_dir(row.url) / text.path_of(row.url, row.crawl)
         return str(path) if 200 <= row.status < 300 and path.exists() else None
 
-    def head(self, row: Row) -> Record:
+    def head(self, row: Row) -> WarcRecord:
         """A row's record without its body: only the first few KB are read."""
         path = self.warc_path(row)
         try:
@@ -152,7 +152,7 @@ class Source:
         except BROKEN:
             return read_record(path, row.warc_offset, row.warc_length)  # a head of more than a few KB, or a broken one
         except OSError as error:
-            raise Unreadable(path, f"cannot be read: {error.strerror}") from error
+            raise UnreadableData(path, f"cannot be read: {error.strerror}") from error
 
     def close(self) -> None:
         """Closes the connections."""
@@ -166,7 +166,7 @@ class Source:
         return f"{self.data_dirs.index(index.path.parent)}/{index.path.name}"
 
 
-class CrawlSource(Source):
+class CrawlSource(ExportSource):
     """One crawl of an engine, for reading: its rows come in the order of their numbers, and no other's are read. Of
     some hosts it reads those of every crawl, and leaves the others out."""
 
@@ -196,7 +196,7 @@ def _in_place(rows: list[Row]) -> list[Row]:
     return sorted((row for row in rows if row.warc_file), key=attrgetter("warc_file", "warc_offset"))
 
 
-def parse_head(data: bytes) -> Record:
+def parse_head(data: bytes) -> WarcRecord:
     """Parses the beginning of a record; ValueError where it does not contain both heads."""
     warc_end = data.find(b"\r\n\r\n")
     http_end = data.find(b"\r\n\r\n", warc_end + 4)

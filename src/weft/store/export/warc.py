@@ -1,7 +1,7 @@
 """WARC: copies the gzip members of the selected pages' records, request and response.
 
-The bytes are those of the crawl, in which credentials are masked. A page whose record is damaged is `Unreadable`, and
-nothing of it is copied. Pages come in the order of the crawl's files. With a maximum size the output is a folder of
+The bytes are those of the crawl, in which credentials are masked. A page whose record is damaged is `UnreadableData`,
+and nothing of it is copied. Pages come in the order of the crawl's files. With a maximum size the output is a folder of
 files, each complete in itself; a file is longer only where one page alone is.
 """
 
@@ -15,17 +15,17 @@ from typing import BinaryIO
 from isal import isal_zlib
 
 from weft.records import Row
-from weft.store.damage import BROKEN, GZIP
-from weft.store.errors import Unreadable, writing
-from weft.store.export.part import Part, State, StreamOutput
-from weft.store.warc import RecordMaker
-from weft.store.warc_read import parse
+from weft.store.errors import UnreadableData, writing
+from weft.store.export.part import ExportPart, PartState, StreamOutput
+from weft.store.repair.damage import BROKEN, GZIP
+from weft.store.warc.warc_read import parse
+from weft.store.warc.warc_records import RecordMaker
 
 MOST_REQUEST = 1 << 20  # bytes of a request's record
 _MAGIC = b"\x1f\x8b\x08"
 
 
-class Places:
+class RecordLocator:
     """Reads rows in the order of the files, and finds the request of each.
 
     `at` is the file that was read last and the end of the last row's record in it; between there and the next row's are
@@ -53,7 +53,7 @@ class Places:
             parse(isal_zlib.decompress(page, GZIP))
         except BROKEN as error:
             path = self._warc_path(row)
-            raise Unreadable(path, f"no WARC record at {row.warc_offset}: {error}") from error
+            raise UnreadableData(path, f"no WARC record at {row.warc_offset}: {error}") from error
         before = self._read(row, begin, row.warc_offset - begin)
         rendered = self._read(row, row.warc_offset + row.warc_length, row.rendered) if row.rendered else b""
         return _last_request(before) + page + rendered
@@ -71,17 +71,17 @@ class Places:
             try:
                 self._fd, self._path = os.open(path, os.O_RDONLY | os.O_CLOEXEC), path
             except OSError as error:
-                raise Unreadable(path, f"cannot be read: {error.strerror}") from error
+                raise UnreadableData(path, f"cannot be read: {error.strerror}") from error
         data = os.pread(self._fd, length, offset)
         if len(data) < length:
-            raise Unreadable(path, f"ends {length - len(data)} bytes before the record at {offset} does")
+            raise UnreadableData(path, f"ends {length - len(data)} bytes before the record at {offset} does")
         return data
 
 
 class WarcFiles:
     """Records into PATH.part, or with `max_bytes` into files of that size in it."""
 
-    def __init__(self, part: Part, state: State, info: Mapping[str, str], max_bytes: int | None) -> None:
+    def __init__(self, part: ExportPart, state: PartState, info: Mapping[str, str], max_bytes: int | None) -> None:
         self._part, self._info, self._max_bytes = part, info, max_bytes
         self._maker = RecordMaker()
         self._serial = state.pieces
@@ -105,7 +105,7 @@ class WarcFiles:
         self._length += len(members)
         self._has_pages = True
 
-    def save(self, state: State) -> bool:
+    def save(self, state: PartState) -> bool:
         """Makes what was written durable."""
         with writing(self._part.path):
             self._sync()

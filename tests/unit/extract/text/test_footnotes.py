@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from weft.extract.page import Page, extract
+from weft.extract.page import ParsedPage, extract
 from weft.extract.text.markdown import Links
 
 URL = "https://site.test/dir/page"
 PROSE = "<p>" + "A sentence about the matter at hand, long enough to count as prose. " * 12 + "</p>"
 
 
-def page(html: str) -> Page:
+def page(html: str) -> ParsedPage:
     return extract(f"<main>{PROSE}{html}</main>".encode(), URL, "text/html; charset=utf-8")
 
 

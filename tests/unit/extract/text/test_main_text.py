@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.extract.page import Page, extract
+from weft.extract.page import ParsedPage, extract
 from weft.extract.text.lines import without_repeats
 
 URL = "https://site.test/dir/page"
@@ -13,7 +13,7 @@ AN_ARTICLE = "<html><head><meta property=og:type content=article></head>"
 STORY = "".join(f"<p>Paragraph {number}. {PROSE * 3}</p>" for number in range(6))
 
 
-def page(html: str) -> Page:
+def page(html: str) -> ParsedPage:
     return extract(html.encode(), URL, "text/html; charset=utf-8")
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from weft.extract.page import Page, extract
+from weft.extract.page import ParsedPage, extract
 
 PROSE = "A sentence about the matter at hand, long enough to count as prose on any page. "
 STORY = "".join(f"<p>Paragraph {number}. {PROSE * 3}</p>" for number in range(6))
 CONSENT = "We value your privacy. We use cookies; accept all cookies or manage your consent to cookies here. " * 4
 
 
-def page(html: str) -> Page:
+def page(html: str) -> ParsedPage:
     return extract(html.encode(), "https://site.test/2024/05/a-story-about-it", "text/html; charset=utf-8")
 
 

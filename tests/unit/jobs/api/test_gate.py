@@ -14,9 +14,9 @@ from asgi_client import Asgi
 from scripted_service import ScriptedService
 
 from weft.errors import BadInput, Damaged
+from weft.jobs.api.access.keys import Keyring, KeyScope
+from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.app import create_app
-from weft.jobs.api.keys import Keyring, KeyScope
-from weft.jobs.api.rates import Rate
 from weft.jobs.api.settings import ApiSettings, check_address
 from weft.scraping import TaskState
 

@@ -11,8 +11,8 @@ import pytest
 from asgi_client import Asgi
 from scripted_service import ScriptedService
 
+from weft.jobs.api.access.keys import Keyring, KeyScope
 from weft.jobs.api.app import create_app
-from weft.jobs.api.keys import Keyring, KeyScope
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.sites.changes import ChangeReport, Learnt
 from weft.jobs.sites.registry import SiteRegistry

@@ -150,7 +150,7 @@ def test_suggestions_for_unknown_names_are_bounded(run: Callable[..., None], mon
         searches += 1
         return nearest(name, names)
 
-    for where in ("weft.names", "weft.extract.rule"):
+    for where in ("weft.names", "weft.extract.rules.rule"):
         monkeypatch.setattr(f"{where}.nearest", counted)
     names = {f"urk{number}": 1 for number in range(3000)}
 
@@ -482,7 +482,7 @@ def test_the_document_a_tasks_record_and_the_clients_have_the_declared_fields_an
         schema = document["components"]["schemas"]["AsyncScrapeRequest"]
         assert (set(schema["properties"]), schema["additionalProperties"]) == (declared, False)
         assert (schema["properties"]["max_depth"]["default"], schema["required"]) == (2, ["url"])
-        calls = {one for one in vars(scraping).values() if isinstance(one, scraping.Call)}
+        calls = {one for one in vars(scraping).values() if isinstance(one, scraping.ApiCall)}
         for one in calls:
             operation = document["paths"][one.path][one.method.lower()]
             assert (operation["operationId"], str(one.status) in operation["responses"]) == (one.name, True)

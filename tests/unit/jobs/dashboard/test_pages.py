@@ -32,7 +32,7 @@ from weft.jobs.sites.registry import SiteRegistry
 from weft.jobs.sites.service import Sites
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.webhooks.model import Delivery, order_of
-from weft.records import Table
+from weft.records import PanelTable
 from weft.scraping import FinishReason, HookEvent, TaskState
 from weft.system.services import PANELS
 
@@ -345,20 +345,20 @@ def test_a_webhook_is_ordered_watched_and_sent_again(tmp_path: Path) -> None:
 class Odd:
     title = "Odd <ones>"
 
-    def look(self) -> Table:
-        return Table(("Name", "Value"), (("<b>", "1"),) * 300, "Use `weft <b>`.")
+    def look(self) -> PanelTable:
+        return PanelTable(("Name", "Value"), (("<b>", "1"),) * 300, "Use `weft <b>`.")
 
 
 class Broken:
     title = "Broken"
 
-    def look(self) -> Table:
+    def look(self) -> PanelTable:
         raise OSError("no such thing")
 
 
 def test_columns_of_numbers_stand_right_and_long_texts_are_wrapped() -> None:
     rows = (("a", "1,204", "98%", "", "x" * 30), ("b", "7", "", "", "short"))
-    assert column_kinds(Table(("Name", "Pages", "Success", "Empty", "Said"), rows)) == ("", "n", "n", "", "long")
+    assert column_kinds(PanelTable(("Name", "Pages", "Success", "Empty", "Said"), rows)) == ("", "n", "n", "", "long")
 
 
 def test_proxies_are_shown_without_their_passwords(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import misbehaving
 from pace import patience
 
 from weft.errors import BadInput
-from weft.frontier.seen import SeenSet
+from weft.frontier.seen.seen_set import SeenSet
 from weft.pipelines import WorkerPool
 from weft.pipelines.pool.durability.runs import RunDirectory
 from weft.pipelines.pool.engine.backlog import WorkQueue

@@ -18,7 +18,7 @@ from weft.frontier.redis.link import LETTERS, CrawlFacts, PodLink, log
 from weft.frontier.redis.packing import parent_code
 from weft.frontier.redis.pods.outbox import Arrived, Behind
 from weft.frontier.redis.scripts import Argument
-from weft.frontier.seen import seen_key
+from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found, Purpose
 
 # Why lua/admit.lua refuses a batch: an earlier one is missing; the pod recovers from a loss; there is no such crawl.

@@ -11,7 +11,7 @@ from typing import Any
 
 from weft import urls
 from weft.errors import BadInput, DiskFull
-from weft.frontier.contract import End, Ended, Outcome, Slots, Wanted
+from weft.frontier.contract import End, Ended, EndedLease, Slots, Wanted
 from weft.frontier.politeness import Shown
 from weft.frontier.redis.link import NUMBER_MASK, PodLink
 from weft.frontier.redis.parts.crawls import RedisCrawls
@@ -20,7 +20,7 @@ from weft.frontier.redis.parts.places import AddressPlaces, slow_of, took_of
 from weft.frontier.redis.parts.sites import RedisSites
 from weft.frontier.redis.scripts import Argument
 from weft.frontier.requests import RequestLog
-from weft.frontier.seen import seen_key
+from weft.frontier.seen.seen_set import seen_key
 from weft.frontier.slots import TURNS
 from weft.records import Found, Lease, Purpose
 
@@ -79,7 +79,7 @@ class RedisLeases:
             try:
                 self._requests.flush()
             except DiskFull:
-                self.finish(Outcome(lease, End.RELEASE) for lease in leases)
+                self.finish(EndedLease(lease, End.RELEASE) for lease in leases)
                 raise
         return self._readable(leases)
 
@@ -157,7 +157,7 @@ class RedisLeases:
     def not_sent(self, lease: Lease) -> None:
         """See `sending`."""
 
-    def finish(self, outcomes: Iterable[Outcome], batch: int = 0) -> list[bool]:
+    def finish(self, outcomes: Iterable[EndedLease], batch: int = 0) -> list[bool]:
         """Ends leases. With a batch they are prepared by this slot for it, until `acknowledge` or `recover`."""
         given = list(outcomes)
         arguments: list[Argument] = [self._slot, batch]
@@ -219,7 +219,7 @@ class RedisLeases:
             return leases
         for lease in missing:
             self._sites.forget_robots(urls.origin_of(lease.url))
-        self.finish([Outcome(lease, End.RELEASE) for lease in missing])
+        self.finish([EndedLease(lease, End.RELEASE) for lease in missing])
         return [lease for lease in leases if lease.item in self._held.by_item]
 
     def _is_limited(self, crawl: int) -> bool:

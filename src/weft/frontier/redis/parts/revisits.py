@@ -8,12 +8,12 @@ from itertools import islice
 from weft import urls
 from weft.alive import Alive
 from weft.frontier.contract import Stored
+from weft.frontier.durability.walk import STEP, Walk
 from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.parts.intake import PodIntake
 from weft.frontier.redis.parts.notes import RedisNotes
 from weft.frontier.redis.parts.sites import RedisSites
 from weft.frontier.redis.parts.status import figures
-from weft.frontier.walk import STEP, Walk
 from weft.records import Found
 
 

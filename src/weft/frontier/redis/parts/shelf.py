@@ -19,7 +19,7 @@ import msgspec
 
 from weft.errors import BadInput, writing
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.journal import DELETE_OUTDATED, sync_log
+from weft.frontier.durability.journal import DELETE_OUTDATED, sync_log
 from weft.frontier.requests import robots_evidence
 from weft.records import Found, Purpose
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from weft.frontier.contract import CAUSES, CrawlStanding, FrontierStats, Waiting
+from weft.frontier.contract import CAUSES, CrawlStanding, FrontierStats, WaitReason
 from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.parts.crawls import sites_of
 
@@ -67,12 +67,14 @@ class RedisStatus:
             raise KeyError(crawl)
         return CrawlStanding(*counts)
 
-    def waits_for(self, crawl: int) -> Waiting | None:
+    def waits_for(self, crawl: int) -> WaitReason | None:
         """What a crawl waits for that has URLs queued; None while it does not."""
         cause, about, until = self._link.call("waiting", [crawl])
         if not cause:
             return None
-        return Waiting(CAUSES[cause.decode()].format(about.decode()), self._link.local(int(until)) if until else None)
+        return WaitReason(
+            CAUSES[cause.decode()].format(about.decode()), self._link.local(int(until)) if until else None
+        )
 
     def has_work(self, crawl: int) -> bool:
         """Whether something that is queued of a crawl may still be claimed; a look at all its sites."""

@@ -12,7 +12,7 @@ import msgspec
 
 from weft.errors import ServerAway, ServerFull
 from weft.frontier.contract import Admission
-from weft.frontier.outbox import Recent, RobotsNotice
+from weft.frontier.outbox import RecentlySent, RobotsNotice
 from weft.frontier.redis.connection import Emptied
 from weft.frontier.redis.parts.intake import CrawlGone
 from weft.frontier.redis.parts.shelf import Shelf
@@ -42,7 +42,7 @@ class OtherPod:
         self._numbers: dict[str, int] = {}  # of crawls, by name: each pod numbers its own
         self._here = threading.Event()
         self._here.set()
-        self._kept: dict[str, Recent] = {}  # by crawl: URLs that wait for it in the outbox
+        self._kept: dict[str, RecentlySent] = {}  # by crawl: URLs that wait for it in the outbox
 
     @property
     def is_away(self) -> bool:
@@ -78,10 +78,10 @@ class OtherPod:
             self._numbers[crawl] = self.ask(lambda client: client.find_crawl(crawl))
         return self._numbers[crawl]
 
-    def kept(self, crawl: str) -> Recent:
+    def kept(self, crawl: str) -> RecentlySent:
         """The URLs of a crawl that wait for it in the outbox."""
         if crawl not in self._kept:
-            self._kept[crawl] = Recent()
+            self._kept[crawl] = RecentlySent()
         return self._kept[crawl]
 
     def deliver(self, sender: str, number: int, found: Sequence[Found], after: int, crawl: str) -> Admission:

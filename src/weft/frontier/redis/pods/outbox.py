@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from weft.errors import Damaged, is_damage, writing
-from weft.frontier.journal import sync_log
+from weft.frontier.durability.journal import sync_log
 from weft.frontier.requests import boot_id
 
 _TABLES = """

@@ -17,9 +17,9 @@ import msgspec
 
 from weft.errors import BadInput
 from weft.store.errors import StoreError
-from weft.store.export.source import Source
-from weft.store.foreign_warc import Damage, FoundRecord, find_records
-from weft.store.warc_content import content_of
+from weft.store.export.source import ExportSource
+from weft.store.warc.foreign_warc import FoundRecord, UnreadableStretch, find_records
+from weft.store.warc.warc_content import content_of
 
 Item: TypeAlias = dict[str, Any]
 
@@ -116,7 +116,7 @@ def _others_of(home: Path, after: list[Path]) -> list[Path]:
 
 def _of_crawl(data_dirs: list[Path], prefix: str) -> Iterator[Item]:
     """The pages that represent their URLs, in the order in which they were found."""
-    source = Source(data_dirs)
+    source = ExportSource(data_dirs)
     try:
         rows = source.rows()
         while some := list(islice(rows, _TOGETHER)):
@@ -144,7 +144,7 @@ def _of_file(path: Path, name: str) -> Iterator[Item]:
 
 def _of_records(path: Path, name: str) -> Iterator[Item]:
     for record in find_records(path):
-        if isinstance(record, Damage):
+        if isinstance(record, UnreadableStretch):
             yield {"id": f"{name}:{record.offset}:damage", "path": str(path), "damage": record.detail}
         elif _is_page(record):
             place = record.place

@@ -12,16 +12,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from weft.extract.kind import Kind
-from weft.extract.page import MAX_BYTES, Page, extract
+from weft.extract.kind import BodyKind
+from weft.extract.page import MAX_BYTES, ParsedPage, extract
 from weft.extract.preferences import Preferences, preferences
+from weft.fetch.curl.lenient import dechunked
 from weft.fetch.decode import decode
-from weft.fetch.lenient import dechunked
 from weft.pipelines.stage import StageContext
-from weft.store.errors import Unreadable
-from weft.store.foreign_warc import RecordReader
-from weft.store.warc_content import Place
-from weft.store.warc_read import Http, Record
+from weft.store.errors import UnreadableData
+from weft.store.warc.foreign_warc import RecordReader
+from weft.store.warc.warc_content import ContentPosition
+from weft.store.warc.warc_read import Http, WarcRecord
 
 BLOCK_BYTES = 2 * MAX_BYTES  # of a record that are read: no more of a page is checked than MAX_BYTES
 _STATED = tuple(field.name for field in fields(Preferences))
@@ -31,8 +31,8 @@ _PLAIN = ("", "text/plain", "text/markdown")
 def text(item: Mapping[str, Any], context: StageContext) -> dict[str, Any]:
     """What a page says, as plain text and Markdown, with what is known about it."""
     if item.get("damage"):
-        raise Unreadable(Path(item["path"]), str(item["damage"]))
-    place = Place(item["offset"], item["inside"])
+        raise UnreadableData(Path(item["path"]), str(item["damage"]))
+    place = ContentPosition(item["offset"], item["inside"])
     record, is_cut = _reader().read(Path(item["path"]), place, BLOCK_BYTES)
     http = _message(record)
     url = record.headers.get("warc-target-uri", "").strip("<>")
@@ -77,7 +77,7 @@ def _reader() -> RecordReader:
     return RecordReader()
 
 
-def _message(record: Record) -> Http:
+def _message(record: WarcRecord) -> Http:
     """A response; of other records, the block with the content type that the record has."""
     if record.kind == "response":
         return record.http()
@@ -95,7 +95,7 @@ def _body(http: Http) -> bytes:
     return decode(body, encoding, MAX_BYTES + 1).body if encoding else body
 
 
-def _has_prose(page: Page, content_type: str | None) -> bool:
+def _has_prose(page: ParsedPage, content_type: str | None) -> bool:
     """Whether a page is one that people read: no feed, style sheet, script or data."""
     mime = (content_type or "").partition(";")[0].strip().lower()
-    return page.kind is Kind.HTML or (page.kind is Kind.TEXT and mime in _PLAIN)
+    return page.kind is BodyKind.HTML or (page.kind is BodyKind.TEXT and mime in _PLAIN)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from weft.frontier.seen import SeenSet
+from weft.frontier.seen.seen_set import SeenSet
 from weft.pipelines.pool.record import Death, Result, Status
 from weft.pipelines.pool.worker.slot import BANK_BYTES
 

@@ -14,7 +14,7 @@ from typing import Self
 from weft import __version__
 from weft.bodies import first_of
 from weft.config import FetchSection
-from weft.fetch.client import Client
+from weft.fetch.curl.client import Client
 from weft.fetch.decode import decode
 from weft.fetch.guard import Guard
 

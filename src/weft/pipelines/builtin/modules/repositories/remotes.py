@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from weft.errors import BadUrl
-from weft.fetch.dns_system import lookup
+from weft.fetch.dns.dns_system import lookup
 from weft.fetch.guard import INSIDE, Guard
 from weft.pipelines.builtin.modules.errors import GitFailed, RefusedRepository
 from weft.urls import parse

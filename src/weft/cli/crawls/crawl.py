@@ -1,0 +1,298 @@
+"""`weft crawl`: start or resume a crawl, with a live display on a terminal and plain lines elsewhere."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli.crawls.own_items import check_flags, item_flags, output_of
+from weft.cli.crawls.suggestions import Typed, resume
+from weft.cli.terminal.messages import as_flags
+from weft.cli.terminal.output import output_flags, print_document, shown
+from weft.cli.terminal.settings import SettingsCommand, config_flags, given, help_all
+from weft.records import Reason
+
+if TYPE_CHECKING:
+    from weft.crawl.items.writing import ItemOutput
+    from weft.crawl.reports.outcome import CrawlOutcome
+    from weft.crawl.start import Prepared
+    from weft.engine.loop.progress import CrawlStatus
+
+OUTCOMES = (0, 3, 130)  # exit codes of a crawl that has run
+CANCELLED = "cancelled"  # the state of a crawl that has ended for good
+
+
+@click.command(cls=SettingsCommand, context_settings={"max_content_width": 120})
+@click.argument("urls", metavar="[URL]...", nargs=-1)
+@item_flags
+@click.option("--config", "config_file", metavar="FILE", help="YAML file of settings.")
+@click.option("--no-progress", is_flag=True, help="No live display; one line every few seconds.")
+@config_flags
+@output_flags
+@help_all
+def crawl(
+    urls: tuple[str, ...],
+    out: str | None,
+    overwrite: bool,
+    append: bool,
+    config_file: str | None,
+    no_progress: bool,
+    as_json: bool,
+    quiet: bool,
+    **values: Any,
+) -> int:
+    """Crawl from the given URLs, or those of a file, until nothing is left or a limit is reached.
+
+    \b
+    weft crawl https://example.com --email you@example.com --max-pages 1000
+    weft crawl --resume --data-dir ./weft-data
+
+    Ctrl-C ends cleanly, and the crawl can be resumed; twice ends at once, and still nothing is lost. Exit codes: 0
+    finished, 3 stopped by a limit that left work, 4 finished and nothing stored, or every seed failed (the summary says
+    why), 2 bad usage, 130 interrupted, 1 anything else.
+    """
+    return start(
+        urls, given(values), config_file, out=out, overwrite=overwrite, append=append, no_progress=no_progress,
+        as_json=as_json, quiet=quiet,
+    )  # fmt: skip
+
+
+def start(
+    urls: Sequence[str],
+    flags: dict[str, Any],
+    config_file: str | None,
+    *,
+    out: str | None = None,
+    overwrite: bool = False,
+    append: bool = False,
+    no_progress: bool,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Prepares a crawl and runs it; gives the exit code. `out`: where a spider's items go."""
+    from weft.crawl.start import prepare
+    from weft.errors import BadInput, Occupied
+
+    check_flags(out, overwrite=overwrite, append=append)
+
+    def say(text: str) -> None:
+        click.echo(f"weft: {as_flags(text)}", err=True)
+
+    told: list[str] = []
+    typed = Typed(urls, flags, config_file)
+    try:
+        prepared = prepare(urls, typed.flags, config_file, complain=say, announce=told.append)
+    except Occupied as taken:
+        dirs = typed.flags.get("data_dirs", [taken.home])
+        raise BadInput(f"{taken}\nGo on:      {resume(dirs)}\nStart over: {typed.fresh(dirs)}") from None
+    for text in () if quiet or as_json else told:  # after all that can be refused: that is one message
+        say(text)
+    try:
+        output = output_of(prepared, out, overwrite=overwrite, append=append)
+    except BaseException:
+        if not flags.get("resume"):
+            prepared.folder.clear()  # it was made for this crawl, which does not begin
+        prepared.close()
+        raise
+    return run(prepared, typed, no_progress=no_progress, as_json=as_json, quiet=quiet, output=output)
+
+
+def run(
+    prepared: Prepared,
+    typed: Typed,
+    *,
+    no_progress: bool,
+    as_json: bool,
+    quiet: bool,
+    output: ItemOutput | None = None,
+) -> int:
+    """Runs a prepared crawl under the eyes of a person; gives the exit code. `output`: where its items go."""
+    from weft.cli.crawls.display import show_crawl
+    from weft.crawl.processes.ends import NOTHING
+    from weft.crawl.reports.outcome import CrawlOutcome
+
+    orchestrator = prepared.orchestrator
+    interrupts = 0
+    is_told = quiet
+
+    def interrupt(_signal: int, _frame: Any) -> None:
+        nonlocal interrupts
+        interrupts += 1
+        orchestrator.stop(at_once=interrupts > 1)
+
+    def watch(status: CrawlStatus) -> None:
+        nonlocal is_told
+        if interrupts and not is_told:
+            # Not in the handler, which may come while the display is half drawn.
+            is_told = True
+            getattr(show, "say", _say)("stopping: what is in flight comes home first (Ctrl-C again stops at once)")
+        show(status)
+        if output is not None:
+            output.write()
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        try:
+            home, limits = str(prepared.folder.home), prepared.loaded.config.limits
+            with show_crawl(home, limits.max_pages, quiet=quiet or as_json, plain=no_progress) as show:
+                try:
+                    code = orchestrator.run(watch)
+                finally:
+                    if output is not None:
+                        output.close()
+                outcome = prepared.outcome() if code in OUTCOMES else CrawlOutcome()
+        finally:
+            prepared.close()
+        if code == 0 and outcome.is_nothing:
+            code = NOTHING
+        _tell(prepared, typed, outcome, code, as_json=as_json, quiet=quiet)
+    finally:
+        for number, handler in before.items():
+            # One more Ctrl-C than was needed must not cost the summary or the exit code: this process is about to end.
+            signal.signal(number, signal.SIG_IGN if interrupts else handler)
+    return code
+
+
+def _tell(prepared: Prepared, typed: Typed, outcome: CrawlOutcome, code: int, *, as_json: bool, quiet: bool) -> None:
+    """How it ended: for programs on stdout, for people on stderr."""
+    status = prepared.orchestrator.status()
+    if as_json:
+        from weft.crawl.reports.report import document
+
+        folder = prepared.folder
+        figures = document(status, folder.pods)
+        causes = [
+            {"cause": one.cause, "urls": one.urls, "message": as_flags(one.message), "hint": as_flags(one.hint)}
+            for one in outcome.causes
+        ]
+        told = {"causes": causes, "unmatched": [as_flags(one) for one in outcome.unmatched]}
+        print_document({"exit_code": code, "data_dir": str(folder.home), "status": figures} | told)
+    elif code == 2:
+        click.echo(shown(f"weft: {as_flags(status.note)}", err=True), err=True)
+    elif not quiet:
+        click.echo(shown(summary(prepared, typed, status, outcome, code), err=True), err=True)
+    elif outcome.is_nothing:
+        click.echo(shown("weft: " + as_flags("\n".join(outcome.lines())), err=True), err=True)
+
+
+def _say(text: str) -> None:
+    if sys.stderr.isatty():
+        click.echo(err=True)  # the terminal has written ^C
+    click.echo(text, err=True)
+
+
+# URLs that were not asked for because their site cannot be had: to a person they are errors.
+GIVEN_UP = (Reason.ROBOTS_UNREACHABLE, Reason.BREAKER, Reason.RETRY_AFTER)
+
+
+def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
+    """What a person wants to know at the end; the last line says where the corpus is and how to go on."""
+    from weft.crawl.processes.ends import NOTHING
+    from weft.crawl.reports.changes import changes
+
+    home = prepared.folder.home
+    pages = status.pages - status.pages_at_start
+    seconds = max(status.updated_at - status.started_at, 0.001)
+    failed = status.errors | {str(kind): status.refused[kind] for kind in GIVEN_UP if status.refused.get(kind)}
+    errors = ", ".join(f"{kind} {count}" for kind, count in sorted(failed.items(), key=lambda e: -e[1])[:6])
+    ends = {0: "Finished", NOTHING: "Finished", 3: f"Stopped by a limit ({status.note})", 130: "Interrupted"}
+    end = "Cancelled" if status.state == CANCELLED else ends.get(code, "Ended")
+    before = f" ({status.pages:,} in all)" if status.pages_at_start else ""
+    stored = f"{pages:,} {'page' if pages == 1 else 'pages'}{before}"
+    lines = [
+        f"{end}: {stored} in {seconds:,.1f} s, {pages / seconds:,.1f} pages/s, {status.body_bytes / 1e6:,.1f} MB.",
+    ]
+    if status.queued:
+        lines.append(f"{status.queued:,} {'URL is' if status.queued == 1 else 'URLs are'} left in the queue.")
+    if errors or not outcome.is_nothing:  # what is no error by its kind (robots.txt, a scope) is among the causes
+        lines.append(f"Errors: {errors or 'none'}. Retries: {status.retries:,}.")
+    if prepared.loaded.config.spider.is_given:
+        lines.append(f"{items_of(prepared):,} items.")
+    if prepared.loaded.config.run.recrawl and (report := changes(prepared.folder)) is not None:
+        lines.append(
+            f"Since the last visit: {report.summary()} ({shlex.join(['weft', 'stats', str(home), '--changes'])})."
+        )
+    if status.repairs:
+        lines.append(f"Repaired: {'; '.join(map(_repair, status.repairs.items()))}.")
+    if status.rendered:
+        each = status.rendering_s / status.rendered
+        lines.append(
+            f"Rendered: {status.rendered:,} pages, {each:.1f} s each, {status.parts:,} requests for their parts."
+        )
+    if (unread := status.shells - status.rendered) > 0:
+        how = " (`--render auto` draws them)" if prepared.loaded.config.fetch.render == "never" else ""
+        lines.append(f"Pages that need JavaScript: {unread:,}{how}.")
+    if status.poisoned:
+        lines.append(f"Stored unparsed, because parsing crashed: {', '.join(status.poisoned[:5])}")
+    if slowed := ", ".join(f"HTTP {kind} ({count:,})" for kind, count in sorted(status.slowed.items()) if count):
+        lines.append(f"Asked to slow down: {slowed}.")
+    section = prepared.loaded.config.pods
+    if len(section.here) < section.num_pods:
+        lines.append(f"This node ran {len(section.here)} of {section.num_pods} pods; other nodes have the rest.")
+    lines += map(as_flags, outcome.lines())
+    lines.append(f"The corpus is in {home}.{_next(prepared, typed, status, outcome, code)}")
+    return "\n".join(lines)
+
+
+def items_of(prepared: Prepared) -> int:
+    """How many items a crawl has."""
+    from weft.store.pages import PageStore
+
+    store = PageStore.open(prepared.folder.data_dirs, read_only=True)
+    try:
+        return store.items_made()
+    finally:
+        store.abandon()
+
+
+def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:
+    """The commands that a person wants next, whole; several stand on lines of their own, to be copied."""
+    folder = prepared.folder
+    if code in (3, 130) and status.state != CANCELLED:
+        return f" Go on: {_resume(prepared, status)}"
+    if not outcome.is_nothing:
+        return f" Look into it: {shlex.join(['weft', 'stats', str(folder.home)])}"
+    seeds, first = folder.seeds(), outcome.causes[0]
+    if prepared.loaded.config.run.resume:
+        typed = Typed.of_resumed(seeds, prepared.loaded.given())
+    over = f"\nStart over: {typed.fresh(folder.data_dirs, as_flags(first.settings))}"
+    if first.may_pass:
+        needed = as_flags(f"`retry_failed=True` {first.settings}".strip())
+        return f"\nTry again: {resume(folder.data_dirs, needed)}{over}"
+    if first.settings or not seeds:
+        return over
+    return f"\nLook into it: {shlex.join(['weft', 'explain', str(folder.home), seeds[0]])}{over}"
+
+
+# What a resume has mended, and what that has cost.
+REPAIRS = {
+    "lost_pages": "{:,} pages that cannot be read were queued again",
+    "rows_read_back": "{:,} rows that the index had lost were read back from the WARC files",
+    "links_read_again": "{:,} stored pages had their links read again, which the frontier had lost",
+    "visited_again": "{:,} of them could not be read, and were queued again",
+    "request_log_lines": "{:,} lines of the request log cannot be read, so that sites had to wait a full delay",
+    "request_log_bytes": "{:,} bytes of the request log are missing, so that sites had to wait a full delay",
+}
+
+
+def _repair(found: tuple[str, int]) -> str:
+    name, count = found
+    return REPAIRS.get(name, name.replace("_", " ") + " {:,}").format(count)
+
+
+def _resume(prepared: Prepared, status: CrawlStatus) -> str:
+    """The command that goes on; past the limit that stopped the crawl."""
+    limits = prepared.loaded.config.limits
+    command = resume(prepared.folder.data_dirs)
+    if status.note == "max_pages":
+        command += f" --max-pages {2 * (limits.max_pages or 1)}"
+    if status.note == "callback_errors":
+        command += f" --max-callback-errors {2 * status.errors.get('callback_error', 1)}"
+    if status.note == "budget":
+        command += f" --max-pages-per-domain {2 * (limits.max_pages_per_domain or 1)}"
+    return command

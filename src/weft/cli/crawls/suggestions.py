@@ -1,0 +1,59 @@
+"""Whole commands for a person to copy: how a crawl goes on, and how it is started over."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from weft.cli.terminal.messages import with_value
+
+_INTENTS = frozenset({"resume", "fresh", "retry_failed", "recrawl", "data_dirs"})  # of one run, or written anew
+_MOST_SEEDS = 3  # that a command is not too long with
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """What a person gave to `weft crawl`."""
+
+    urls: Sequence[str] = ()
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    config_file: str | None = None
+
+    @classmethod
+    def of_resumed(cls, seeds: Sequence[str], settings: Mapping[str, Any]) -> Typed:
+        """What would have to be given to start a resumed crawl as it is set now."""
+        pods = [pod.redis_url or "managed" for pod in settings.get("pods", ())]
+        return cls(seeds, dict(settings) | ({"pods": pods} if pods else {}))
+
+    def fresh(self, data_dirs: Iterable[str | Path], more: str = "") -> str:
+        """The same crawl from its beginning, with `more` flags."""
+        from weft.config import keys
+
+        words = ["weft crawl", *map(shlex.quote, _some(self.urls))]
+        words += ["--config " + shlex.quote(self.config_file)] if self.config_file else []
+        kept = {name: value for name, value in self.flags.items() if name not in _INTENTS}
+        words += [with_value(keys()[name].flag, _masked(name, value)) for name, value in kept.items()]
+        return " ".join([*words, "--fresh", *filter(None, [more]), _folders(data_dirs)])
+
+
+def _masked(name: str, value: Any) -> Any:
+    from weft.config import masked
+    from weft.config.masking import without_login
+
+    return [without_login(pod) for pod in value] if name == "pods" else masked(name, value)
+
+
+def resume(data_dirs: Iterable[str | Path], more: str = "") -> str:
+    """The command that goes on with a crawl."""
+    return " ".join(filter(None, ["weft crawl --resume", more, _folders(data_dirs)]))
+
+
+def _folders(data_dirs: Iterable[str | Path]) -> str:
+    return " ".join(f"--data-dir {shlex.quote(str(folder))}" for folder in data_dirs)
+
+
+def _some(seeds: Sequence[str]) -> list[str]:
+    return list(seeds) if len(seeds) <= _MOST_SEEDS else [*seeds[:_MOST_SEEDS], "..."]

@@ -1,0 +1,72 @@
+"""`weft watch DIR`: the live display of crawls that run elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from weft.cli.crawls.suggestions import resume
+from weft.cli.reports.folders import report_in, which_crawl
+from weft.cli.terminal.output import output_flags, print_document
+
+if TYPE_CHECKING:
+    from weft.crawl.reports.crawls import ReportFolder
+    from weft.engine.loop.progress import CrawlStatus
+
+ENDED = frozenset({"finished", "limit", "cancelled", "interrupted", "failed"})
+LOOK_S = 0.25
+
+
+@click.command()
+@click.argument("crawl_dirs", metavar="DIR...", nargs=-1, required=True)
+@which_crawl
+@output_flags
+def watch(crawl_dirs: tuple[str, ...], crawl: str | None, more: tuple[str, ...], as_json: bool, quiet: bool) -> int:
+    """Attach the live display to a running crawl, until it ends. Ctrl-C leaves the crawl alone.
+
+    Of an engine or a service it shows all crawls that run, until the engine ends, or the one that --crawl names.
+    """
+    from weft.cli.crawls.display import Watched, show_watched
+    from weft.crawl.reports.report import document
+
+    with report_in(crawl_dirs, more) as report:
+        looks = _looks(report, crawl)
+        status, each = next(looks)
+        if as_json:
+            several = [{"crawl": name} | document(one, 1) for name, one in each.items()]
+            facts = document(status, report.folder.pods)
+            print_document(facts | ({"crawls": several} if report.is_engines and crawl is None else {}))
+            return 0
+        title = "weft engine" if report.is_engines else "weft crawl"
+        with show_watched(str(report.folder.home), title, quiet=quiet) as show:
+            while status.state not in ENDED:
+                show(Watched(status, each))
+                time.sleep(LOOK_S)
+                status, each = next(looks)
+    if not quiet:
+        click.echo(f"{status.state}: {status.pages:,} pages, {status.queued:,} URLs queued", err=True)
+        if status.state == "interrupted" and not report.is_engines:
+            click.echo(f"Go on: {resume(report.folder.data_dirs)}", err=True)
+    return 0
+
+
+def _looks(report: ReportFolder, name: str | None) -> Iterator[tuple[CrawlStatus, Mapping[str, CrawlStatus]]]:
+    """The status now, each time it is asked for; of several crawls their sum, and those that run by name."""
+    from weft.crawl.reports.engine_status import of_standing, statuses, total_of
+    from weft.crawl.reports.standing import current_status
+
+    if not report.is_engines:
+        report.crawls(name)  # BadInput for a wrong name
+    while not report.is_engines:
+        yield current_status(report.folder), {}
+    while name is not None:
+        yield statuses(report, report.crawls(name))[name], {}
+    while (live := report.live()) is not None:
+        each = {standing.name: of_standing(standing) for standing in live.values()}
+        yield total_of(each.values(), is_running=True), each
+    ended = statuses(report, report.crawls())
+    while True:
+        yield total_of(ended.values(), is_running=False), {}

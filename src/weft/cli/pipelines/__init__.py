@@ -1,0 +1,1 @@
+"""Commands of the pipelines and of the worker pool."""

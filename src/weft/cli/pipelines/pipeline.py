@@ -1,0 +1,255 @@
+"""`weft pipeline`: items through stages, on the worker pool. What looks at runs is in pipeline_runs.py.
+
+Progress and what items print go to stderr; with --json one document goes to stdout.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from weft.cli.pipelines import pipeline_runs
+from weft.cli.pipelines.pool_display import RunView, phases
+from weft.cli.pipelines.running import LATEST, item_log_flags, stdout_to_stderr, terminate_like_interrupt
+from weft.cli.terminal.output import output_flags, print_document, print_json, shown
+from weft.errors import BadConfig, BadInput
+from weft.pipelines import catalogue, run_facts
+from weft.pipelines.pool.durability.runs import RunDirectory
+from weft.pipelines.run import CACHE, OUTPUT, PipelineRun, RunOptions, RunSummary, check_callables
+from weft.pipelines.spec.definition import Pipeline, changed, json_schema, load, located
+from weft.pipelines.spec.graph import picture
+from weft.supervise import process
+
+
+@click.group()
+def pipeline() -> None:
+    """Run items through stages; what has not changed is not done again.
+
+    A pipeline is a file in pipelines/, an entry of stage-graph.json, or one that ships.
+    """
+    process.open_standard_descriptors()
+
+
+@pipeline.command("list", short_help="List the pipelines there are.")
+@output_flags
+def list_(as_json: bool, quiet: bool) -> int:
+    """List the pipelines here and those that ship."""
+    found = list(catalogue.listed())
+    if as_json:
+        print_document({"pipelines": [_listed(one) for one in found]})
+        return 0
+    width = max((len(one.name) for one in found), default=0)
+    for one in found:
+        said = one.problem or (one.pipeline.spec.description if one.pipeline else "")
+        place = "ships" if one.ships else str(one.path)
+        click.echo(shown(f"{one.name:{width}}  {place}  {said}".rstrip()))
+    if not found and not quiet:
+        click.echo("there are no pipelines here", err=True)
+    return 0
+
+
+def _listed(one: catalogue.ListedPipeline) -> dict[str, Any]:
+    spec = one.pipeline.spec if one.pipeline else None
+    return {
+        "name": one.name,
+        "file": str(one.path),
+        "ships": one.ships,
+        "description": spec.description if spec else None,
+        "stages": one.pipeline.order if one.pipeline else None,
+        "problem": one.problem,
+    }
+
+
+@pipeline.command(short_help="Show a pipeline: its items, stages and output.")
+@click.argument("name")
+@output_flags
+def show(name: str, as_json: bool, quiet: bool) -> int:  # noqa: ARG001
+    """Show the pipeline NAME (or FILE, or FILE:NAME), its stages drawn as a graph."""
+    found = catalogue.find(name)
+    if as_json:
+        document = {"name": found.name, "file": str(found.path), "order": found.order}
+        print_document(document | {"pipeline": msgspec.to_builtins(found.spec)})
+        return 0
+    spec = found.spec
+    lines = [found.name + (f": {spec.description}" if spec.description else ""), f"file    {found.path}"]
+    lines.append(f"items   {spec.items.source or spec.items.file}{_settings(spec.items.settings)}")
+    lines += ["", *picture(spec.stages, found.order), ""]
+    width = max(map(len, found.order))
+    lines += [f"{stage:{width}}  {_stage_text(found, stage)}" for stage in found.order]
+    if spec.collect is not None:
+        lines.append(f"{'':{width}}  then {spec.collect.run}{_settings(spec.collect.settings)}")
+    output = spec.output.directory or OUTPUT / found.name
+    lines += ["", f"output  {output}, {' and '.join(spec.output.formats)}, {spec.output.shard_items:,} items a shard"]
+    lines.append(f"cache   {spec.cache.directory or CACHE / found.name}")
+    click.echo(shown("\n".join(lines)))
+    return 0
+
+
+def _stage_text(found: Pipeline, name: str) -> str:
+    stage = found.spec.stages[name]
+    text = stage.run + _settings(stage.settings)
+    if stage.inputs is not None:
+        text += f", reads {', '.join(stage.inputs) or 'no field'}"
+    if stage.when is not None:
+        text += f", when {stage.when}"
+    if stage.fingerprint is not None:
+        text += f", fingerprint {stage.fingerprint}"
+    return text + ("" if stage.cache else ", never cached")
+
+
+def _settings(settings: dict[str, Any]) -> str:
+    return f" ({', '.join(f'{name}={value!r}' for name, value in settings.items())})" if settings else ""
+
+
+@pipeline.command(short_help="Check a pipeline's file and its callables.")
+@click.argument("name", metavar="FILE")
+@output_flags
+def check(name: str, as_json: bool, quiet: bool) -> int:
+    """Check FILE (or the file of the pipeline NAME): its form, the graph of its stages, and that every callable can be
+    imported.
+
+    The exit code is 2 if there is a problem; all are told, each with its line.
+    """
+    file = catalogue.file_of(name)
+    problems: list[str] = []
+    try:
+        for found in load(file, os.environ).values():
+            problems += [located(file, found.name, problem) for problem in check_callables(found)]
+    except BadConfig as error:
+        problems += error.problems
+    if as_json:
+        print_document({"file": str(file), "valid": not problems, "problems": problems})
+    elif problems:
+        raise BadConfig(problems)
+    elif not quiet:
+        click.echo(f"{file}: valid", err=True)
+    return 2 if problems else 0
+
+
+@pipeline.command()
+def schema() -> None:
+    """Print the JSON Schema of a pipeline's file, for editors."""
+    print_json(json_schema())
+
+
+@pipeline.command(short_help="Run a pipeline.")
+@click.argument("name")
+@click.option(
+    "--workers", metavar="N", type=int, help="Worker processes. [default: PIPELINE_WORKER_COUNT, else processors - 1]"
+)
+@click.option("--batch-size", metavar="N", type=int, help="Items given to a worker at a time. [default: 50]")
+@click.option("--only", metavar="ID", multiple=True, help="Run this item alone; may be given again.")
+@click.option("--from-stage", metavar="STAGE", help="Run this stage, and what depends on it, even if nothing changed.")
+@click.option("--fresh", is_flag=True, help="Run everything, whatever is cached.")
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value=LATEST,
+    metavar="[RUN_ID]",
+    help="Go on with a run that was interrupted: the latest of this pipeline, or that one.",
+)
+@click.option("--engine", metavar="NAME", help="What runs the items. [default: local]")
+@click.option("--set", "settings", metavar="STAGE.KEY=VALUE", multiple=True, help="A setting, for this run.")
+@click.option("--items", metavar="FILE", help="Another items file, for this run.")
+@click.option("--out", "directory", metavar="DIR", help="Another output directory, for this run.")
+@click.option("--cache", metavar="DIR", type=Path, help="Another cache directory, for this run.")
+@item_log_flags
+@pipeline_runs.logs_option
+@output_flags
+def run(name: str, resume: str | None, as_json: bool, quiet: bool, **options: Any) -> int:
+    """Run the pipeline NAME (or FILE, or FILE:NAME).
+
+    Exits with 0 when every item ended well, 1 when some did not, 2 when it could not begin, 130 when interrupted; then
+    --resume goes on. With --only the rows go to the run's own directory, and the output stays as it is.
+    """
+    asked = RunOptions(
+        **{key: value for key, value in options.items() if key not in ("only", "settings")},
+        only=list(options["only"]),
+        settings=list(options["settings"]),
+    )
+    found = catalogue.find(name)
+    directory = None
+    if resume is not None:
+        directory, facts = _to_resume(asked.logs, found.name, resume)
+        if facts.finished:
+            raise BadInput(f"run {facts.run_id} has finished: there is nothing to go on with")
+        asked = _as_before(asked, facts)
+    else:
+        _tell_interrupted(asked.logs, found.name, quiet=quiet)
+    found = changed(found, asked.settings, asked.items, asked.directory)
+    return _run(PipelineRun(found, asked, directory), name, found, quiet=quiet, as_json=as_json)
+
+
+def _to_resume(logs: Path, name: str, run_id: str) -> tuple[RunDirectory, run_facts.RunFacts]:
+    if run_id != LATEST:
+        directory, facts = run_facts.find(logs, run_id)
+        if facts.pipeline != name:
+            raise BadInput(f"run {facts.run_id} is one of the pipeline {facts.pipeline!r}")
+        return directory, facts
+    for directory, facts in run_facts.runs(logs):
+        if facts.pipeline == name:
+            return directory, facts
+    raise BadInput(f"there is no run of {name!r} in {logs} to resume; leave out --resume to start one")
+
+
+def _as_before(asked: RunOptions, facts: run_facts.RunFacts) -> RunOptions:
+    """A resumed run is what it was when it began; only how it is run may be said anew."""
+    for flag, given in (("--only", asked.only), ("--fresh", asked.fresh), ("--from-stage", asked.from_stage),
+                        ("--set", asked.settings), ("--items", asked.items), ("--out", asked.directory)):  # fmt: skip
+        if given:
+            raise BadInput(f"{flag} cannot be said of a run that is resumed: it goes on as it began")
+    return msgspec.structs.replace(
+        asked, only=facts.only, fresh=facts.fresh, from_stage=facts.from_stage, settings=facts.settings,
+        items=facts.items, directory=facts.directory,
+    )  # fmt: skip
+
+
+def _tell_interrupted(logs: Path, name: str, *, quiet: bool) -> None:
+    for directory, facts in run_facts.runs(logs):
+        if facts.pipeline == name and not facts.only:
+            if not quiet and run_facts.state_of(directory, facts) == "interrupted":
+                click.echo(
+                    f"weft: run {facts.run_id} was interrupted; --resume goes on with it. This is a new run.", err=True
+                )
+            return
+
+
+def _run(one: PipelineRun, asked: str, found: Pipeline, *, quiet: bool, as_json: bool) -> int:
+    run_id, folder = one.facts.run_id, one.directory.path
+    title = f"weft pipeline {found.name}  run {run_id}"
+    try:
+        with stdout_to_stderr(), terminate_like_interrupt():
+            summary = one.run(lambda: RunView(title, quiet=quiet))
+    except KeyboardInterrupt:
+        # by what it was called by: the name of a file elsewhere than in pipelines/ would not be found
+        click.echo(f"Interrupted; weft pipeline run {shlex.quote(asked)} --resume {run_id} goes on.", err=True)
+        if as_json:
+            print_document(run_facts.shown(one.facts))
+        return 130
+    if as_json:
+        print_json({"schema": 1} | pipeline_runs.report_of(folder))
+    if not quiet:
+        _tell_end(summary)
+    return 1 if summary.stats.bad else 0
+
+
+def _tell_end(summary: RunSummary) -> None:
+    stats = summary.stats
+    words = [pipeline_runs.number_of(stats.items, "item")]
+    words += filter(None, [pipeline_runs.counts_text(stats.by_status, stats.unchanged)])
+    click.echo(f"weft pipeline: {', '.join(words)} in {summary.seconds:.1f} s", err=True)
+    if stats.by_phase:
+        click.echo(f"Failures by phase: {phases(stats.by_phase)}", err=True)
+    rows = pipeline_runs.number_of(summary.rows or 0, "row")
+    click.echo(f"Output: {summary.output} ({rows})  Report: {summary.path}/report.html", err=True)
+    if stats.by_status.get("crashed"):
+        click.echo(f"Crashed items: weft pipeline replay {summary.run_id} ITEM runs one again by itself", err=True)
+
+
+for command in (pipeline_runs.runs, pipeline_runs.report, pipeline_runs.why, pipeline_runs.replay):
+    pipeline.add_command(command)

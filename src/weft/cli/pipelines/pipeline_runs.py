@@ -1,0 +1,178 @@
+"""`weft pipeline runs|report|why|replay`: what was run, how it went, and one item of it again."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from weft.cli.pipelines.pool_display import failure_line
+from weft.cli.pipelines.running import stdout_to_stderr
+from weft.cli.terminal.output import columns, output_flags, print_document, print_json, shown
+from weft.errors import BadInput
+from weft.pipelines import run_facts
+from weft.pipelines.replay import replay_item
+from weft.pipelines.spec.definition import Pipeline, changed, load
+from weft.pipelines.why import NOTE, ItemExplanation
+from weft.pipelines.why import why as find_why
+
+logs_option = click.option(
+    "--logs", metavar="DIR", type=Path, default=Path("logs"), show_default=True, help="Where runs are kept."
+)
+
+
+@click.command("runs", short_help="List the runs, newest first.")
+@logs_option
+@output_flags
+def runs(logs: Path, as_json: bool, quiet: bool) -> int:
+    """List the runs of pipelines, newest first."""
+    found = [run_facts.plain(directory, facts) for directory, facts in run_facts.runs(logs)]
+    if as_json:
+        print_document({"runs": found})
+        return 0
+    id_width, name_width = (max((len(one[key]) for one in found), default=0) for key in ("run_id", "pipeline"))
+    for one in found:
+        counts = counts_text(one["by_status"], one["unchanged"]) or "nothing yet"
+        line = f"{one['run_id']:{id_width}}  {one['state']:11}  {one['pipeline']:{name_width}}  {counts}"
+        click.echo(shown(line))
+    if not found and not quiet:
+        click.echo(f"there are no runs of pipelines in {logs}", err=True)
+    return 0
+
+
+def counts_text(by_status: Mapping[str, int], unchanged: int) -> str:
+    """How many items ended how; those that were skipped because nothing had changed are told apart."""
+    counts = dict(by_status)
+    skipped = counts.pop("skipped", 0) - unchanged
+    counts |= {"unchanged": unchanged, "skipped": skipped}
+    return ", ".join(f"{count:,} {status}" for status, count in counts.items() if count)
+
+
+def number_of(count: int, noun: str) -> str:
+    """`1 item`, `2 items`."""
+    return f"{count:,} {noun}" + "s" * (count != 1)
+
+
+def report_of(folder: Path) -> dict[str, Any]:
+    """report.json of a run; BadInput where there is none."""
+    try:
+        return msgspec.json.decode((folder / "report.json").read_bytes(), type=dict[str, Any])
+    except (OSError, ValueError) as error:
+        raise BadInput(f"run {folder.name} has no report that can be read: {error}") from None
+
+
+@click.command("report", short_help="Show the report of a run.")
+@click.argument("run_id", metavar="RUN_ID")
+@logs_option
+@output_flags
+def report(run_id: str, logs: Path, as_json: bool, quiet: bool) -> int:
+    """Show the report of a run (`latest`: the newest): its stages, their times, its failures."""
+    directory, facts = run_facts.find(logs, run_id)
+    if not facts.finished and directory.is_running():
+        raise BadInput(f"run {facts.run_id} is still going on; its report comes at its end")
+    found = report_of(directory.path)
+    if as_json:
+        print_json({"schema": 1} | found)
+        return 0
+    counts = counts_text(found["by_status"], found["unchanged"])
+    state = "finished" if facts.finished else "interrupted"
+    lines = [
+        f"{found['pipeline']}, run {found['run_id']}, {state} in {found['seconds']:.1f} s: {counts or 'no items'}",
+        "",
+    ]
+    lines += _stage_table(found["stages"])
+    for failure in found["failures"][:20]:
+        lines.append(f"{failure['id']} {failure['status']} in {failure['phase']}: {(failure['error'] or '')[:200]}")
+    click.echo(shown("\n".join(lines)))
+    if not quiet:
+        click.echo(f"{directory.path}/report.html", err=True)
+    return 0
+
+
+def _stage_table(stages: dict[str, dict[str, Any]]) -> list[str]:
+    heads = ("stage", "ran", "unchanged", "skipped", "failed", "median ms", "95 % ms", "in all s")
+    rows = [
+        (
+            name, *(f"{stage[key]:,}" for key in ("ran", "cached", "skipped", "failed")),
+            digits(stage["p50_ms"]), digits(stage["p95_ms"]), digits(stage["total_ms"] / 1000),
+        )
+        for name, stage in stages.items()
+    ]  # fmt: skip
+    return [*columns([heads, *rows], is_right=lambda at: at > 0), ""]
+
+
+def digits(value: float) -> str:
+    """A number in three digits, and never as a power of ten: `1,230`, `12.3`, `0.000053`."""
+    if value < 1e-6:
+        return "0"
+    places = max(0, 2 - math.floor(math.log10(value)))
+    text = f"{value:,.{places}f}"
+    return text.rstrip("0").rstrip(".") if places else text
+
+
+@click.command("why", short_help="Say why an item's stages were run, or were not.")
+@click.argument("run_id", metavar="RUN_ID")
+@click.argument("item")
+@logs_option
+@output_flags
+def why(run_id: str, item: str, logs: Path, as_json: bool, quiet: bool) -> int:
+    """Say why each stage of ITEM was run in a run, or was not: the input, code or setting that had changed."""
+    answer = find_why(logs, run_id, item)
+    if as_json:
+        print_document(msgspec.to_builtins(answer) | {"note": NOTE})
+        return 0
+    click.echo(shown("\n".join(_why_lines(answer))))
+    if not quiet:
+        click.echo(NOTE, err=True)
+    return 0
+
+
+def _why_lines(answer: ItemExplanation) -> list[str]:
+    compared = f", compared with run {answer.before}" if answer.before else ""
+    lines = [f"{answer.item} in run {answer.run_id}: {answer.status}{compared}"]
+    if answer.error and not answer.stages:
+        lines.append(answer.error.splitlines()[0])
+    for stage in answer.stages:
+        lines.append(f"  {stage.stage}: {stage.did}")
+        lines += [f"    {reason}" for reason in stage.reasons]
+    return lines
+
+
+@click.command("replay", short_help="Run one item of a run again, by itself.")
+@click.argument("run_id", metavar="RUN_ID")
+@click.argument("item")
+@logs_option
+@output_flags
+def replay(run_id: str, item: str, logs: Path, as_json: bool, quiet: bool) -> int:
+    """Run all stages of one ITEM again, by itself, once, with its output on the terminal.
+
+    Nothing is taken from the cache, and nothing is kept.
+    """
+    directory, facts = run_facts.find(logs, run_id)
+    with stdout_to_stderr():
+        result, outcomes = replay_item(_pipeline_of(facts), directory, item)
+    if as_json:
+        print_document(
+            {"item_id": result.item_id, "status": result.status, "failure_phase": result.failure_phase,
+             "error": result.error, "stages": {name: msgspec.to_builtins(one) for name, one in outcomes.items()}}
+        )  # fmt: skip
+        return 0 if result.good else 1
+    for name, outcome in outcomes.items():
+        said = f" ({outcome.error or outcome.reason})" if outcome.error or outcome.reason else ""
+        click.echo(shown(f"{name}: {outcome.status} in {outcome.duration_ms:.1f} ms{said}"))
+    click.echo(shown(f"{result.item_id} {result.status}" if result.good else failure_line(result)))
+    if result.traceback and not quiet:
+        click.echo(result.traceback, err=True)
+    return 0 if result.good else 1
+
+
+def _pipeline_of(facts: run_facts.RunFacts) -> Pipeline:
+    found = load(Path(facts.file), os.environ)
+    if facts.pipeline not in found:
+        raise BadInput(f"{facts.file} has no pipeline {facts.pipeline!r} any more")
+    return changed(found[facts.pipeline], facts.settings, facts.items, facts.directory)

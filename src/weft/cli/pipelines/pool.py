@@ -1,0 +1,446 @@
+"""`weft pool run` and `weft pool replay`: the worker pool from the command line.
+
+Results go to --out as JSON lines, everything else to stderr; with --json one summary goes to stdout. A run lives in
+LOGS/RUN_ID: --resume continues from its journal, and --out is written again from it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+import click
+import msgspec
+
+from weft.cli.pipelines.pool_display import RunView, failure_line, sentence
+from weft.cli.pipelines.running import LATEST, item_log_flags, stdout_to_stderr, terminate_like_interrupt
+from weft.cli.terminal.output import output_flags, print_document
+from weft.errors import BadInput, WeftError
+from weft.pipelines.pool import shared_config
+from weft.pipelines.pool.api import Stream, WorkerPool
+from weft.pipelines.pool.durability.runs import RunDirectory
+from weft.pipelines.pool.events import PoolCounts
+from weft.pipelines.pool.items import Feeder, check_items, count_lines, read_items
+from weft.pipelines.pool.record import Result
+from weft.pipelines.pool.settings import PoolSettings, worker_count
+from weft.pipelines.pool.target import CallableTarget
+from weft.supervise import process
+
+_FLUSH_EVERY_S = 0.5
+_CLOSED = "weft.pool.closed"
+"""Key in click's shared `meta`: which of the standard descriptors were closed at the start."""
+
+
+class Manifest(msgspec.Struct):
+    """run.json: what a run was asked to do, and how it ended."""
+
+    run_id: str
+    function: str
+    items: str
+    out: str
+    settings: dict[str, Any]
+    finished: bool = False
+    counts: PoolCounts | None = None
+    journal_bytes: int = 0
+    """How long the journal was when this was written: one that is shorter later has lost something."""
+    items_stamp: list[int] | None = None
+    """Size and time of the items file: another one later may hold other items under the same ids."""
+
+
+_PRIVATE = ("journal_bytes", "items_stamp")
+
+
+@click.group()
+@click.pass_context
+def pool(ctx: click.Context) -> None:
+    """Run a Python function over many items, in processes that may die."""
+    ctx.meta[_CLOSED] = process.open_standard_descriptors()
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+@pool.command("run", short_help="Run a function over the items of a file.")
+@click.argument("function")
+@click.option(
+    "--items", metavar="FILE", required=True, help="JSON lines, each an object with an id; - reads standard input."
+)
+@click.option(
+    "--workers", metavar="N", type=int, help="Worker processes. [default: PIPELINE_WORKER_COUNT, else processors - 1]"
+)
+@click.option(
+    "--batch-size", metavar="N", type=int, default=50, show_default=True, help="Items given to a worker at a time."
+)
+@click.option(
+    "--item-timeout",
+    metavar="N",
+    type=float,
+    default=60,
+    show_default=True,
+    help="Seconds for one item; 0 is no limit.",
+)
+@click.option(
+    "--batch-timeout",
+    metavar="N",
+    type=float,
+    default=1800,
+    show_default=True,
+    help="Seconds for a batch; 0: no limit.",
+)
+@click.option("--memory-limit", metavar="MB", type=float, help="MB for one worker; an item that takes more is ended.")
+@click.option("--recycle-after", metavar="N", type=int, help="Replace a worker after this many items.")
+@click.option(
+    "--out",
+    metavar="FILE",
+    help="Where the results go, as JSON lines; - is stdout. [default: LOGS/RUN_ID/results.jsonl]",
+)
+@click.option("--config", metavar="FILE", help="YAML or JSON that every item gets as context.config.")
+@click.option("--ordered", is_flag=True, help="Results in the order of the items.")
+@click.option("--logs", metavar="DIR", default="logs", show_default=True, help="Where runs are kept.")
+@item_log_flags
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value=LATEST,
+    metavar="[RUN_ID]",
+    help="Go on with a run: what is done is not done again. Without an id, the latest of this function and file.",
+)
+@output_flags
+def run(function: str, as_json: bool, quiet: bool, **options: Any) -> int:
+    """Run FUNCTION (module:function or script.py:function) over the items of a file.
+
+    FUNCTION is called as function(item, context) in a worker process. Exits with 0 when every item ended well, 1 when
+    some did not, 130 when interrupted; then --resume goes on.
+    """
+    directory, manifest = _prepare(_full_name(function), options)
+    began_s = time.monotonic()
+    try:
+        _run(directory, manifest, options, quiet=quiet)
+    except BadInput:
+        if options["resume"] is None:
+            shutil.rmtree(directory.path, ignore_errors=True)  # nothing was begun
+        raise
+    return _tell_end(directory, manifest, time.monotonic() - began_s, quiet=quiet, as_json=as_json)
+
+
+@pool.command("runs", short_help="List the runs, newest first.")
+@click.option("--logs", metavar="DIR", default="logs", show_default=True, help="Where runs are kept.")
+@output_flags
+def runs(logs: str, as_json: bool, quiet: bool) -> int:
+    """List what was run, newest first: how it ended, and over which items."""
+    found = [_listed(path.parent) for path in sorted(Path(logs).glob("*/run.json"), reverse=True)]
+    if as_json:
+        print_document({"runs": found})
+        return 0
+    for run in found:
+        counts = run["counts"]
+        done = (
+            "nothing yet" if counts is None else f"{counts['done']:,} items, {counts['ok'] + counts['skipped']:,} well"
+        )
+        click.echo(f"{run['run_id']}  {run['state']:11}  {done}  {run['function']}  {run['items']}")
+    if not found and not quiet:
+        click.echo(
+            f"there are no runs of the pool alone in {logs}; weft pipeline runs lists those of pipelines", err=True
+        )
+    return 0
+
+
+def _listed(folder: Path) -> dict[str, Any]:
+    """A run, for a list: one whose manifest is damaged is in it, too."""
+    directory = RunDirectory(folder)
+    try:
+        manifest = _load(directory)
+    except BadInput:
+        return {"run_id": directory.run_id, "state": "damaged", "function": "", "items": "", "counts": None}
+    state = "finished" if manifest.finished else "running" if directory.is_running() else "interrupted"
+    return {
+        "run_id": directory.run_id,
+        "state": state,
+        "function": manifest.function,
+        "items": manifest.items,
+        "out": manifest.out,
+        "counts": msgspec.to_builtins(manifest.counts),
+    }
+
+
+@pool.command("replay", short_help="Run one item of a run again, by itself.")
+@click.argument("run_id", metavar="RUN")
+@click.argument("item")
+@click.option("--logs", metavar="DIR", default="logs", show_default=True, help="Where runs are kept.")
+@output_flags
+def replay(run_id: str, item: str, logs: str, as_json: bool, quiet: bool) -> int:
+    """Run one ITEM of a run again, by itself, once, with its output on the terminal.
+
+    For items in quarantine, and for any other item of the run as long as its items file is there.
+    """
+    directory = RunDirectory.find(Path(logs), run_id)
+    function, found, settings = _find_item(directory, item)
+    function = _full_name(function)
+    kept = {key: settings[key] for key in ("item_timeout", "memory_limit_mb") if key in settings}
+    with stdout_to_stderr():
+        config = shared_config.of_run(directory.path)
+        (result,) = WorkerPool(function, workers=1, crash_tries=1, config=config, **kept).run([found])
+    if as_json:
+        print_document(msgspec.to_builtins(result))
+    else:
+        click.echo(f"{result.item_id} {result.status}" if result.good else failure_line(result))
+        if result.traceback and not quiet:
+            click.echo(result.traceback, err=True)
+    return 0 if result.good else 1
+
+
+def _config(name: str | None) -> dict[str, Any] | None:
+    if name is None:
+        return None
+    from weft.config.yaml_file import LONGEST_FILE, parsed
+
+    try:
+        with Path(name).open("rb") as file:
+            text = file.read(LONGEST_FILE + 1).decode()
+        if len(text) > LONGEST_FILE:
+            raise ValueError(f"it is longer than {LONGEST_FILE >> 20} MiB")
+        found = parsed(text)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"--config {name}: {getattr(error, 'strerror', None) or error}") from None
+    if not isinstance(found, dict):
+        raise BadInput(f"--config {name}: it must hold names with values, this is {type(found).__name__}")
+    return found
+
+
+def _full_name(function: str) -> str:
+    """The function's name, from wherever it is called again; workers import from here, and from beside its script."""
+    target = CallableTarget.of(function)
+    sys.path.insert(0, str(Path.cwd()))
+    if target.script is not None:
+        sys.path.insert(0, str(Path(target.script).parent))
+    return str(target)
+
+
+def _prepare(function: str, options: dict[str, Any]) -> tuple[RunDirectory, Manifest]:
+    """The run's directory and manifest, new or of the run that is resumed."""
+    root, items = Path(options["logs"]), options["items"]
+    for option, fd in (("items", 0), ("out", 1)):
+        if options[option] == "-" and fd in click.get_current_context().meta.get(_CLOSED, ()):
+            raise BadInput(f"--{option} is -, and {'standard input' if fd == 0 else 'stdout'} is closed")
+    if items != "-":
+        check_items(Path(items))
+        items = str(Path(items).absolute())
+        if options["out"] and Path(options["out"]).exists() and Path(options["out"]).samefile(items):
+            raise BadInput(f"--out and --items are the same file, {items}: the results would overwrite the items")
+    if options["resume"] is not None:
+        directory, manifest = _to_resume(root, options["resume"], function, items)
+        manifest.out = _out_path(options, directory) if options["out"] or not manifest.out else manifest.out
+        _tell_changes(directory, manifest)
+        return directory, manifest
+    PoolSettings(**_settings(options) | {"workers": worker_count(options["workers"])})
+    directory = RunDirectory.create(root)
+    manifest = Manifest(directory.run_id, function, items, _out_path(options, directory), _settings(options))
+    manifest.items_stamp = _stamp(items)
+    _save(directory, manifest)
+    return directory, manifest
+
+
+def _tell_changes(directory: RunDirectory, manifest: Manifest) -> None:
+    """What is not as the run left it; it goes on all the same."""
+    stamp, before = _stamp(manifest.items), manifest.items_stamp
+    if before is not None and stamp is not None and stamp != before:
+        _warn(f"{manifest.items} has changed since the run began; items that are done are not done again")
+    manifest.items_stamp = stamp
+    size = directory.journal.stat().st_size if directory.journal.is_file() else 0
+    if 0 < size < manifest.journal_bytes:
+        lost = manifest.journal_bytes - size
+        _warn(f"{directory.journal} is {lost} bytes shorter than the run left it; what is missing is done again")
+
+
+def _stamp(items: str) -> list[int] | None:
+    if items == "-" or not Path(items).is_file():
+        return None
+    found = Path(items).stat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _warn(text: str) -> None:
+    click.echo(f"weft: {text}", err=True)
+
+
+def _to_resume(root: Path, run_id: str, function: str, items: str) -> tuple[RunDirectory, Manifest]:
+    if run_id != LATEST:
+        directory = RunDirectory.find(root, run_id)
+        try:
+            manifest = _load(directory)
+        except BadInput as problem:  # the journal has the results, and the command line the rest
+            _warn(f"{problem}; it is made again from this command")
+            return directory, Manifest(directory.run_id, function, items, "", {})
+        if (manifest.function, manifest.items) != (function, items):
+            raise BadInput(f"run {run_id} was {manifest.function} over {manifest.items}; resume it with the same")
+        return directory, manifest
+    for path in sorted(root.glob("*/run.json"), reverse=True):
+        directory = RunDirectory(path.parent)
+        try:
+            manifest = _load(directory)
+        except BadInput as problem:
+            raise BadInput(f"{problem}; if that is the run, name it: --resume {directory.run_id}") from None
+        if (manifest.function, manifest.items) == (function, items):
+            return directory, manifest
+    raise BadInput(f"there is no run of {function} over {items} in {root} to resume; leave out --resume to start one")
+
+
+def _out_path(options: dict[str, Any], directory: RunDirectory) -> str:
+    out = options["out"] or str(directory.path / "results.jsonl")
+    return out if out == "-" else str(Path(out).absolute())
+
+
+def _settings(options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "workers": options["workers"],
+        "batch_size": options["batch_size"],
+        "item_timeout": options["item_timeout"] or None,
+        "batch_timeout": options["batch_timeout"] or None,
+        "memory_limit_mb": options["memory_limit"],
+        "recycle_after": options["recycle_after"],
+    }
+
+
+def _run(directory: RunDirectory, manifest: Manifest, options: dict[str, Any], *, quiet: bool) -> None:
+    """Runs to the end or to an interruption; the manifest records which."""
+    pool = WorkerPool(
+        manifest.function,
+        run_dir=directory.path,
+        logs=options["item_logs"] or "auto",
+        resume=bool(options["resume"]),
+        config=_config(options["config"]),
+        **_settings(options),
+    )
+    with (
+        _items(options["items"]) as (items, total),
+        stdout_to_stderr() as stdout,
+        pool.stream(items, ordered=options["ordered"], total=total) as stream,  # holds the run's lock
+        _results_file(manifest.out, stdout) as out,
+        terminate_like_interrupt(),
+    ):
+        view = RunView(f"weft pool {manifest.function}  run {directory.run_id}", quiet=quiet)
+        manifest.finished = False
+        try:
+            _write_all(stream, out, view)
+            manifest.finished = True
+        except KeyboardInterrupt:
+            stream.close()
+        finally:
+            view.close(stream)
+            manifest.counts = stream.counts()
+            manifest.journal_bytes = directory.journal.stat().st_size if directory.journal.is_file() else 0
+            with suppress(WeftError):  # the journal has the results, and another error may be propagating
+                _save(directory, manifest)
+
+
+def _write_all(stream: Stream, out: IO[bytes], view: RunView) -> None:
+    """Every result into the file, the view beside it."""
+    flushed_s = time.monotonic()
+    while not stream.finished:
+        result = stream.poll(0.1)
+        if result is not None:
+            out.write(_line(result))
+            if not result.good:
+                view.failed(result)
+        if result is None or time.monotonic() - flushed_s > _FLUSH_EVERY_S:
+            out.flush()
+            flushed_s = time.monotonic()
+            view.update(stream)
+
+
+def _line(result: Result) -> bytes:
+    try:
+        return msgspec.json.encode(result) + b"\n"
+    except Exception:
+        # values that JSON cannot express, like a mapping with keys that are not text
+        return msgspec.json.encode(msgspec.structs.replace(result, value=repr(result.value))) + b"\n"
+
+
+def _tell_end(directory: RunDirectory, manifest: Manifest, seconds: float, *, quiet: bool, as_json: bool) -> int:
+    counts = manifest.counts
+    assert counts is not None
+    bad = counts.failed + counts.timeout + counts.crashed
+    if as_json:
+        print_document(
+            {name: value for name, value in msgspec.structs.asdict(manifest).items() if name not in _PRIVATE}
+        )
+    if not quiet:
+        click.echo(f"weft pool: {sentence(counts, over=True)} in {seconds:.1f} s", err=True)
+        click.echo(f"Results: {manifest.out}  Logs: {directory.path}", err=True)
+        if counts.crashed:
+            click.echo(
+                f"Quarantined items: {directory.quarantine}; again: weft pool replay {directory.run_id} ITEM", err=True
+            )
+    if not manifest.finished:
+        click.echo(f"Interrupted; the same command with --resume {directory.run_id} goes on.", err=True)
+        return 130
+    return 1 if bad else 0
+
+
+@contextmanager
+def _items(name: str) -> Iterator[tuple[Iterator[Any], int | None]]:
+    if name == "-":
+        yield Feeder(sys.stdin.buffer), None
+        return
+    path = Path(name)
+    with path.open("rb") as file:
+        if path.is_file():
+            yield read_items(file), count_lines(path)
+        else:
+            yield Feeder(file), None
+
+
+@contextmanager
+def _results_file(name: str, stdout: int) -> Iterator[IO[bytes]]:
+    try:
+        file = os.fdopen(stdout, "wb", closefd=False) if name == "-" else Path(name).open("wb")  # noqa: SIM115
+    except OSError as error:
+        raise BadInput(f"the results cannot be written to {name}: {error.strerror}") from None
+    try:
+        with file:
+            yield file
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise WeftError(
+            f"the results cannot be written to {name}: {error.strerror}; what is done is safe, --resume goes on"
+        ) from None
+
+
+def _find_item(directory: RunDirectory, item_id: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Function, item and settings for a replay."""
+    manifest = _load(directory) if directory.manifest.is_file() else None
+    settings = manifest.settings if manifest else {}
+    if (kept := directory.quarantined(item_id)) is not None:
+        return str(kept.target), kept.decoded(), settings
+    if manifest is not None and Path(manifest.items).is_file():
+        with Path(manifest.items).open("rb") as file:
+            for item in read_items(file):
+                if isinstance(item, dict) and str(item["id"]) == item_id:
+                    return manifest.function, item, settings
+    raise BadInput(f"run {directory.run_id} has no item {item_id!r}, neither in quarantine nor in its items file")
+
+
+def _load(directory: RunDirectory) -> Manifest:
+    try:
+        return msgspec.json.decode(directory.manifest.read_bytes(), type=Manifest)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{directory.manifest} cannot be read: {error}") from None
+
+
+def _save(directory: RunDirectory, manifest: Manifest) -> None:
+    path = directory.manifest.with_suffix(".new")
+    try:
+        with path.open("wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())  # else a power cut may leave the new name with nothing behind it
+        path.replace(directory.manifest)
+    except OSError as error:
+        raise WeftError(f"{directory.manifest} cannot be written: {error.strerror}") from None

@@ -1,0 +1,186 @@
+"""The display of a run of the pool: a bar, a row for each worker, the last failures."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from weft.cli.terminal.live import (
+    FRAME,
+    Column,
+    Grid,
+    Part,
+    Picture,
+    ProgressLine,
+    RegularLines,
+    Size,
+    Styled,
+    TextLine,
+    clock,
+    say,
+    showing,
+)
+from weft.pipelines.pool.engine.pool_engine import WorkerView
+from weft.pipelines.pool.events import PoolCounts
+from weft.pipelines.pool.record import Result, Status
+from weft.pipelines.pool.view import WatchedStream
+from weft.pipelines.pool.worker.item_log import one_line
+
+_LINE_EVERY_S = 5.0
+_FAILURES_SHOWN = 5
+_FAILURE_LINES = 20
+_WORKERS_SHOWN = 16
+_NUMBERS_WIDTH = 42
+"""What the worker table's columns of numbers take, the space around them included."""
+_STAGE_WIDTH = 20
+_STYLES = {Status.FAILED: "red", Status.TIMEOUT: "yellow", Status.CRASHED: "bold red"}
+_TALLIES = {"ok": "green", "skipped": "dim", "failed": "red", "timeout": "yellow", "crashed": "bold red"}
+
+
+class RunState(NamedTuple):
+    """How far a run is."""
+
+    counts: PoolCounts
+    workers: list[WorkerView]
+
+
+class RunView:
+    """Shows a run under a title, until `close`."""
+
+    def __init__(self, title: str, *, quiet: bool) -> None:
+        self.picture = RunPicture(title)
+        lines = RegularLines[RunState](lambda state: f"{title}: {sentence(state.counts)}", _LINE_EVERY_S)
+        self._title = title
+        self._failures = 0
+        self._stack = ExitStack()
+        self._show = self._stack.enter_context(showing(self.picture, lines, quiet=quiet, remains=True))
+        self._has_lines = self._show is lines
+
+    def update(self, stream: WatchedStream) -> None:
+        """As often as you like."""
+        self._show(RunState(stream.counts(), stream.workers()))
+
+    def failed(self, result: Result) -> None:
+        """An item that did not end well: the last are in the picture, lines are written of the first."""
+        self.picture.failed(result)
+        self._failures += 1
+        if self._has_lines and self._failures <= _FAILURE_LINES:
+            say(f"{self._title}: {failure_line(result)}")
+        if self._has_lines and self._failures == _FAILURE_LINES:
+            say(f"{self._title}: further failures are only in the results")
+
+    def close(self, stream: WatchedStream) -> None:
+        """The bar as it ended, without the workers, who have gone; of lines the summary is the last, elsewhere."""
+        if not self._has_lines:
+            self._show(RunState(stream.counts(), []))
+        self._stack.close()
+
+
+class RunPicture:
+    """Remembers the last failures."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._failures: deque[Result] = deque(maxlen=_FAILURES_SHOWN)
+        self._phases: Counter[str] = Counter()
+
+    def failed(self, result: Result) -> None:
+        """Shown with the next picture."""
+        self._failures.append(result)
+        self._phases[result.failure_phase or "?"] += 1
+
+    def __call__(self, state: RunState, size: Size) -> Picture:
+        """What is shown of a run."""
+        counts, width = state.counts, max(20, size.width - FRAME)
+        rate = f"{counts.rate:,.0f}/s" if counts.rate >= 10 else f"{counts.rate:.1f}/s"
+        tallies = [Styled(f"{number} {name}", style) for name, style in _TALLIES.items()
+                   if (number := getattr(counts, name)) or name == "ok"]  # fmt: skip
+        parts: list[Part] = [
+            ProgressLine(counts.total, counts.done, (_share(counts), rate, _left(counts))),
+            Grid([Column("") for _ in tallies], [tallies]),
+        ]
+        if self._phases:
+            parts.append(TextLine(fit(f"failures by phase: {phases(self._phases)}", width), "red"))
+        if state.workers:
+            room = size.height - len(parts) - len(self._failures) - 4  # the frame, the table's head, the cursor's line
+            parts.append(_workers(state.workers, width, max(1, min(room, _WORKERS_SHOWN))))
+        parts += [TextLine(failure_line(result), _STYLES.get(result.status, "red")) for result in self._failures]
+        return Picture([fit(self._title, width - 4)], parts)
+
+
+def sentence(counts: PoolCounts, *, over: bool = False) -> str:
+    """How far it is, in words."""
+    words = [f"{_share(counts)} done", f"{counts.ok} ok"]
+    for name in ("skipped", "failed", "timeout", "crashed"):
+        if number := getattr(counts, name):
+            words.append(f"{number} {name}")
+    if counts.resumed:
+        words.append(f"{counts.resumed} from before")
+    if not over:
+        words += [f"{counts.rate:,.1f}/s", _left(counts)]
+    return ", ".join(word for word in words if word)
+
+
+def phases(counts: Mapping[str, int]) -> str:
+    """How many failed in which phase, most first."""
+    return ", ".join(f"{one_line(phase)} {count:,}" for phase, count in sorted(counts.items(), key=lambda one: -one[1]))
+
+
+def failure_line(result: Result) -> str:
+    """One line on an item that did not end well."""
+    error = (result.error or "").splitlines()
+    text = f"{result.item_id} {result.status} in {result.failure_phase}: {error[0] if error else ''}"
+    text = one_line(text)
+    return text if len(text) <= 200 else text[:199] + "…"
+
+
+def _share(counts: PoolCounts) -> str:
+    if counts.total is None:
+        return f"{counts.done:,}"
+    percent = f" {counts.done * 100 // counts.total} %" if counts.total else ""
+    return f"{counts.done:,}/{counts.total:,}{percent}"
+
+
+def _left(counts: PoolCounts) -> str:
+    if counts.left_s is None or (counts.total is not None and counts.done >= counts.total):
+        return ""
+    return f"{clock(round(counts.left_s))} left"
+
+
+def fit(text: str, width: int) -> str:
+    """The text in so many columns; its middle goes first, as long names differ at their ends."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= width:
+        return text
+    head = max(0, width - 1) // 2
+    tail = max(0, width - 1) - head
+    return set_cell_size(text, head).rstrip() + "…" + set_cell_size(text[::-1], tail).rstrip()[::-1]
+
+
+def _workers(workers: list[WorkerView], width: int, rows: int) -> Grid:
+    room = max(10, width - _NUMBERS_WIDTH)
+    stage = min(_STAGE_WIDTH, room // 3)
+    drawn = [_worker_row(view, room - stage, stage) for view in workers[:rows]]
+    if len(workers) > rows:
+        drawn.append(("…", "", f"{len(workers) - rows} more"))
+    names = ("worker", "pid", "doing", "stage", "for", "done", "MB")
+    return Grid([Column(name, is_right=name not in ("doing", "stage")) for name in names], drawn)
+
+
+def _worker_row(view: WorkerView, doing_width: int, stage_width: int) -> tuple[str, ...]:
+    doing = "" if view.item_id is None else one_line(str(view.item_id))
+    if view.state != "running":
+        doing = view.state
+    seconds = f"{view.seconds:.1f} s" if view.item_id is not None and view.seconds else ""
+    return (
+        str(view.number),
+        str(view.pid or ""),
+        fit(doing or "idle", doing_width),
+        fit(one_line(view.stage or ""), stage_width),
+        seconds,
+        str(view.finished),
+        f"{view.memory_mb:.0f}",
+    )

@@ -1,0 +1,1 @@
+"""Commands that report on a crawl's folder, or write what is in it."""

@@ -1,0 +1,177 @@
+"""`weft audit DIR`: proof of politeness."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli.reports.folders import report_in, which_crawl
+from weft.cli.terminal.output import output_flags, print_document, shown
+from weft.cli.terminal.settings import several
+from weft.errors import BadInput
+
+if TYPE_CHECKING:
+    from weft.crawl.reports.audit import Report
+
+
+MOST_CRAWLS = 20  # that are listed
+MOST_VIOLATIONS = 50
+MOST_LOSSES = 20
+
+
+@click.command()
+@click.argument("crawl_dirs", metavar="DIR...", nargs=-1, required=True)
+@click.option("--host", multiple=True, metavar="A,B", help="Only these; *.HOST for it and all under it. Repeatable.")
+@click.option("--since", default="", metavar="WHEN", help="Only requests since a date, a time, or 90m, 12h, 7d.")
+@click.option("--until", default="", metavar="WHEN", help="Only requests before a date, a time, or 90m, 12h, 7d.")
+@click.option(
+    "--processes", type=click.IntRange(1, 256), metavar="N",
+    help="Processes that judge; as many as there are processors unless given.",
+)  # fmt: skip
+@which_crawl
+@output_flags
+def audit(
+    crawl_dirs: tuple[str, ...],
+    host: tuple[str, ...],
+    since: str,
+    until: str,
+    processes: int | None,
+    crawl: str | None,
+    more: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Check every request that was made against robots.txt and the settings in force then.
+
+    DIR is the data dir of `weft crawl`, of an engine or of a service, also while they run. Each request is judged by
+    its own crawl's settings. The exit code is 1 if one of them was impolite, or if requests that should be there cannot
+    be judged.
+    """
+    from weft.crawl.reports.audit import audit as check
+
+    hosts = [name for name in several(host) if name]
+    first, end = _range(since, until)
+    with report_in(crawl_dirs, more) as folder:
+        report = check(folder, crawl, hosts=hosts, since=first, until=end, processes=processes)
+    if as_json:
+        print_document(_facts(report))
+    else:
+        if not quiet:
+            _print_summary(report, first, with_crawls=crawl is None)
+        _print_findings(report)
+    return 0 if report.is_proof else 1
+
+
+def _range(since: str, until: str) -> tuple[float, float]:
+    from weft.store.export.request import moment
+
+    first, end = moment(since) or -inf, moment(until, "until") or inf
+    if first >= end:
+        raise BadInput("--since must be earlier than --until")
+    return first, end
+
+
+def _print_summary(report: Report, since: float, *, with_crawls: bool) -> None:
+    from weft.store.export.facts import iso
+
+    found = f"{report.found:,} violations" if report.found else "no violation"
+    when = f" from {iso(report.covers[0])} to {iso(report.covers[1])}" if report.covers else ""
+    parts = f", and {report.parts:,} for parts of rendered pages," if report.parts else ""
+    click.echo(f"{report.requests:,} requests{parts} to {report.sites:,} sites: {found}.")
+    if when:
+        click.echo(f"  read: the log{when}")
+    if report.deleted and report.deleted_until >= since:
+        what = f"{report.deleted:,} requests until {iso(report.deleted_until)}, which retention has deleted"
+        click.echo(f"  not covered by this proof: {what}")
+    if report.cut_off:
+        click.echo(f"  cut off by a kill before robots.txt could turn them away: {report.cut_off:,}")
+    for count, what in (
+        (report.unreadable, f"lines of the log cannot be read: {', '.join(report.unreadable_in)}"),
+        (report.missing_bytes, "bytes are missing at the end of the log"),
+        (report.unproven, "requests were made under a robots.txt that was lost with a damaged frontier"),
+        (report.forgotten, "requests of crawls that were forgotten: their clocks are judged, their robots.txt not"),
+    ):
+        if count:
+            click.echo(f"  not covered by this proof: {count:,} {what}")
+    for waited, needed, url in report.closest[:3]:
+        if waited != inf:
+            click.echo(shown(f"  closest: {waited:.3f} s where {needed:g} s were required: {url}"))
+    if with_crawls:
+        _print_crawls(report)
+
+
+def _print_crawls(report: Report) -> None:
+    for name, of_crawl in sorted(report.crawls.items(), key=lambda item: -item[1].violations)[:MOST_CRAWLS]:
+        found = f"{of_crawl.violations:,} violations" if of_crawl.violations else "no violation"
+        click.echo(shown(f"  {name}: {of_crawl.requests:,} requests, {found}"))
+    if len(report.crawls) > MOST_CRAWLS:
+        click.echo(f"  ... and {len(report.crawls) - MOST_CRAWLS:,} more crawls (--json has all)")
+
+
+def _print_findings(report: Report) -> None:
+    from weft.store.export.facts import iso
+
+    for loss in report.losses[:MOST_LOSSES]:
+        count = f"{loss.requests:,} requests" if loss.requests is not None else "all requests"
+        since = f" from {iso(loss.since)}" if loss.since > -inf else ""
+        until = f" until {iso(loss.until)}" if loss.until < inf else ""
+        click.echo(shown(f"cannot be judged: {count}{since}{until} in {loss.file}: {loss.why}"))
+    if len(report.losses) > MOST_LOSSES:
+        click.echo(f"... and {len(report.losses) - MOST_LOSSES:,} more losses (--json has all)")
+    for one in report.violations[:MOST_VIOLATIONS]:
+        whose = f" of {one.crawl}" if one.crawl else ""
+        click.echo(shown(f"{one.kind}: {one.url}{whose} at {iso(one.wall)}: {one.detail}"))
+    if report.found > MOST_VIOLATIONS:
+        click.echo(f"... and {report.found - MOST_VIOLATIONS:,} more (--json has the first {len(report.violations):,})")
+
+
+def _facts(report: Report) -> dict[str, Any]:
+    """For programs; a margin that was never tested is none."""
+    from weft.store.export.facts import iso
+
+    several = (
+        {}
+        if not report.crawls
+        else {
+            "forgotten": report.forgotten,
+            "crawls": [
+                {"crawl": name, "requests": count.requests, "violations": count.violations}
+                for name, count in report.crawls.items()
+            ],
+        }
+    )
+    return {
+        "requests": report.requests,
+        "parts": report.parts,
+        "sites": report.sites,
+        "cut_off": report.cut_off,
+        "unreadable": report.unreadable,
+        "unreadable_in": report.unreadable_in,
+        "missing_bytes": report.missing_bytes,
+        "unproven": report.unproven,
+        "covers": {"from": iso(report.covers[0]), "until": iso(report.covers[1])} if report.covers else None,
+        "deleted": {"requests": report.deleted, "until": iso(report.deleted_until) if report.deleted_until else None},
+        "unjudged": [
+            {
+                "file": loss.file,
+                "from": iso(loss.since) if loss.since > -inf else None,
+                "until": iso(loss.until) if loss.until < inf else None,
+                "requests": loss.requests,
+                "why": loss.why,
+            }
+            for loss in report.losses
+        ],
+        "violations_found": report.kinds,
+        "violations": [
+            {"kind": one.kind, "url": one.url, "site": one.key, "at": iso(one.wall), "detail": one.detail}
+            | ({"crawl": one.crawl} if one.crawl else {})
+            for one in report.violations
+        ],
+        "closest": [
+            {"url": url, "waited_s": round(waited, 6), "required_s": needed}
+            for waited, needed, url in report.closest
+            if waited != inf
+        ],
+    } | several

@@ -1,0 +1,56 @@
+"""How every report command is given its folder and its crawl."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli.terminal.settings import several
+
+if TYPE_CHECKING:
+    from weft.crawl.reports.crawls import ReportFolder
+
+
+def further_data_dirs(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--data-dir` to a command that has the first data dir, or some, as arguments."""
+    return click.option(
+        "--data-dir",
+        "more",
+        multiple=True,
+        metavar="A,B",
+        help="Further data dirs of the crawl; they are found by themselves unless they were moved. Repeatable.",
+    )(command)
+
+
+def which_crawl(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--crawl` and `--data-dir` to a report command."""
+    option = click.option(
+        "--crawl",
+        metavar="NAME",
+        help="One crawl of an engine or a service, by name (of a task: its id). [default: all there are]",
+    )
+    return option(further_data_dirs(command))
+
+
+def engine_dir(folder: str) -> str:
+    """The folder with the crawls: a service has it inside its own."""
+    from weft.jobs.layout import ENGINE
+
+    inside = Path(folder, ENGINE)
+    return str(inside) if (inside / "engine.json").exists() and not Path(folder, "engine.json").exists() else folder
+
+
+@contextmanager
+def report_in(dirs: Sequence[str], more: Sequence[str]) -> Iterator[ReportFolder]:
+    """The folder that the data dirs belong to, with all of them; BadInput where no crawl is there."""
+    from weft.crawl.reports.crawls import ReportFolder
+
+    report = ReportFolder([engine_dir(dirs[0]), *dirs[1:], *several(more)])
+    try:
+        yield report
+    finally:
+        report.close()

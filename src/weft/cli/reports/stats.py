@@ -1,0 +1,219 @@
+"""`weft stats DIR`: what the crawls of a folder hold, running or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli.crawls.suggestions import resume
+from weft.cli.reports.folders import report_in, which_crawl
+from weft.cli.terminal.messages import as_flags
+from weft.cli.terminal.output import output_flags, print_document, shown
+
+if TYPE_CHECKING:
+    from weft.crawl.folder import CrawlFolder
+    from weft.crawl.reports.crawls import ReportFolder
+    from weft.engine.loop.progress import CrawlStatus
+
+MOST_CRAWLS = 20  # that are listed
+
+
+@click.command()
+@click.argument("crawl_dirs", metavar="DIR...", nargs=-1, required=True)
+@which_crawl
+@click.option(
+    "--top", metavar="N", default=10, show_default=True, type=click.IntRange(0), help="How many hosts to list."
+)
+@click.option(
+    "--changes", "changed", is_flag=True, help="Show what the last recrawl found: new, changed, gone, moved pages."
+)
+@output_flags
+def stats(
+    crawl_dirs: tuple[str, ...],
+    crawl: str | None,
+    more: tuple[str, ...],
+    top: int,
+    changed: bool,
+    as_json: bool,
+    quiet: bool,  # noqa: ARG001
+) -> None:
+    """Show what a crawl holds: pages, bytes, statuses, errors, top hosts, rate, how even its pods are.
+
+    DIR is the data dir of `weft crawl`, of an engine or of a service, also while they run. Of several crawls it shows
+    each and their sum, unless --crawl names one.
+    """
+    with report_in(crawl_dirs, more) as report:
+        folder = report.folder
+        if changed:
+            folder.go_on()
+            _show_changes(folder, as_json)
+            return
+        facts = collect(report, top, crawl)
+    if as_json:
+        print_document(facts)
+    else:
+        click.echo(shown(_text(facts, "" if report.is_engines else resume(folder.data_dirs))))
+
+
+def _show_changes(folder: CrawlFolder, as_json: bool) -> None:
+    import msgspec
+
+    from weft.crawl.reports.changes import changes
+    from weft.engine.loop.progress import CrawlStatus, read_status
+    from weft.errors import BadInput
+
+    report = changes(folder)
+    if report is None:
+        raise BadInput(f"{folder.home}: was not recrawled yet: {resume(folder.data_dirs, '--recrawl')}")
+    queued = (read_status(folder.status) or CrawlStatus()).queued
+    if as_json:
+        print_document(msgspec.to_builtins(report) | {"queued": queued})
+        return
+    click.echo(report.summary() + (f"; {queued:,} URLs are still queued" if queued else ""))
+    for kind in ("new", "changed", "gone", "moved"):
+        for url in getattr(report, kind):
+            click.echo(shown(f"{kind:8} {url}"))
+
+
+def collect(report: ReportFolder, top: int, name: str | None = None) -> dict[str, Any]:
+    """Everything that there is to tell of one crawl or all of a folder, as plain values."""
+    from weft.crawl.reports.engine_status import settle_crawl, statuses, total_of
+    from weft.crawl.reports.report import document
+    from weft.crawl.reports.standing import current_status, settle
+
+    crawls = report.crawls(name)
+    if not report.is_engines:
+        status = current_status(report.folder)
+        settle(status, report.folder)
+        return document(status, report.folder.pods) | _held(report, 0, top) | {"pods": _pods(report.folder)}
+    each = statuses(report, crawls)
+    if name is not None:
+        status, number = each[name], crawls[0].number
+        settle_crawl(report, number, status)
+        return {"crawl": name} | document(status, 1) | _held(report, number, top) | {"pods": _one_pod(status)}
+    status = total_of(each.values(), is_running=report.live([]) is not None)
+    settle_crawl(report, 0, status)
+    facts = document(status, 1) | _held(report, 0, top) | {"pods": _one_pod(status)}
+    return facts | {"crawls": [{"crawl": one.name} | document(each[one.name], 1) for one in crawls]}
+
+
+def _held(report: ReportFolder, number: int, top: int) -> dict[str, Any]:
+    """What the index has of a crawl, or of all (0)."""
+    held, current = report.store.stats(0, crawl=number), report.store.current(top, number)
+    return {
+        "crawl_id": report.identity.id,
+        "rows": held.rows,
+        "urls": current.urls,
+        "gone": current.gone,
+        "warc_bytes": held.warc_bytes,
+        "content_types": current.content_types,
+        "depths": {str(depth): count for depth, count in sorted(current.depths.items())},
+        "hosts": dict(current.hosts),
+    }
+
+
+def _one_pod(status: CrawlStatus) -> dict[str, Any]:
+    """An engine has one pod."""
+    facts = {"pod": 0, "pages": status.pages, "rows": status.finished, "queued": status.queued, "seen": status.seen}
+    each = [facts | {"sites": None, "source": "engine"}]
+    return {"of": 1, "imbalance": {"pages": 1.0, "queued": 1.0}, "hot": [], "each": each}
+
+
+def _pods(folder: CrawlFolder) -> dict[str, Any]:
+    from weft.crawl.pods.distribution import distribution
+
+    spread = distribution(folder)
+    return {
+        "of": folder.pods,
+        "imbalance": {"pages": round(spread.pages_imbalance, 3), "queued": round(spread.queued_imbalance, 3)},
+        "hot": list(spread.hot),
+        "each": [
+            {name: getattr(pod, name) for name in ("pod", "pages", "rows", "queued", "seen", "sites", "source")}
+            for pod in spread.pods
+        ],
+    }
+
+
+def _text(facts: dict[str, Any], go_on: str) -> str:
+    """`go_on`: the command that continues the crawl."""
+    from weft.cli.terminal.live import clock
+
+    def listed(name: str, nameless: str = "none", most: int = 12) -> str:
+        """`nameless` is what an empty name stands for."""
+        some = sorted(facts[name].items(), key=lambda item: -item[1])[:most]
+        return ", ".join(f"{key if key not in ('', '0') else nameless} {count:,}" for key, count in some) or "none"
+
+    lines = [
+        f"pages      {facts['live_pages']:,}  ({facts['urls']:,} URLs ended, {facts['queued']:,} queued)",
+        *_visits(facts),
+        f"state      {facts['state']}" + (f" ({as_flags(facts['note'])})" if facts["note"] else ""),
+        *([f"           {go_on}"] if go_on and facts["state"] == "interrupted" else []),
+        *_waiting(facts),
+        f"size       {facts['body_bytes'] / 1e6:,.1f} MB of bodies in {facts['warc_bytes'] / 1e6:,.1f} MB of WARC",
+        f"rate       {facts['pages_per_s']:,.1f} pages/s over {clock(facts['elapsed_s'])}",
+        f"statuses   {listed('statuses', 'no response')}",
+        f"errors     {listed('errors')}",
+        f"left out   {listed('refused')}",
+        f"types      {listed('content_types', 'no type')}",
+        f"depths     {', '.join(f'{depth}: {count:,}' for depth, count in list(facts['depths'].items())[:12])}",
+    ]
+    if facts["pods"]["of"] > 1:
+        lines += _pod_lines(facts["pods"])
+    lines += _crawl_lines(facts.get("crawls", []))
+    if facts["hosts"]:
+        width = max(map(len, facts["hosts"]))
+        lines += ["top hosts", *(f"  {host:{width}}  {count:,}" for host, count in facts["hosts"].items())]
+    return "\n".join(lines)
+
+
+def _crawl_lines(crawls: list[dict[str, Any]]) -> list[str]:
+    """The crawls of an engine: those that have not ended first, then the latest."""
+    live = {"starting", "running", "paused", "interrupted"}
+    listed = sorted(crawls, key=lambda one: (one["state"] in live, one["started_at"] or ""), reverse=True)
+    if not listed:
+        return []
+    width = max(len(one["crawl"]) for one in listed[:MOST_CRAWLS])
+    lines = [f"crawls     {len(crawls):,}", f"  {'':{width}}  {'pages':>9} {'queued':>9} {'failed':>7}  state"]
+    for one in listed[:MOST_CRAWLS]:
+        failed, note = sum(one["errors"].values()), f" ({as_flags(one['note'])})" if one["note"] else ""
+        counts = f"{one['pages']:>9,} {one['queued']:>9,} {failed:>7,}"
+        lines.append(f"  {one['crawl']:{width}}  {counts}  {one['state']}{note}")
+    more = len(listed) - MOST_CRAWLS
+    return [*lines, f"  ... and {more:,} more (--json has all, --crawl NAME shows one)"] if more > 0 else lines
+
+
+def _waiting(facts: dict[str, Any]) -> list[str]:
+    """Of a running crawl that requests nothing now although URLs are queued."""
+    if not facts["waiting_for"]:
+        return []
+    return [
+        f"waiting    {facts['waiting_for']}" + (f", until {facts['waiting_until']}" if facts["waiting_until"] else "")
+    ]
+
+
+def _visits(facts: dict[str, Any]) -> list[str]:
+    """Of a crawl in which URLs were visited more than once."""
+    if facts["rows"] == facts["urls"]:
+        return []
+    gone = f", {facts['gone']:,} gone since" if facts["gone"] else ""
+    return [f"visits     {facts['rows']:,}, {facts['pages']:,} pages stored by them{gone}"]
+
+
+def _pod_lines(pods: dict[str, Any]) -> list[str]:
+    def figure(value: int | None) -> str:
+        return "?" if value is None else f"{value:,}"
+
+    even = pods["imbalance"]
+    lines = []
+    if len(pods["each"]) < pods["of"]:
+        lines.append(f"node       runs {len(pods['each'])} of {pods['of']} pods; the others' pages are on other nodes")
+    lines += [
+        f"pods       {len(pods['each'])}, largest over mean: pages {even['pages']:.2f}, queued {even['queued']:.2f}",
+        f"  {'pod':>5} {'pages':>12} {'queued':>12} {'seen':>13} {'sites':>11}",
+    ]
+    for pod in pods["each"]:
+        row = f"  {pod['pod']:>5} {pod['pages']:>12,} {figure(pod['queued']):>12} {figure(pod['seen']):>13}"
+        row += f" {figure(pod['sites']):>11}" + ("  hot" if pod["pod"] in pods["hot"] else "")
+        lines.append(row)
+    return lines

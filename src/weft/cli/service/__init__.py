@@ -1,0 +1,1 @@
+"""Commands of the scrape service and of everything that must run."""

@@ -1,0 +1,266 @@
+"""`weft jobs`: tasks of a running scrape service, from the command line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from weft.cli.service.job_webhooks import webhooks
+from weft.cli.service.service_flags import client, service_flags
+from weft.cli.terminal.output import print_document, shown
+from weft.errors import BadInput
+
+if TYPE_CHECKING:
+    from weft.client import Weft
+    from weft.scraping import TaskStatus
+
+EXIT_CODES = {"COMPLETED": 0, "PARTIAL": 3}  # FAILED and CANCELLED: 1
+
+
+@click.group()
+def jobs() -> None:
+    """Submit, watch and stop tasks of a scrape service.
+
+    `weft serve` runs one. An API key, where the service needs one, comes from the variable WEFT_API_KEY or from a file.
+    """
+
+
+jobs.add_command(webhooks)
+
+
+@jobs.command()
+@click.argument("url")
+@click.option("--max-depth", metavar="N", type=int, help="Links from the URL; 0 is the URL alone. [default: 2]")
+@click.option("--max-pages", metavar="N", type=int, help="Pages to scrape, at most.")
+@click.option("--timeout-minutes", metavar="N", type=int, help="Until the task ends, 5 to 120. [default: 30]")
+@click.option("--max-concurrent-articles", metavar="N", type=int, help="Pages in flight. [default: 10]")
+@click.option("--retry-attempts", metavar="N", type=int, help="Tries after the first. [default: 3]")
+@click.option("--proxies", is_flag=True, default=None, help="Ask through the service's proxies alone.")
+@click.option("--scope", metavar="NAME", help="Where links may lead: any, domain, host or prefix.")
+@click.option("--include", metavar="GLOB", multiple=True, help="Only URLs that match.")
+@click.option("--exclude", metavar="GLOB", multiple=True, help="No URLs that match.")
+@click.option(
+    "--trap-rules/--no-trap-rules", default=None, help="Leave out links that seem to be part of an endless space."
+)
+@click.option(
+    "--formats", metavar="NAME[,NAME]", multiple=True, help="What is kept of a page: markdown, text, html, links, ..."
+)
+@click.option("--links", metavar="NAME", help="In Markdown: keep links, their text alone (text), or neither (drop).")
+@click.option("--extract", metavar="FILE", help="Rules for the fields of a page, in JSON or YAML.")
+@click.option("--webhook", metavar="URL", help="Where to tell what happens, signed.")
+@click.option("--no-partial", is_flag=True, help="A task that could not do all of it has failed.")
+@click.option("--idempotency-key", metavar="TEXT", help="The same text again gives the first task again.")
+@click.option("--watch", "follow", is_flag=True, help="Show how far it is, until it ends.")
+@service_flags
+def submit(
+    url: str, extract: str | None, no_partial: bool, idempotency_key: str | None, follow: bool, server: str | None,
+    key_file: str | None, as_json: bool, quiet: bool, **given: Any,
+) -> int:  # fmt: skip
+    """Start a task, and print its id.
+
+    The task runs in the service: this command need not wait for it.
+    """
+    options: Any = {name: _listed(value) for name, value in given.items() if value not in (None, ())}
+    if "formats" in options:
+        options["formats"] = [name for part in options["formats"] for name in part.split(",")]
+    if extract is not None:
+        options["extract"] = _rules(extract)
+    if no_partial:
+        options["partial_results_ok"] = False
+    weft = client(server, key_file)
+    done = weft.submit(url, idempotency_key=idempotency_key, **options)
+    if follow:
+        if not as_json:
+            click.echo(done.task_id)
+        return _watch(weft, done.task_id, as_json, quiet)
+    if as_json:
+        print_document(msgspec.to_builtins(done))
+    else:
+        click.echo(done.task_id)
+        if not quiet:
+            click.echo(f"weft jobs watch {done.task_id}   # shows how far it is", err=True)
+    return 0
+
+
+@jobs.command()
+@click.argument("task_id")
+@service_flags
+def watch(task_id: str, server: str | None, key_file: str | None, as_json: bool, quiet: bool) -> int:
+    """Show how far a task is, until it ends.
+
+    Ctrl-C leaves the task alone. The exit code is 0 for COMPLETED, 3 for PARTIAL and 1 for FAILED or CANCELLED.
+    """
+    return _watch(client(server, key_file), task_id, as_json, quiet)
+
+
+@jobs.command()
+@click.argument("task_id")
+@click.option(
+    "--format",
+    "kind",
+    metavar="NAME",
+    default="jsonl",
+    show_default=True,
+    help="As jsonl, csv, markdown, parquet or warc.",
+)
+@click.option("--errors", "include_errors", is_flag=True, help="With the URLs that gave no page.")
+@click.option("--out", metavar="FILE", help="Where to write. [default: stdout]")
+@service_flags
+def results(
+    task_id: str, kind: str, include_errors: bool, out: str | None, server: str | None, key_file: str | None,
+    as_json: bool, quiet: bool,
+) -> int:  # fmt: skip
+    """Write the pages that a task has now, also while it runs."""
+    weft = client(server, key_file)
+    if as_json:
+        pages, errors = [], []
+        cursor: str | None = None
+        while True:
+            found = weft.results(task_id, include_errors=include_errors, cursor=cursor)
+            pages += [page.document for page in found.pages]
+            errors += [msgspec.to_builtins(error) for error in found.errors]
+            if (cursor := found.next_cursor) is None:
+                break
+        print_document({"task_id": task_id, "status": found.status, "results": pages, "errors": errors})
+        return 0
+    if kind == "json":  # one answer is a document, and two of them put together are none
+        raise BadInput("--format: 'json' is not accepted; use jsonl, or --json for one document on stdout")
+    written = _write(_pieces(weft, task_id, kind, include_errors), out)
+    if not quiet and out is not None:
+        click.echo(f"{out}: {written:,} bytes", err=True)
+    return 0
+
+
+@jobs.command()
+@click.argument("task_id")
+@service_flags
+def errors(task_id: str, server: str | None, key_file: str | None, as_json: bool, quiet: bool) -> int:  # noqa: ARG001
+    """List the URLs that gave no page, each with the reason."""
+    found = list(client(server, key_file).errors(task_id))
+    if as_json:
+        print_document({"task_id": task_id, "errors": msgspec.to_builtins(found)})
+        return 0
+    for error in found:
+        message = f"HTTP {error.status}" if error.status and not error.error else error.error
+        click.echo(shown(f"{error.error_class:10}  {error.url}  {message}"))
+    return 0
+
+
+def _changing(name: str, summary: str) -> None:
+    """Makes a command that changes a task."""
+
+    @jobs.command(name, help=summary)
+    @click.argument("task_id")
+    @service_flags
+    def change(task_id: str, server: str | None, key_file: str | None, as_json: bool, quiet: bool) -> int:
+        done = getattr(client(server, key_file), name)(task_id)
+        if as_json:
+            print_document(msgspec.to_builtins(done))
+        elif not quiet:
+            click.echo(f"{done.task_id}: {done.status}", err=True)
+        return 0
+
+
+_changing("cancel", "End a task; what was scraped is kept.")
+_changing("pause", "Ask for nothing more; the deadline runs on.")
+_changing("resume", "Go on with a task that is paused.")
+
+
+@jobs.command("list")
+@click.option("--status", metavar="NAME", help="Only those in this state, like RUNNING.")
+@click.option("--limit", metavar="N", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
+@service_flags
+def list_(status: Any, limit: int, server: str | None, key_file: str | None, as_json: bool, quiet: bool) -> int:
+    """List tasks, newest first."""
+    from itertools import islice
+
+    found = list(islice(client(server, key_file).tasks(status.upper() if status else None), limit))
+    if as_json:
+        print_document({"tasks": msgspec.to_builtins(found)})
+        return 0
+    for task in found:
+        state = f"{task.status} ({task.finish_reason})" if task.finish_reason not in (None, "done") else task.status
+        click.echo(shown(f"{task.task_id}  {task.created_at:%Y-%m-%d %H:%M:%S}  {state:22}  {task.url}"))
+    if not found and not quiet:
+        click.echo("no tasks", err=True)
+    return 0
+
+
+def _watch(weft: Weft, task_id: str, as_json: bool, quiet: bool) -> int:
+    from weft.cli.service.job_display import TaskPicture, task_lines
+    from weft.cli.terminal.live import showing
+
+    picture = TaskPicture(task_id)
+    with showing(picture, task_lines(), quiet=as_json or quiet) as show:
+        for status in _statuses(weft, task_id, picture.happened):
+            if not status.has_ended:
+                show(status)
+    if as_json:
+        print_document(msgspec.to_builtins(status))
+    elif not quiet:
+        from weft.client.progress_display import progress_text
+
+        reason = f" ({status.finish_reason})" if status.finish_reason else ""
+        click.echo(f"{progress_text(status)}{reason}{': ' + status.message if status.message else ''}", err=True)
+        if status.errors_by_class and status.status in ("PARTIAL", "FAILED"):
+            click.echo(f"weft jobs errors {task_id}   # says which pages, and why", err=True)
+    return EXIT_CODES.get(status.status, 1)
+
+
+def _statuses(weft: Weft, task_id: str, happened: Callable[[Any], None]) -> Iterator[TaskStatus]:
+    """The status now, after everything that happens, and at the end."""
+    status = weft.status(task_id)
+    yield status
+    if not status.has_ended:
+        for event in weft.events(task_id, after=status.last_event):
+            happened(event)
+            if event.kind in ("progress", "state"):
+                yield weft.status(task_id)
+        yield weft.status(task_id)
+
+
+def _pieces(weft: Weft, task_id: str, kind: str, include_errors: bool) -> Iterator[bytes]:
+    cursor: str | None = None
+    while True:
+        piece, cursor = weft.export(task_id, kind, include_errors=include_errors, cursor=cursor, limit=1000)
+        if kind == "parquet" and cursor is not None:
+            raise BadInput("there are too many pages for one Parquet file: take `--format jsonl`")
+        yield piece
+        if cursor is None:
+            return
+
+
+def _write(pieces: Iterator[bytes], out: str | None) -> int:
+    """Writes all of it. A refusal comes with the first piece, and leaves a file as it was."""
+    from itertools import chain
+    from pathlib import Path
+
+    written = 0
+    pieces = chain([next(pieces)], pieces)
+    try:
+        with Path(out).open("wb") if out is not None else os.fdopen(os.dup(sys.stdout.fileno()), "wb") as file:
+            for piece in pieces:
+                written += file.write(piece)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise BadInput(f"out {out}: cannot be written: {error.strerror}") from None
+    return written
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _rules(path: str) -> dict[str, Any]:
+    from weft.config.values import rules_file
+
+    try:
+        return rules_file(path)
+    except ValueError as error:
+        raise BadInput(f"extract: {error}") from None

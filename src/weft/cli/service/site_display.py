@@ -1,0 +1,83 @@
+"""The live display of all sites: a row each; without a terminal a line for each change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from weft.cli.terminal.live import ChangeLines, Column, Grid, Picture, Shower, Size, Styled, TextLine, showing
+from weft.cli.terminal.output import columns, shown
+
+if TYPE_CHECKING:
+    from weft.jobs.sites.status import SiteStatus
+
+COLUMNS = ("site", "state", "pages", "failed", "queued", "memory", "pages/s", "success", "next run (UTC)")
+WIDE = 100  # characters of a terminal that has room for all of them
+_LEAST = {"state": len("stopping"), "next run (UTC)": len("11-18 00:00")}
+_NARROW = {"next run (UTC)": "next (UTC)"}
+_STYLES = {"running": "green", "waiting": "yellow", "stopping": "yellow", "paused": "bold red", "idle": "dim"}
+
+
+def show_sites(*, quiet: bool) -> AbstractContextManager[Shower[Sequence[SiteStatus]]]:
+    """What shows the sites to a person."""
+    return showing(sites_picture, ChangeLines(_changes), quiet=quiet)
+
+
+def _changes(sites: Sequence[SiteStatus]) -> Iterator[tuple[str, str, str]]:
+    for site in sites:
+        why = f" ({site.health.message})" if site.state == "paused" else ""
+        state = "" if site.state == "idle" else site.state
+        yield site.name, state, f"weft: {site.name}: {site.state}, {site.pages:,} pages{why}"
+
+
+def sites_picture(sites: Sequence[SiteStatus], size: Size) -> Picture:
+    """A table, and below it what there is to say."""
+    # On a narrow terminal the name is shortened, and the rest is not; the memory is in `weft sites status`.
+    is_wide = size.width >= WIDE
+    chosen = [number for number, name in enumerate(COLUMNS) if is_wide or name != "memory"]
+    heads = [
+        Column(name if is_wide else _NARROW.get(name, name), _LEAST.get(name, len(name)) if number else None)
+        for number, name in enumerate(COLUMNS)
+    ]
+    rows = []
+    for site in sites:
+        row: list[str | Styled] = [*cells(site)]
+        row[1] = Styled(site.state, _STYLES[site.state])
+        rows.append([row[number] for number in chosen])
+    running = sum(site.state == "running" for site in sites)
+    said = [TextLine(line, "red") for line in notes(sites)]
+    title = f"weft sites · {running} of {len(sites)} running"
+    return Picture([title], [Grid([heads[number] for number in chosen], rows), *said])
+
+
+def cells(site: SiteStatus) -> tuple[str, ...]:
+    """A site as a row of text."""
+    rate = site.health.success_rate
+    return (
+        site.name, site.state, f"{site.pages:,}", f"{site.failed:,}", f"{site.queued:,}",
+        f"{_mib(site.memory_bytes)}/{_mib(site.max_memory_bytes)}M" if site.memory_bytes else "-",
+        f"{site.pages_per_s:.1f}" if site.pages_per_s else "-", "-" if rate is None else f"{rate:.0%}",
+        time.strftime("%m-%d %H:%M", time.gmtime(site.next_at)) if site.next_at else "-",
+    )  # fmt: skip
+
+
+def _mib(number: int) -> str:
+    return f"{number / (1 << 20):,.0f}"
+
+
+def notes(sites: Sequence[SiteStatus]) -> list[str]:
+    """What there is to say besides: who waits for whom, what is wrong, what changed."""
+    found = []
+    for site in sites:
+        if site.waiting:
+            found.append(f"{site.name}: {site.waiting}")
+        if site.health.message:
+            found.append(f"{site.name}: {site.health.message}")
+    return found
+
+
+def table(sites: Sequence[SiteStatus]) -> str:
+    """All of it as plain text."""
+    return "\n".join([*columns([COLUMNS, *map(cells, sites)]), *map(shown, notes(sites))])

@@ -1,0 +1,251 @@
+"""Command-line flags for the configuration's keys, made from the keys themselves.
+
+A list's flag takes `a,b` and may be repeated; a mapping's takes one NAME=VALUE, whose value may have commas, and may be
+repeated. A flag goes by its key, too (`--politeness-delay-seconds` for `--delay`); one that there is not is answered as
+an unknown key is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli.terminal.messages import as_flags
+
+if TYPE_CHECKING:
+    from weft.config import Key
+
+# Section of the configuration -> its heading in the help, in this order.
+GROUPS = {
+    "scope": "Where to go",
+    "limits": "When to stop",
+    "extract": "What to read from pages",
+    "spider": "Your own code",
+    "store": "What to keep",
+    "run": "A crawl that is there already",
+    "politeness": "How to treat a site",
+    "fetch": "How to ask for pages",
+    "proxy": "Proxies",
+    "pods": "Pods and processes",
+    "redis": "Redis of the pods",
+    "log": "Logs and metrics",
+}
+# What is looked for first in its group.
+FIRST = ("data_dirs", "email", "seed_file", "num_pods")
+_METAVARS = {
+    "seed_file": "FILE",
+    "exclude_file": "FILE",
+    "extract": "FILE",
+    "spider": "FILE[:CLASS]",
+    "on_page": "FILE:NAME",
+    "proxies": "FILE",
+    "proxy_sources": "FILE|URL",
+    "proxy_test_url": "URL",
+    "proxy_test_tls_url": "URL",
+    "log_dir": "DIR",
+    "email": "ADDRESS",
+    "auth": "HOST=USER:PASSWORD",
+    "headers": "[HOST:]NAME=VALUE",
+    "resolve": "HOST=ADDRESS",
+    "dns_servers": "ADDRESS",
+    "data_dirs": "DIR",
+    "data_dir": "DIR",
+    "host": "ADDRESS",
+    "log_level": "LEVEL",
+    "only_pods": "0-3",
+    "pods": "URL",
+}
+_ALL = "weft.help_all"
+HEADER_FLAG = "--header"
+_AS_SENT = re.compile(r"([^\s=]+):\s+(.*\S)\s*", re.DOTALL).fullmatch
+
+
+class SettingsCommand(click.Command):
+    """A command with a flag for every key: `--help` has those that most crawls need, `--help-all` has all."""
+
+    groups = GROUPS
+    product = "crawl"
+    all_of: frozenset[str] = frozenset()  # sections of which `--help` has every flag
+    tuning = "What tunes a crawl (retries, breakers, timeouts, processes, Redis)"
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """In groups; what is no setting comes last."""
+        settings = [option for option in self.params if isinstance(option, SettingOption)]
+        others = [
+            option
+            for option in self.get_params(ctx)
+            if isinstance(option, click.Option) and not isinstance(option, SettingOption)
+        ]
+        for section, heading in self.groups.items():
+            shown = [option for option in settings if option.key.section == section]
+            shown = [option for option in shown if _ALL in ctx.meta or section in self.all_of or not option.key.tuning]
+            _write(ctx, formatter, heading, shown)
+        _write(ctx, formatter, "Output and help", others)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What is true of all flags."""
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(
+                "Every flag is also a key of the configuration file and a WEFT_* variable: see docs/settings.md. A "
+                "list takes A,B and may be repeated, NAME=VALUE may be repeated, and a switch has an opposite "
+                "(--no-resume)."
+            )
+            if _ALL not in ctx.meta:
+                formatter.write_paragraph()
+                formatter.write_text(f"{self.tuning} is in --help-all.")
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As any command; an unknown flag is answered with the setting that is meant."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise click.UsageError(
+                f"No such option {error.option_name!r}{self._answer(error.option_name)}", ctx
+            ) from None
+
+    def _answer(self, flag: str) -> str:
+        from weft.config import keys, own_names, product_named
+        from weft.names import answer
+
+        known = keys(product_named(self.product))
+        own = own_names(known)
+        # The command's own flags are no settings, and may be meant as well.
+        others = {
+            option.lstrip("-").replace("-", "_"): option
+            for parameter in self.params
+            for option in parameter.opts
+            if parameter.name not in known and option.startswith("--")
+        }
+        name = flag.lstrip("-").replace("-", "_").lower()
+        told = answer(name, own | others, lambda other: others.get(other) or known[own[other]].flag)
+        return told.replace("the key is", "the flag is").replace("weft config schema", f"weft {self.name} --help-all")
+
+
+class SettingOption(click.Option):
+    """The flag of a key. It goes by its key's name as well, which the help leaves out."""
+
+    def __init__(self, flags: list[str], key: Key, **how: Any) -> None:
+        super().__init__(flags, **how)
+        self.key = key
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:  # noqa: ARG002
+        """`--delay N` and what it means, with its default."""
+        key, words = self.key, self.key.default_words
+        flag = key.flag if key.default is not True else f"--[no-]{key.flag[2:]}"
+        name = flag if key.schema.get("type") == "boolean" else f"{flag} {self.metavar}"
+        shown = f"  [default: {words}]" if words and (words != "off" or key.schema.get("type") != "boolean") else ""
+        return name, as_flags(sentence(key.help)) + shown
+
+
+def sentence(text: str) -> str:
+    """A key's help as a sentence."""
+    return text[0].upper() + text[1:] + "."
+
+
+def help_all(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--help-all`."""
+
+    def show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.meta[_ALL] = True
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
+
+    return click.option(
+        "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=show, help="Show every flag and exit."
+    )(command)
+
+
+def _write(
+    ctx: click.Context, formatter: click.HelpFormatter, heading: str, options: Sequence[click.Parameter]
+) -> None:
+    if records := [record for option in options if (record := option.get_help_record(ctx)) is not None]:
+        with formatter.section(heading):
+            formatter.write_dl(records)
+
+
+def config_flags(
+    command: Callable[..., Any], product: str = "crawl", without: str = "", only: Sequence[str] = ()
+) -> Callable[..., Any]:
+    """Adds a flag for every key of a product, but for those of one section; the command gets those that were given.
+
+    `only`: the sections and keys that it has flags for.
+    """
+    from weft.config import keys, product_named
+
+    known = {name: key for name, key in keys(product_named(product)).items() if key.section != without}
+    if only:
+        known = {name: key for name, key in known.items() if key.section in only or name in only}
+    ordered = [*(name for name in FIRST if name in known), *(name for name in known if name not in FIRST)]
+    for name in reversed(ordered):
+        command = _option(known[name])(command)
+    return command
+
+
+def given(values: dict[str, Any], product: str = "crawl") -> dict[str, Any]:
+    """The keys that were on the command line, out of all parameters of a command."""
+    from weft.config import PATTERNS, keys, product_named
+
+    flags: dict[str, Any] = {}
+    for name, item in keys(product_named(product)).items():
+        value = values.get(name)
+        if value is None or value == ():
+            continue
+        if item.schema.get("type") == "object" and name != "extract":
+            value = _pairs(item.flag, value)
+        elif isinstance(value, tuple):
+            value = several(value, patterns=name in PATTERNS)
+        flags[name] = value
+    return flags
+
+
+def several(texts: Iterable[str], *, patterns: bool = False) -> list[str]:
+    """The items of a flag that may be repeated, each time with several."""
+    from weft.config import split
+
+    return [item for text in texts for item in split(text, patterns=patterns)]
+
+
+def _option(item: Key) -> Callable[..., Any]:
+    kind, by_key = item.schema.get("type"), "--" + item.name.replace("_", "-")
+    flags = list(dict.fromkeys((item.flag, by_key)))
+    if kind == "boolean":
+        # What a file or a variable turned on can be turned off again, and the other way round.
+        flags = [f"{flag}/--no-{flag[2:]}" for flag in flags]
+        return click.option(*flags, item.name, cls=SettingOption, key=item, default=None)
+    several = (kind in ("array", "object") and item.name != "extract") or item.name == "only_pods"
+    metavar = _METAVARS.get(item.name) or {"array": "A,B", "object": "NAME=VALUE"}.get(str(kind))
+    metavar = metavar or _metavar(item.schema)
+    return click.option(*flags, item.name, cls=SettingOption, key=item, metavar=metavar, multiple=several)
+
+
+def _metavar(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return "|".join(map(str, schema["enum"]))
+    kinds = {s.get("type") for s in schema.get("anyOf", [schema])}
+    return "N" if kinds & {"integer", "number"} else "TEXT"
+
+
+def _pairs(flag: str, texts: Iterable[str]) -> dict[str, str]:
+    """Names with their values; a name that comes twice is refused, since one of the values would have no effect."""
+    pairs: dict[str, str] = {}
+    for name, value in (_pair(flag, text) for text in texts):
+        if name in pairs:
+            both = f": write one, {flag} 'Cookie=A; B'" if name.lower() == "cookie" else ""
+            raise click.UsageError(f"{flag}: {name!r} is given twice{both}")
+        pairs[name] = value
+    return pairs
+
+
+def _pair(flag: str, text: str) -> tuple[str, str]:
+    name, mark, value = text.partition("=")
+    if flag == HEADER_FLAG and (as_sent := _AS_SENT(text)):
+        return as_sent[1], as_sent[2]  # `Cookie: a=b`, as other tools take it
+    if not mark:
+        # The text may be a secret, all of it.
+        raise click.UsageError(f"{flag}: {name.partition(':')[0]!r} has no value: write {flag} NAME=VALUE")
+    return name.strip(), value.strip()

@@ -1,0 +1,131 @@
+"""The process that fetches: it puts the parts together, runs the loop, and tells by its exit code how that ended.
+
+Of an embedded pod it is the only one, and does all; of a pod on Redis it is one of several, and parses itself or leaves
+that to parsers. SIGTERM drains; the orchestrator may send another reason to end, or what is to change (`following`).
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+
+if __name__ == "__main__":
+    gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
+
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.pods.backend import backend_of
+from weft.crawl.processes.child import GuardedStart, progress_of, run_child
+from weft.crawl.processes.ends import EXIT_CODES, state_of
+from weft.crawl.processes.following import Following
+from weft.crawl.processes.opening import CrawlOpening
+from weft.crawl.processes.order import Control, ProcessOrder
+from weft.engine.assembly import Fetching
+from weft.engine.loop.long_work import LongWork
+from weft.engine.loop.parser.parsing import MOST_LOGGED
+from weft.engine.loop.parser.suspects import Pulse
+from weft.engine.loop.stop import BLOCKING, UNWRITTEN, Stop
+from weft.engine.user_code.calls import CLOSED, Call, encode
+from weft.engine.user_code.sources import loading_of
+from weft.engine.user_code.starting import SpiderStart
+from weft.telemetry import Log
+
+log = Log("weft.crawl.processes.fetcher")
+
+
+class Fetcher:
+    """All parts of one fetcher, opened and wired."""
+
+    def __init__(self, order: ProcessOrder, control: Control) -> None:
+        folder, slot = CrawlFolder(order.config.store.data_dirs), order.slot
+        start = GuardedStart(order, control)
+        self.progress = progress_of(order)
+        work = LongWork(Pulse(folder.pulse_of(slot)), self.progress)
+        work.begin("opening the frontier")
+        self._backend = backend = backend_of(order, folder, self.progress, work)
+        self._parts = parts = Fetching(
+            backend.frontier, order.config, slot, self.progress, corpus_id=order.crawl_id, data_dirs=folder.data_dirs,
+            work=work, metrics=folder.metrics, peers=backend.peers, outlet=backend.outlet,
+            loading=loading_of(order.config, backend.frontier.notes),
+        )  # fmt: skip
+        if parts.suspects.died_on:
+            log.error("a page killed its parser", item=parts.suspects.died_on)
+        opening = CrawlOpening(order, folder, backend, parts)
+        crawl = opening.open()
+        backend.await_seeds(parts.suspects.beat)
+        chores = list(backend.chores(parts, crawl))
+        self._crawl = crawl
+        if crawl.spider is not None and order.pod == 0:
+            chores.append(SpiderStart(crawl, crawl.spider, backend.frontier, parts.results.call))
+        self._is_first = order.pod == 0
+        self._failed_again = failed_again = backend.failed_again(parts, crawl)
+        if failed_again is not None:
+            chores.append(failed_again)
+        following = Following(
+            folder, order.config, control, backend.frontier, crawl, self.progress, opening.seeds,
+            drain=lambda reason: self.loop.drain(reason), admit=opening.admit, has_edited=backend.has_edited,
+            read_more=failed_again.read if failed_again is not None else lambda: None,
+        )  # fmt: skip
+        start.is_over()
+        self.feed = opening.feed
+        self.loop = parts.start(
+            backend.owner,
+            [*chores, following],
+            why_over=self._why_over,
+            ends_alone=folder.is_one_process,
+            gather_s=backend.gather_s,
+            feed=self.feed,
+        )
+
+    def _why_over(self) -> Stop | None:
+        is_busy = self._failed_again is not None and self._failed_again.is_busy
+        return None if is_busy else self._crawl.why_over()
+
+    def run(self) -> int:
+        """Crawls; gives the exit code."""
+        self.progress.write("running")
+        reason = self.loop.run()
+        self._close_spider(reason)
+        try:
+            self._backend.close()
+            self._parts.close()
+        except BLOCKING as why:
+            if reason not in UNWRITTEN:
+                raise
+            log.warning("what could not be written is fetched again on resume", why=why)
+        code = EXIT_CODES[reason]
+        self.progress.write(state_of(reason), str(reason))
+        status = self.progress.status
+        log.info(
+            "ended",
+            reason=reason,
+            pages=status.pages,
+            requests=status.requests,
+            retries=status.retries,
+            errors=sum(self.progress.errors.values()),
+            queued=status.queued,
+        )
+        return code
+
+    def _close_spider(self, reason: Stop) -> None:
+        """Tells the user's code that the crawl has ended, or is interrupted."""
+        spider = self._crawl.spider
+        if spider is None or not spider.description.hears_end or not self._is_first:
+            return
+        result = self._parts.results.call_now(encode(Call(CLOSED, reason=str(reason))))
+        spider.keep_state(result)
+        if result.printed:
+            log.info("printed", text=result.printed[:MOST_LOGGED])
+        if result.error:
+            log.error("closed() of the spider failed", error=result.error, traceback=result.traceback)
+
+
+def fetch(order: ProcessOrder, control: Control) -> int:
+    """Carries out an order."""
+    fetcher = Fetcher(order, control)
+    signal.signal(signal.SIGTERM, lambda *_: fetcher.loop.drain())
+    return fetcher.run()
+
+
+if __name__ == "__main__":
+    sys.exit(run_child(fetch))

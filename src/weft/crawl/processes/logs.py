@@ -1,0 +1,69 @@
+"""The orchestrator's log: opened for one crawl alone, and what it begins with: who runs, and the settings in force.
+
+Invariant: no secret is written; `config.masked` has the last word on every value.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft import __version__
+from weft.config import Loaded, PodSpec, masked
+from weft.crawl.folder import CrawlFolder
+from weft.engine.folder import Identity
+from weft.telemetry import Log, LogFile, Slot, log_to_file
+
+log = Log("weft.crawl.processes.orchestrator")
+
+
+def orchestrator_slot(here: tuple[int, ...]) -> Slot:
+    """A node's orchestrator is filed under the first of its pods: two nodes may share a folder of logs."""
+    return Slot(here[0], "orchestrator")
+
+
+def open_log(loaded: Loaded, folder: CrawlFolder, identity: Identity) -> LogFile:
+    """Begins the log of a run; Busy where another crawl logs to the same place."""
+    section = loaded.config.log
+    slot = orchestrator_slot(loaded.config.pods.here)
+    opened = log_to_file(Path(section.log_dir), slot, section.log_level, alone=True)
+    log.always(
+        "crawl started",
+        crawl=identity.id,
+        weft=__version__,
+        python=platform.python_version(),
+        pid=os.getpid(),
+        pods=identity.pods,
+        resumed=loaded.config.run.resume,
+        data_dir=folder.home,
+    )
+    for name, value in sorted(loaded.values.items()):
+        log.info("setting", key=name, value=_shown(masked(name, value)), origin=_origin(loaded.origins[name]))
+    return opened
+
+
+def report_changes(loaded: Loaded, changed: Mapping[str, tuple[Any, Any]], announce: Callable[[str], None]) -> None:
+    """Logs and announces the settings that a resume changes, each with its old and new value."""
+    for name, (old, new) in changed.items():
+        before, now = (_shown(_masked(name, value)) for value in (old, new))
+        log.always("setting changed", key=name, old=before, new=now, origin=_origin(loaded.origins[name]))
+        announce(f"{name} is {now} from now on; it was {before}")
+
+
+def _masked(name: str, value: Any) -> Any:
+    """As `masked`, of a value as it is recorded."""
+    return masked(name, msgspec.convert(value, tuple[PodSpec, ...]) if name == "pods" else value)
+
+
+def _origin(origin: str) -> str:
+    """Where a setting came from; a flag or a keyword has its key's name, which the line has already."""
+    return "argument" if origin.startswith("`") else origin
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

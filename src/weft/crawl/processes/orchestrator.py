@@ -1,0 +1,361 @@
+"""Runs a crawl's processes: starts them, watches them, starts them again, stops them, and reports how it ended.
+
+Pages are fetched and parsed in processes of their own, because a page may kill whoever parses it. One that dies is
+started again and goes on; one that stands still (stuck in native code, where no timer reaches it) is killed first. A
+crash loop that brings the crawl no step forward ends it with its reason. If this process is killed, the kernel kills
+the others.
+
+Commands (`commands`) come over the folder's socket. What they change is written to the folder, and the processes are
+told to read it; one that ends before it has done so is started again.
+
+A process that is alone ends by itself. Of several none does, because the others may send it work: that all is done is
+found out here (`termination`), and told to all. If one dies while they end, they are all started again, and it is found
+out anew.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from weft.config import Config
+from weft.crawl.commands import CrawlCommands
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.pods.permits import Permits
+from weft.crawl.pods.places import places
+from weft.crawl.pods.termination import Termination
+from weft.crawl.processes.ends import BAD_USE, EXIT_CODES, FINAL, SERVER_AWAY, state_of
+from weft.crawl.processes.following import edited
+from weft.crawl.processes.logs import orchestrator_slot
+from weft.crawl.processes.order import ProcessOrder
+from weft.crawl.processes.process import Process
+from weft.crawl.reports.standing import CombinedStatus, begin_alone, end_alone
+from weft.engine.loop.progress import CrawlStatus, ProgressLines, read_status
+from weft.engine.loop.stop import CALLBACK_ERROR, UNWRITTEN, Stop
+from weft.engine.process.channel import ChannelServer, Peer, socket_path
+from weft.errors import BadInput, WeftError
+from weft.supervise.process import Exit, named
+from weft.telemetry import Log
+
+if TYPE_CHECKING:
+    from weft.crawl.pods.redis_pods import RedisPods
+
+STUCK_S = 30.0  # no heartbeat for so long: it is killed
+LOOK_EVERY_S = 0.1
+_NOTHING, _DRAINED, _AT_ONCE = range(3)
+log = Log("weft.crawl.processes.orchestrator")
+
+
+class CrashLoop(WeftError):
+    """A process dies again and again."""
+
+
+class Orchestrator:
+    """One crawl from start to end; `run` returns its exit code."""
+
+    def __init__(
+        self,
+        config: Config,
+        folder: CrawlFolder,
+        crawl_id: str,
+        *,
+        pods: RedisPods | None = None,
+        stuck_s: float = STUCK_S,
+    ) -> None:
+        self._config = config
+        self._folder = folder
+        self._pods = pods
+        self._commands = CrawlCommands(folder)
+        self._server: ChannelServer | None = None
+        self._changes = 0  # of the folder, by commands
+        self._duration = _Duration(config.limits.max_duration_s, is_paused=folder.settings_record().is_paused)
+        self._alone = folder.is_one_process
+        if pods is not None:
+            # A call to a server may take this long, and nothing beats meanwhile.
+            stuck_s += config.redis.socket_timeout_s + config.redis.connect_timeout_s
+        run = uuid.uuid4().hex
+        servers = tuple(pods.urls) if pods is not None else ()
+        self._processes = [
+            Process(
+                ProcessOrder(
+                    config, crawl_id, os.getpid(), run, slot.pod, slot.role, slot.index, config.pods.num_pods,
+                    servers, core=core, started_at=time.time(),
+                ),
+                folder.pulse_of(slot), folder.status_of(slot), stuck_s=stuck_s,
+            )
+            for slot, core in places(config.pods)
+        ]  # fmt: skip
+        self._standing = None if self._alone else CombinedStatus(folder.status, self._processes)
+        self._termination = Termination()
+        self._permits = None
+        if config.limits.max_pages is not None and not self._alone and pods is None:
+            self._permits = Permits.of(folder)
+        self._reason: Stop | None = None  # why it is ending
+        self._again = False  # one died while they ended: it has not ended yet
+        self._wanted = self._heeded = _NOTHING
+
+    def run(self, watch: Callable[[CrawlStatus], None] = lambda _: None) -> int:
+        """Until the crawl has ended; `watch` is shown the status a few times a second."""
+        code: int | None = None
+        lines = ProgressLines()
+        try:
+            if self._permits is not None:
+                self._permits.begin(self._config.limits.max_pages or 0, self._folder.pages_by_pod())
+            if self._config.pods.affinity:
+                os.sched_setaffinity(0, {0})
+            if self._alone:
+                begin_alone(self._folder.status)
+            self._server = _listen(self._folder, self._carry_out)
+            with named(orchestrator_slot(self._config.pods.here).name):
+                while True:
+                    self._heed()
+                    if self._pods is not None:
+                        self._pods.look()
+                    for process in self._processes:
+                        process.act()
+                    code = self._look()
+                    if code is not None:
+                        return code
+                    status = self.status()
+                    lines(status)
+                    watch(status)
+                    self._wait()
+        except WeftError as error:
+            log.error("crawl failed", error=error)
+            raise
+        finally:
+            if self._server is not None:
+                self._server.close()
+            for process in self._processes:
+                process.kill()
+            self._close_status(code)
+
+    def _wait(self) -> None:
+        """Until it is time to look again, or a command has come."""
+        if self._server is None:
+            time.sleep(LOOK_EVERY_S)
+        elif select.select([self._server], [], [], LOOK_EVERY_S)[0]:
+            self._server.turn()
+            self._server.seal()
+            self._server.reply()
+
+    def _carry_out(self, _peer: Peer, verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """A command: what has become of it, and how the crawl stands."""
+        commands, result = self._commands, dict[str, Any]()
+        if verb != "standing" and self._reason is not None:
+            raise BadInput(f"the crawl is about to end ({self._reason}): nothing can be changed any more")
+        if verb == "pause":
+            commands.pause()
+        elif verb == "resume":
+            commands.resume()
+        elif verb == "edit":
+            change = commands.edit(**arguments)
+            result["changed"] = change.changed
+            if change.max_duration_s is not None:
+                limits = msgspec.structs.replace(self._config.limits, max_duration_s=change.max_duration_s)
+                self._config = msgspec.structs.replace(self._config, limits=limits)
+                result["changed"]["max_duration"] = (None, change.max_duration_s)
+        elif verb == "seed":
+            result["new"], result["refused_urls"] = commands.seed(**arguments)
+        elif verb == "extract":
+            result["number"] = commands.extract(**arguments)
+        elif verb == "cancel":
+            commands.cancel()
+            self._end(Stop.CANCELLED)
+        elif verb != "standing":
+            raise BadInput(f"a crawl has no verb {verb!r}")
+        if verb not in ("standing", "cancel"):
+            self._follow()
+        status = self.status()
+        figures = {name: getattr(status, name) for name in ("state", "note", "pages", "queued", "in_flight")}
+        in_force = min((process.changes for process in self._processes), default=0)
+        return {**result, **figures, "changes": self._changes, "in_force": in_force}
+
+    def _follow(self) -> None:
+        """Has the processes read what a command has changed; this process follows, too."""
+        record = self._folder.settings_record()
+        self._config = edited(self._config, self._folder.config())
+        self._changes += 1
+        self._duration.change(self._config.limits.max_duration_s, is_paused=record.is_paused)
+        if self._permits is not None and self._config.limits.max_pages is not None:
+            self._permits.raise_to(self._config.limits.max_pages)
+        if self._pods is not None:
+            self._pods.edit(self._config)
+        for process in self._processes:
+            process.follow(self._config, self._changes)
+
+    @property
+    def _is_followed(self) -> bool:
+        """Whether every process has read what commands have changed."""
+        return all(process.changes >= self._changes for process in self._processes)
+
+    def _close_status(self, code: int | None) -> None:
+        """How it ended, in the crawl's status and in the log."""
+        reason = self._reason or next((stop for stop, given in EXIT_CODES.items() if given == code), None)
+        state = "failed" if code is None or reason is None or code not in EXIT_CODES.values() else state_of(reason)
+        note = "" if code is None else str(self._reason or self._last_words())
+        if self._standing is not None:
+            self._standing.end(state, note, self._folder, self._pods.figures() if self._pods is not None else {})
+        else:
+            end_alone(self._folder.status, state, note, self._folder)
+        status = self.status()
+        log.info(
+            "crawl ended",
+            state=state,
+            reason=status.note,
+            pages=status.pages,
+            seconds=round(status.elapsed_s, 3),
+            queued=status.queued,
+            errors=sum(status.errors.values()),
+        )
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Lets the crawl end: drained, or at once. For signal handlers and other threads: `run` does it when it can."""
+        self._wanted = max(self._wanted, _AT_ONCE if at_once else _DRAINED)
+
+    def status(self) -> CrawlStatus:
+        """How the crawl stands."""
+        if self._standing is not None:
+            return self._standing.update()
+        return read_status(self._folder.status) or CrawlStatus()
+
+    def _heed(self) -> None:
+        """Carries out what `stop` has requested: not in `stop`, which may interrupt the start of a process."""
+        if self._heeded == self._wanted:
+            return
+        self._heeded = self._wanted
+        self._again = False
+        self._end(Stop.INTERRUPTED)
+        if self._wanted == _AT_ONCE:
+            for process in self._processes:
+                process.kill()
+
+    def _end(self, reason: Stop) -> None:
+        """All processes shall drain and end: fetchers first, and when they have, parsers."""
+        message = "limit reached" if EXIT_CODES[reason] == EXIT_CODES[Stop.MAX_PAGES] else "stopping"
+        log.info(message, reason=reason)
+        self._reason = reason
+        self._stop("fetcher")
+
+    def _stop(self, role: str) -> None:
+        for process in self._processes:
+            if process.slot.role == role:
+                process.stop(None if self._reason is Stop.INTERRUPTED else str(self._reason))
+
+    def _have_ended(self, role: str) -> bool:
+        return all(process.has_ended for process in self._processes if process.slot.role == role)
+
+    def _look(self) -> int | None:
+        """Sees how the processes do; gives the crawl's exit code when it has ended."""
+        code: int | None = None
+        for process in self._processes:
+            how = process.look()
+            if how is not None:
+                code = self._ended(process, how)
+                if code is not None and (self._alone or code == BAD_USE):
+                    return code
+        if self._reason is not None and self._have_ended("fetcher"):
+            if self._have_ended("parser"):
+                return self._all_ended()
+            self._stop("parser")
+        if self._reason is None:
+            self._decide()
+        return None
+
+    def _ended(self, process: Process, how: Exit) -> int | None:
+        """What one process's end means for the crawl: its exit code, or None if it is started again."""
+        if how.code in FINAL and (self._alone or self._reason is not None or how.code == BAD_USE):
+            if self._reason is None and how.code != BAD_USE and process.status().changes < self._changes:
+                process.begin_anew()  # it has ended before it has read what a command has changed
+                return None
+            return how.code
+        if self._pods is not None:
+            self._pods.died(process)
+        if how.code == SERVER_AWAY and self._reason is None:
+            return None
+        message = "the parser died" if process.slot.role == "parser" else "the fetcher died"
+        log.error(message, process=process.slot.name, how=str(how), failures=process.child.failures)
+        if self._reason is not None:
+            self._again = self._reason not in UNWRITTEN
+            return None
+        if process.child.looping:
+            times = f"{message} {process.child.failures} times in a row"
+            raise CrashLoop(f"{times} ({how}): {process.status().note or 'it left no message'}; see {self._logs}")
+        return None
+
+    def _all_ended(self) -> int | None:
+        if self._again:
+            self._again, self._reason, self._termination = False, None, Termination()
+            for process in self._processes:
+                process.begin_anew()
+            return None
+        return EXIT_CODES[self._reason or Stop.INTERRUPTED]
+
+    def _decide(self) -> None:
+        """Whether all is done, or the time is over."""
+        most = self._config.spider.max_callback_errors
+        if most is not None and self.status().errors.get(CALLBACK_ERROR, 0) >= most:
+            self._end(Stop.CALLBACK_ERRORS)
+        if self._duration.is_over:
+            self._end(Stop.MAX_DURATION)
+        if self._alone or self._duration.is_paused or self._reason is not None or not self._is_followed:
+            return
+        if self._pods is not None:
+            if (reason := self._pods.verdict()) is not None:
+                self._end(reason)
+            return
+        reports = [process.status() for process in self._processes]
+        if any(report.pid != process.pid for report, process in zip(reports, self._processes, strict=True)):
+            return
+        reason = self._termination.judge(reports)
+        if reason is Stop.MAX_PAGES and self._permits is not None and self._permits.left():
+            return  # one pod has given some back, and another will ask for them
+        if reason is not None:
+            self._end(reason)
+
+    @property
+    def _logs(self) -> str:
+        return self._config.log.log_dir
+
+    def _last_words(self) -> str:
+        """Why it cannot go on: the note of a process that failed, else one left by an earlier run."""
+        reports = sorted((process.status() for process in self._processes), key=lambda status: status.state != "failed")
+        return next((status.note for status in reports if status.note), "")
+
+
+class _Duration:
+    """How long the crawl may still run, pauses left out."""
+
+    def __init__(self, most_s: float | None, *, is_paused: bool) -> None:
+        self._most_s = most_s
+        self._ran_s = 0.0
+        self._since = time.monotonic()
+        self.is_paused = is_paused
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its time is over."""
+        return self._most_s is not None and self._running_s() >= self._most_s
+
+    def change(self, most_s: float | None, *, is_paused: bool) -> None:
+        """Another limit from now on, or a pause, or its end."""
+        self._ran_s, self._since = self._running_s(), time.monotonic()
+        self._most_s, self.is_paused = most_s, is_paused
+
+    def _running_s(self) -> float:
+        return self._ran_s + (0.0 if self.is_paused else time.monotonic() - self._since)
+
+
+def _listen(folder: CrawlFolder, carry_out: Callable[[Peer, str, dict[str, Any]], Any]) -> ChannelServer | None:
+    """The socket for commands; a crawl whose folder cannot have one runs without."""
+    try:
+        return ChannelServer(socket_path(folder.home), carry_out)
+    except (OSError, WeftError) as error:
+        log.warning("no commands can be given to this crawl: its socket cannot be made", error=error)
+        return None

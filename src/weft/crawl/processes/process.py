@@ -1,0 +1,138 @@
+"""One process of a crawl, through all its restarts: a service, started with an order and watched by its heartbeat.
+
+When to start, stop and kill it is the service's affair (supervise) and the orchestrator's. The heartbeat and the page
+that is being parsed stand in a file of the slot; how the process fares, in its status file.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from weft.config import Config
+from weft.crawl.processes.ends import SERVER_AWAY
+from weft.crawl.processes.order import ProcessOrder
+from weft.engine.loop.parser.suspects import pulse, steps_of
+from weft.engine.loop.progress import CrawlStatus, read_status
+from weft.supervise.child import Child, RestartPolicy
+from weft.supervise.process import Exit
+from weft.supervise.service import Command, ExitMeaning, Moving, Service
+from weft.telemetry import Log, Slot
+
+# A process drains for ten seconds, then writes down what it has, and makes steps while it does (engine/loop/long_work).
+# What is in flight when it is killed is fetched again.
+STOP_S = 20.0
+# Python starts before the first heartbeat: on a busy machine that may take this many times longer than later pauses.
+FIRST_BEAT = 4
+POLICY = RestartPolicy(first_delay_s=0.2, max_failures=6, stop_grace_s=STOP_S)
+log = Log("weft.crawl.processes.orchestrator")
+_MODULES = {"fetcher": "weft.crawl.processes.fetcher", "parser": "weft.crawl.pods.parser"}  # by role
+
+
+class Process:
+    """A slot, and the process that runs in it now."""
+
+    def __init__(self, order: ProcessOrder, pulse_folder: Path, status: Path, *, stuck_s: float) -> None:
+        self.slot: Slot = order.slot
+        self.starts = 0
+        self._order = order
+        self._pulse_folder = pulse_folder
+        self._status = status
+        self._done_before = 0  # requests and pages before this process was started
+        self._began = 0.0
+        self._service = Service(
+            self.slot.name,
+            self._command,
+            health=Moving(lambda: pulse(pulse_folder), stuck_s, start_s=FIRST_BEAT * stuck_s),
+            policy=POLICY,
+            judge=self._judged,
+            on_start=self._started,
+            ending=lambda: steps_of(pulse_folder),
+        )
+
+    @property
+    def child(self) -> Child:
+        """Where it is in its life."""
+        return self._service.child
+
+    @property
+    def pid(self) -> int:
+        """Of the process that there is; 0 if there is none."""
+        return self._service.pid or 0
+
+    @property
+    def has_ended(self) -> bool:
+        """It is gone, and is not to be started again."""
+        return self._service.has_ended
+
+    def status(self) -> CrawlStatus:
+        """Its last report."""
+        return read_status(self._status) or CrawlStatus()
+
+    def act(self) -> None:
+        """Does what is due: start, request a stop, kill."""
+        self._service.act()
+
+    def look(self) -> Exit | None:
+        """How it has ended, if it has just done so; one that stands still is killed."""
+        pid, how = self.pid, self._service.look()
+        if how is not None:
+            seconds = round(time.monotonic() - self._began, 3)
+            log.info("process ended", process=self.slot.name, pid=pid, how=how, seconds=seconds)
+        return how
+
+    def stop(self, reason: str | None = None) -> None:
+        """Requests its end: sends the reason on its standard input, or SIGTERM (interrupted) without one."""
+        self._service.stop(None if reason is None else f"stop {reason}\n".encode())
+
+    def follow(self, config: Config, changes: int) -> None:
+        """Has it read the crawl's folder again; one that is started from now on has these settings."""
+        self._order = msgspec.structs.replace(self._order, config=config, changes=changes)
+        self._service.write(f"read {changes}\n".encode())
+
+    @property
+    def changes(self) -> int:
+        """How many changes of the folder it follows; one that is to be started follows all."""
+        return self.status().changes if self.pid else self._order.changes
+
+    def begin_anew(self) -> None:
+        """A process that has ended is to be started again."""
+        self._service.begin_anew()
+
+    def kill(self) -> None:
+        """At once."""
+        self._service.kill()
+
+    def _command(self) -> Command:
+        self._order = msgspec.structs.replace(self._order, incarnation=time.time_ns() // 1_000_000)
+        # Nobody reads the last argument: it is what `ps` shows.
+        argv = [sys.executable, "-m", _MODULES[self.slot.role], self.slot.name]
+        return Command(argv, stdin=self._order.framed())
+
+    def _started(self, pid: int) -> None:
+        self.starts += 1
+        log.info(
+            "process started" if self.starts == 1 else "process restarted",
+            process=self.slot.name,
+            pid=pid,
+            core="any" if self._order.core is None else self._order.core,
+            incarnation=self._order.incarnation,
+            failures=self.child.failures,
+        )
+        self._began = time.monotonic()
+        self._done_before = self._done()
+
+    def _judged(self, how: Exit) -> ExitMeaning:
+        """A process that died is no sign of a crash loop if it brought the crawl forward, or a page killed it.
+
+        A page kills twice at most; then it is stored unparsed.
+        """
+        was_of_use = pulse(self._pulse_folder)[1] > 0 or self._done() > self._done_before
+        return ExitMeaning.HARMLESS if how.code == SERVER_AWAY or was_of_use else ExitMeaning.BY_TIME
+
+    def _done(self) -> int:
+        status = self.status()
+        return status.requests + status.pages

@@ -1,0 +1,88 @@
+"""The origins of a large seed file, read once: where seeds decide what is in scope, every process needs them.
+
+    DATA/seeds-N.origins    a line for some pieces of seeds-N.pack: how far they reach, their new origins, a CRC-32
+
+The lines are appended while the file is read, before a crawl starts to count its time. Reading that was cut off
+continues behind the last whole line, and a resume finds all of it done.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from zlib import crc32
+
+from weft import urls
+from weft.crawl.seeds.seed_file import all_seeds
+from weft.crawl.seeds.seed_streams import Piece, SeedStream
+from weft.errors import writing
+
+_WRITE_EVERY_S = 0.5
+_TELL_EVERY_S = 2.0
+
+
+def origins_of(home: Path, stream: SeedStream) -> tuple[list[str], int]:
+    """The origins that are recorded of a stream, and the offset of the first piece that is not covered."""
+    origins, at = list[str](), 0
+    for reached, some, _ in _lines(_path(home, stream)):
+        origins += some
+        at = reached
+    return origins, at
+
+
+def record_origins(
+    home: Path, stream: SeedStream, pieces: Callable[[int], Iterable[Piece]], tell: Callable[[str], None]
+) -> None:
+    """Reads what is not recorded yet; `tell` hears how far it is. `pieces`: those of the stream from an offset on."""
+    path, size = _path(home, stream), 0
+    known, at = set[str](), 0
+    for at, some, size in _lines(path):  # noqa: B007 (the last ones count)
+        known.update(some)
+    if at >= stream.bytes:
+        return
+    new, now = list[str](), time.monotonic()
+    write_at, tell_at = now + _WRITE_EVERY_S, now + _TELL_EVERY_S
+    with writing(path):
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with writing(path), os.fdopen(fd, "wb") as file:
+        file.truncate(size)  # a line that was cut off
+        for piece in pieces(at):
+            for seed in all_seeds(piece.lines):
+                if (origin := urls.origin_of(seed)) not in known:
+                    known.add(origin)
+                    new.append(origin)
+            if (now := time.monotonic()) >= write_at or piece.end >= stream.bytes:
+                file.write(_line(piece.end, new))
+                file.flush()
+                new, write_at = [], now + _WRITE_EVERY_S
+            if now >= tell_at:
+                tell_at = now + _TELL_EVERY_S
+                tell(f"reading the scope of the seeds, once: {piece.text_before / stream.text_bytes:.0%}")
+        os.fsync(file.fileno())
+
+
+def _path(home: Path, stream: SeedStream) -> Path:
+    return (home / stream.name).with_suffix(".origins")
+
+
+def _line(at: int, origins: list[str]) -> bytes:
+    text = f"{at} {' '.join(origins)}".encode()
+    return b"%b\t%08x\n" % (text, crc32(text))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, list[str], int]]:
+    """Of each whole line: how far it reaches in the stream, its origins, and where it ends in the file."""
+    end = 0
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                text, _, checksum = line.rpartition(b"\t")
+                if checksum != b"%08x\n" % crc32(text):
+                    return
+                end += len(line)
+                at, *origins = text.decode().split()
+                yield int(at), origins, end
+    except FileNotFoundError:
+        return

@@ -1,0 +1,1 @@
+"""One crawl of an engine: its settings, rules, limits, seeds and record."""

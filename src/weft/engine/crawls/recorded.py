@@ -1,0 +1,142 @@
+"""Keeps the settings that the crawls of an engine were opened with: a later start of the engine may have others.
+
+Crawls share most values, and there may be many thousands of them, so what an engine gives to all of its crawls is
+written once, to `settings/DIGEST.json`, and a crawl's record names the digest. What a crawl was given itself, and the
+defaults that follow from it (scope, delay, concurrency), is in its own record.
+
+Invariant: a file is on the disk before a record names it, and stays while one does.
+
+Not recorded are `headers` and `auth` of the engine: a password that was changed must work in crawls that run, and no
+secret is written that is kept elsewhere. Nor is `allow_private`: when it is withdrawn, that applies to all crawls that
+were not given it themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft.config import COMPUTED, Config, keys, load
+from weft.engine.crawls import settings
+from weft.engine.crawls.settings_record import values_of
+from weft.engine.crawls.tenant import TenantRecord
+from weft.errors import writing
+from weft.files import sync_folder
+from weft.telemetry import Log
+
+FOLDER = "settings"
+_ENGINES = frozenset({"headers", "auth", "allow_private"})
+log = Log("weft.engine.crawls.recorded")
+
+
+class RecordedSettings:
+    """The settings in force of every crawl of an engine; `shared` are those that the engine was started with."""
+
+    def __init__(self, data_dir: Path, shared: Mapping[str, Any]) -> None:
+        self._folder = data_dir / FOLDER
+        self._shared = dict(shared)
+        values = msgspec.json.encode(_defaults(settings.config_of(shared)), order="deterministic")
+        self._current = sha256(values).hexdigest()[:16]
+        self._layers: dict[str, bytes] = {}  # by digest: the engine's settings, with the recorded ones in their place
+        self._missing: set[str] = set()
+        if self._read(self._current) is None:
+            self._write(values)
+        self._layers[self._current] = self._layer(values)
+
+    def add(self, record: TenantRecord, config: Config) -> None:
+        """Records what is in force for a crawl that is opened."""
+        record.settings = settings.plain(_derived(config) | record.settings)
+        record.defaults = self._current
+
+    def adopt(self, record: TenantRecord) -> bool:
+        """Records what is in force for a crawl of which that is not known; False: it is."""
+        config = self.config_of(record)
+        if record.defaults not in self._missing:
+            return False
+        self.add(record, config)
+        return True
+
+    def config_of(self, record: TenantRecord) -> Config:
+        """The configuration of a crawl: as it was opened, and edited since."""
+        if not record.defaults:  # of a crawl that only the frontier knows, or that a rebuild has found
+            return settings.config_of(self._shared, record.settings)
+        layer = self._layers.get(record.defaults)
+        if layer is None:
+            values = self._read(record.defaults)
+            if values is None:
+                self._missing.add(record.defaults)
+                log.error(
+                    "recorded settings are missing or damaged: their crawls continue with the engine's",
+                    file=f"{FOLDER}/{record.defaults}.json",
+                )
+            layer = self._layers[record.defaults] = self._layer(values)
+        return _config(layer, msgspec.json.encode(record.settings))
+
+    def prune(self, records: Iterable[TenantRecord]) -> None:
+        """Deletes the files that no record names any more."""
+        used = {f"{record.defaults}.json" for record in records} | {f"{self._current}.json"}
+        for path in self._folder.iterdir():
+            if path.name not in used:
+                path.unlink(missing_ok=True)
+
+    def _layer(self, recorded: bytes | None) -> bytes:
+        return msgspec.json.encode(self._shared | msgspec.json.decode(recorded or b"{}"))
+
+    def _read(self, digest: str) -> bytes | None:
+        try:
+            values = (self._folder / f"{digest}.json").read_bytes()
+        except FileNotFoundError:
+            values = b""
+        if sha256(values).hexdigest()[:16] == digest:
+            return values
+        return None
+
+    def _write(self, values: bytes) -> None:
+        path = self._folder / f"{self._current}.json"
+        beside = path.with_suffix(".tmp")
+        with writing(path):
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            with open(beside, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+                file.write(values)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+            sync_folder(self._folder)
+            sync_folder(self._folder.parent)
+
+
+def recorded_config(data_dir: Path, record: TenantRecord, revision: int = 0) -> Config:
+    """The configuration of a crawl, for reports: of a revision of its settings, or as it is now (0). Without what the
+    engine alone knows (see above), and only as far as the recorded settings can be read."""
+    try:
+        layer = (data_dir / FOLDER / f"{record.defaults}.json").read_bytes()
+        msgspec.json.decode(layer)
+    except (OSError, msgspec.DecodeError):
+        layer = b"{}"
+    own = values_of(record.settings, record.changes, revision or record.revision)
+    return _config(layer, msgspec.json.encode(own))
+
+
+def _defaults(config: Config) -> dict[str, Any]:
+    """The values that an engine gives to all of its crawls."""
+    return {name: settings.value_of(config, name) for name in settings.recorded_keys() - _ENGINES - COMPUTED.keys()}
+
+
+def _derived(config: Config) -> dict[str, Any]:
+    return {name: settings.value_of(config, name) for name in COMPUTED if name in settings.recorded_keys()}
+
+
+@lru_cache(maxsize=4096)  # most crawls of an engine have the same settings
+def _config(layer: bytes, own: bytes) -> Config:
+    """Without a check whether the values fit together: they did when the crawl was opened. A key that this Weft does
+    not have any more is left out."""
+    known = keys()
+    merged = msgspec.json.decode(layer) | msgspec.json.decode(own)
+    flags = {name: value for name, value in merged.items() if name in known}
+    return load(flags=flags, environment={}, is_judged=False).config

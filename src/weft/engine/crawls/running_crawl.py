@@ -1,0 +1,381 @@
+"""A crawl as the engine runs it: its rules, its cookies, its logins, and what becomes of the URLs it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from weft import urls
+from weft.config import Config, FetchSection, PolitenessSection, ScopeSection
+from weft.credentials import Credentials, without_host
+from weft.engine.admission.familiar import Familiar
+from weft.engine.admission.names import NameSet
+from weft.engine.admission.rules import AdmissionRules
+from weft.engine.loop.fetcher.cookies import CookieShare
+from weft.engine.loop.fetcher.revisits import Revisits
+from weft.engine.loop.fetcher.robots import RobotsBook
+from weft.engine.loop.progress import CrawlProgress
+from weft.engine.loop.stop import Stop
+from weft.engine.parsing.extraction import Extraction
+from weft.engine.transports.lazy_rendering import LazyRendering
+from weft.engine.transports.shells import ShellHosts
+from weft.engine.user_code.calls import RequestSpec
+from weft.engine.user_code.running import RunningSpider
+from weft.errors import ServerAway
+from weft.fetch.auth import authorization
+from weft.fetch.contract import Transport
+from weft.fetch.cookies import CookieJar, with_cookies
+from weft.fetch.robots import product_token
+from weft.frontier.contract import Admission, CrawlLimits, Frontier, PageLinks
+from weft.records import Found, Lease, Purpose, Reason
+
+_REASONS = frozenset(Reason)
+PAUSED = ("paused", "by a command")  # the state of a process whose crawl is paused, and the note with it
+
+
+class _Challenge:
+    """An origin's WWW-Authenticate values as received, and how many requests have answered them."""
+
+    __slots__ = ("answers", "values")
+
+    def __init__(self, values: list[str]) -> None:
+        self.values = values
+        self.answers = 0
+
+
+class RunningCrawl:
+    """One crawl of those that share an engine."""
+
+    is_only = True  # it has its frontier to itself
+
+    def __init__(
+        self,
+        number: int,
+        rules: AdmissionRules,
+        scope: ScopeSection,
+        fetch: FetchSection,
+        frontier: Frontier,
+        progress: CrawlProgress,
+        seeds: Iterable[str] = (),
+        *,
+        politeness: PolitenessSection,
+        book: RobotsBook | None = None,
+        way: Transport | None = None,
+        extraction: Extraction | None = None,
+        spider: RunningSpider | None = None,
+        origins: Iterable[str] = (),
+        open_way: Callable[[FetchSection], Transport] | None = None,
+    ) -> None:
+        """`book`, `way`, `open_way` and `origins` are for processes that fetch; `origins`: those that its credentials
+        go to (see `credentials.seed_origins`). `extraction` is what is read from pages beyond their links, `spider` the
+        user's code that they are given to."""
+        self.number = number
+        self.fetch = fetch
+        self.politeness = politeness
+        self.extraction = extraction
+        self.spider = spider
+        self.agent = product_token(fetch.user_agent())
+        self._book = book
+        self._way = way
+        self._rendering = LazyRendering(fetch, politeness, open_way) if fetch.render == "never" else None
+        self.rules = rules
+        self.scope = scope
+        self.progress = progress
+        rules.matched = progress.matched
+        self.jar = CookieJar(urls.domain) if fetch.cookies == "jar" else None
+        self._share: CookieShare | None = None
+        if self.jar is not None:
+            self._share = CookieShare(number, self.jar, frontier.sites)
+        self.credentials = Credentials(fetch.headers, fetch.auth, origins)
+        self._has_headers = any(":" in key for key in fetch.headers) or bool(without_host(fetch.headers))
+        self._frontier = frontier
+        self._challenged: dict[str, _Challenge] = {}  # by origin: 401 challenges for which a login is configured
+        self.shells = ShellHosts() if fetch.render == "auto" else None
+        self.known_origins = NameSet()
+        self._seed_origins = NameSet(map(urls.origin_of, seeds))
+        self.revisits: Revisits | None = None  # set while known pages are visited again
+        self.has_been_edited = False  # what is queued may be excluded by now
+        self.is_paused = False
+        # Where the way to a URL decides, one that was refused may be let in later.
+        lasting = scope.max_depth is None and not scope.offsite_hops
+        self.familiar = Familiar(progress.refused) if lasting else None
+
+    def sets_aside(self, lease: Lease) -> bool:
+        """Puts a queued URL away that an edit has excluded; it comes back when the edit is taken back."""
+        if lease.purpose is not Purpose.PAGE or not self.rules.excludes(lease.url):
+            return False
+        self._frontier.leases.set_aside([lease])
+        return True
+
+    def edit(self, config: Config, limits: CrawlLimits, weight: float = 1.0) -> int:
+        """Continues with other settings; how many URLs come back that were set aside. BadInput: nothing is changed."""
+        self._frontier.crawls.change_crawl(self.number, limits, config.politeness, weight)
+        self.scope, self.politeness = config.scope, config.politeness
+        self.rules.edit(config.scope)
+        self.has_been_edited = True
+        if self.familiar is not None:
+            self.familiar.forget()
+        return self._frontier.queue.take_back(self.number, lambda item: not self.rules.excludes(item.url))
+
+    def pause(self, paused: bool = True) -> None:
+        """Nothing of it is requested while it is paused, and nothing is lost."""
+        self._frontier.crawls.pause(self.number, paused)
+        self.is_paused = paused
+
+    def _is_full(self, pages: int) -> bool:  # noqa: ARG002
+        """Whether it has as many pages as it may have; a pod, as many as it was given."""
+        return self._frontier.permits.exhausted()
+
+    def awaits_seeds(self) -> bool:
+        """Whether it must not end because nothing is left: more seeds may come."""
+        return self.spider is not None and self.spider.is_starting
+
+    def why_over(self) -> Stop | None:
+        """Why it ends now; None while there is something to do, or to wait for."""
+        reason = self._nothing_left()
+        return None if reason is not Stop.MAX_PAGES and (self.is_paused or self.awaits_seeds()) else reason
+
+    def _nothing_left(self) -> Stop | None:
+        """Why nothing of it is left to do, whatever seeds may come; None while there is something."""
+        frontier, at = self._frontier, self._frontier.status.crawl_standing(self.number)
+        if at.leased:
+            return None
+        if self._is_full(at.pages):
+            return Stop.MAX_PAGES
+        if not at.queued:
+            return Stop.DONE
+        if self.is_only and frontier.leases.next_due() is not None:
+            return None  # known without a look at all of its sites
+        return None if frontier.status.has_work(self.number) else Stop.BUDGET
+
+    @property
+    def book(self) -> RobotsBook:
+        """The robots.txt rules for this crawl's user agent."""
+        assert self._book is not None
+        return self._book
+
+    @property
+    def way(self) -> Transport:
+        """How it fetches."""
+        assert self._way is not None
+        return self._way
+
+    def way_of(self, spec: RequestSpec | None) -> Transport:
+        """How a request is fetched: one that a browser shall have may need another transport than the crawl's."""
+        if spec is not None and spec.render not in ("", "never") and self._rendering is not None:
+            return self._rendering.transport() or self.way
+        return self.way
+
+    def rendering(self, lease: Lease) -> tuple[str, tuple[dict[str, Any], ...]]:
+        """Whether a page is rendered (never, auto, always), and what is done on it first."""
+        spec = self.spider.spec_of(lease) if self.spider is not None and lease.request else None
+        if spec is None:
+            return self.fetch.render, self.fetch.render_actions
+        return spec.render or self.fetch.render, spec.actions or self.fetch.render_actions
+
+    def not_rendered(self, lease: Lease) -> str:
+        """Why a page was not given to a browser though its request says so; empty for all others."""
+        if self._rendering is None or not self._rendering.trouble or self.spider is None or not lease.request:
+            return ""
+        return self._rendering.trouble if self.spider.spec_of(lease).render not in ("", "never") else ""
+
+    def headers(self, lease: Lease, now: float) -> Sequence[tuple[str, str]]:
+        """What this crawl sends beyond the usual; nothing, for most."""
+        if self._share is not None:
+            self._share.catch_up(lease)
+        spec = self.spider.spec_of(lease) if self.spider is not None and lease.request else None
+        own_headers = spec.headers if spec is not None else {}
+        if not (self._challenged or self.jar or self.revisits or self._has_headers or own_headers):
+            return ()
+        url, headers = lease.url, list[tuple[str, str]]()
+        if self.revisits is not None and lease.purpose is Purpose.PAGE and (spec is None or spec.is_plain):
+            headers += self.revisits.conditions(lease)
+        split = url.index("/", 8)
+        origin, path = url[:split], url[split:].partition("?")[0]
+        own = {name.lower(): (name, value) for name, value in self.credentials.headers_for(origin)}
+        own |= {name.lower(): (name, value) for name, value in own_headers.items()}
+        if self.jar and (cookie := self.jar.header(urls.host_of(url), path, url.startswith("https:"), now)):
+            given = own["cookie"][1] if "cookie" in own else ""
+            own["cookie"] = ("Cookie", with_cookies(given, cookie))
+        if (challenge := self._challenged.get(origin)) and (
+            authorisation := self._authorisation(origin, url, challenge, spec.method if spec is not None else "GET")
+        ):
+            own["authorization"] = ("Authorization", authorisation)
+        return [*headers, *own.values()]
+
+    def keep_cookies(self, url: str, values: Sequence[str], now: float) -> None:
+        """Stores what a response set."""
+        if values and self.jar is not None:
+            path = url[url.index("/", 8) :].partition("?")[0]
+            if self._share is not None:
+                self._share.store(url, path, values, now)
+            else:
+                self.jar.store(urls.host_of(url), path, url.startswith("https:"), values, now)
+
+    def answers(self, lease: Lease, challenges: list[str], *, sent: bool) -> bool:
+        """Whether a 401 is worth one more request: that one will carry an answer. `sent`: this one did already."""
+        origin = urls.origin_of(lease.url)
+        if self._authorisation(origin, lease.url, _Challenge(challenges)) is None:
+            return False
+        known = self._challenged.get(origin)
+        is_new = known is None or known.values != challenges
+        if sent and (lease.attempt or not is_new):
+            return False
+        if is_new:
+            self._challenged[origin] = _Challenge(challenges)
+        return True
+
+    def _authorisation(self, origin: str, url: str, challenge: _Challenge, method: str = "GET") -> str | None:
+        """The Authorization for a URL, where there is a login for its origin."""
+        login = self.credentials.login_for(origin)
+        if login is None:
+            return None
+        user, _, password = login.partition(":")
+        challenge.answers += 1
+        return authorization(challenge.values, user, password, method, url, count=challenge.answers)
+
+    @property
+    def finds_depth(self) -> bool:
+        """Whether the depth of a URL decides if it is wanted, so that a shorter way to it matters. The requests of a
+        user's code have the depth at which they were made first."""
+        return self.scope.max_depth is not None and self.spider is None
+
+    @property
+    def follows_links(self) -> bool:
+        """Whether the links of its pages are followed by its scope."""
+        return self.spider is None or (self.spider.description.follows and not self.spider.description.chooses_links)
+
+    def must_be_sent_once(self, lease: Lease) -> bool:
+        """Whether a request must not be sent again once it may have been sent."""
+        return self.spider is not None and bool(lease.request) and not self.spider.spec_of(lease).idempotent
+
+    def refused_request(self, url: str, reason: str, parent: int) -> None:
+        """A request of the user's code was not admitted: counted, and known to `weft explain`."""
+        self.progress.refused[reason] += 1
+        if reason in _REASONS:
+            self._frontier.rejected.refused(self.number, Reason(reason), url, parent)
+
+    def links(self, found: list[str], page: Lease, *, are_new: bool = True) -> list[PageLinks]:
+        """What the rules let in of URLs that a page links to; the others are counted by reason.
+
+        `are_new`: none of them is in the seen set.
+        """
+        let_in, refused = self.rules.sift(found, page)
+        for url, reason in refused:
+            self._refuse(url, reason, page)
+        if are_new and self.rules.sameness.counts(page.url):
+            self._led(let_in, page)
+        return let_in
+
+    def _refuse(self, url: str, reason: Reason, page: Lease) -> None:
+        self.progress.refused[reason] += 1
+        if self.familiar is not None:
+            self.familiar.refused(page.url, url, reason)
+        if reason is Reason.TRAP:
+            self.note_trap(url)
+            if not self.rules.looks_like_a_trap(url):
+                # By counting: the URL does not show it.
+                self._frontier.rejected.refused(self.number, reason, url, page.item)
+
+    def note_trap(self, url: str) -> None:
+        """A link was left out as a trap; for a crawl that says how many there are, see `tenant`."""
+
+    def admitted(self, found: Iterable[str]) -> None:
+        """URLs are about to be admitted, some of which may have been left out before; see `tenant`."""
+
+    def _led(self, let_in: list[PageLinks], page: Lease) -> None:
+        """Records that a page led to new URLs; if that stops its pattern, its links to the pattern are refused."""
+        sameness = self.rules.sameness
+        if not sameness.leads(page.url, [url for links in let_in for url in links.urls]):
+            return
+        for links in let_in:
+            for stopped in [one for one in links.urls if sameness.stops(one, page.url)]:
+                links.urls.remove(stopped)
+                self._refuse(stopped, Reason.TRAP, page)
+
+    def extend(self, url: str) -> None:
+        """Makes a URL's place a part of the scope."""
+        self.rules.extend(url)
+        if self.familiar is not None:
+            self.familiar.forget()
+
+    def learn_scope(self) -> None:
+        """Takes over where seeds' redirects have led, which another process may have found out."""
+        try:
+            extensions = self._frontier.notes.scope_extensions(self.number)
+        except ServerAway:
+            return
+        for url in extensions:
+            if not self.rules.in_scope(url):
+                self.extend(url)
+
+    def listed(self, lease: Lease, entries: Iterable[str]) -> list[Found]:
+        """What the rules let in of a sitemap: found on purpose, so no extension or trap is held against it."""
+        found = []
+        for url in dict.fromkeys(map(self.rules.rewritten, entries)):
+            reason = self.rules.refusal(url, lease.depth + 1, is_link=False)
+            if reason is None:
+                found.append(Found(url, lease.depth + 1, 0))
+            else:
+                self.progress.refused[reason] += 1
+        return found
+
+    def redirect(self, lease: Lease, target: str) -> Reason | Found:
+        """Where a redirect leads, checked like a new URL, or why it may not; a seed's extends the scope.
+
+        The target takes the place of what led to it: outside the scope it counts as one hop, not as one more.
+        """
+        target = self.rules.rewritten(target) if target != lease.url else target
+        offsite = 0 if self.rules.in_scope(target) else max(1, lease.offsite)
+        reason = self.rules.refusal(target, lease.depth, is_link=False, offsite=max(0, offsite - 1))
+        if reason is None and self.spider is not None:
+            reason = self.spider.refusal(target)
+        elif reason is Reason.SCOPE and lease.depth == 0 and lease.purpose is Purpose.PAGE:
+            self.extend(target)
+            self._frontier.notes.scope_extended(self.number, target)
+            offsite = 0
+            reason = self.rules.refusal(target, lease.depth, is_link=False)
+        if reason is not None:
+            self.progress.refused[reason] += 1
+            return reason
+        chain = f"{lease.about} {lease.url}".strip()
+        return Found(target, lease.depth, lease.item, lease.hops + 1, Purpose.PAGE, chain, offsite)
+
+    def sitemaps(self, depth: int, origin: str, listed: Sequence[str]) -> list[Found]:
+        """The sitemaps that an origin names; the usual place where it names none and holds a seed. Once per origin."""
+        if self.scope.seeded_urls_only or origin in self.known_origins:
+            return []
+        if self.spider is not None and not self.spider.description.follows:
+            return []  # it goes where its code says
+        self.known_origins.add(origin)
+        if self.scope.max_depth is not None and depth >= self.scope.max_depth:
+            return []
+        names = list(listed) or ([origin + "/sitemap.xml"] if origin in self._seed_origins else [])
+        return self.nested(depth, urls.join_all(origin + "/", names), origin, 0)
+
+    def nested(self, depth: int, sitemaps: Iterable[str], origin: str, hops: int) -> list[Found]:
+        """Sitemaps that the rules let in."""
+        return [
+            Found(url, depth, 0, hops, Purpose.SITEMAP, origin)
+            for url in sitemaps
+            if self.rules.refusal(url, depth, is_link=False, included=True) is None
+        ]
+
+    def add_seed_origin(self, url: str) -> bool:
+        """An origin that holds a seed: its sitemap is looked for at the usual place. False if it was known."""
+        return self._seed_origins.add(urls.origin_of(url))
+
+    def too_many(self, found: Sequence[Found]) -> None:
+        """Refuses what lies beyond a bound."""
+        self.progress.refused[Reason.BUDGET] += len(found)
+        for one in found:
+            self._frontier.rejected.refused(self.number, Reason.BUDGET, one.url, one.parent)
+
+    def count(self, found: int, admission: Admission) -> None:
+        """Counts the URLs, of `found` many, that the frontier did not admit: duplicates, and those over a budget."""
+        self.progress.refused[Reason.DUPLICATE] += admission.duplicates
+        over = found - admission.new - admission.duplicates
+        if over > 0:
+            self.progress.refused[Reason.BUDGET] += over
+            if self.familiar is not None:
+                self.familiar.forget()  # there may be room for it later

@@ -1,0 +1,118 @@
+"""Seeds of an engine's crawls: held against the crawl's rules, admitted, and with what was found at them before.
+
+Called by `core` on the loop's own thread. What follows for the crawl's record is committed with the seeds, because
+their scope depends on it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from weft import urls
+from weft.credentials import seed_origins
+from weft.engine.crawls.tenant import Tenant
+from weft.engine.loop.fetcher.revisits import GivenVisits, Revisits
+from weft.engine.model import CrawlState, Seeded
+from weft.errors import DiskFull
+from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.records import Found, PastVisit
+from weft.store.errors import StoreError
+from weft.store.index.index_writer import Change
+from weft.store.pages import PageStore
+from weft.telemetry import Log
+
+LISTED_REFUSALS = 1000
+log = Log("weft.engine.crawls.seeding")
+
+
+class Seeding:
+    """Of all crawls of one engine."""
+
+    def __init__(
+        self,
+        frontier: EmbeddedFrontier,
+        store: PageStore,
+        *,
+        touch: Callable[[int], None],
+        start: Callable[[Tenant], None],
+    ) -> None:
+        """`touch`: the crawl has new work. `start`: its first seeds have come, and its state is to change."""
+        self._frontier = frontier
+        self._store = store
+        self._touch = touch
+        self._start = start
+
+    def revisit(self, tenant: Tenant, visits: Sequence[PastVisit]) -> None:
+        """Keeps what was found at URLs before; where that cannot be written they are asked for as if it were new."""
+        if not visits:
+            return
+        try:
+            self._store.keep_visited(tenant.number, visits)
+        except (StoreError, DiskFull) as error:
+            log.warning("earlier visits are not kept", crawl=tenant.name, error=error)
+            return
+        if tenant.revisits is None:
+            tenant.record.revisits = True
+            tenant.revisits = Revisits(GivenVisits(self._store))
+            self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
+
+    def origins_with(self, tenant: Tenant, seeds: Sequence[str]) -> list[str]:
+        """The origins that the crawl's credentials go to, once it has these seeds; BadInput if they are too many."""
+        known = tenant.record.origins
+        if tenant.record.has_opened:
+            return known
+        return seed_origins(seeds, tenant.fetch.headers, tenant.fetch.auth, known)
+
+    def admit(self, tenant: Tenant, seeds: Sequence[str], refused: dict[str, str], more: bool) -> Seeded:
+        """Adds canonical seeds to a crawl; `refused`: those that were no URLs, to which others are added. `more`: the
+        rest of their list follows in other calls, and the crawl does not end before it has come."""
+        self._open(tenant, seeds, more)
+        roots = dict.fromkeys(tenant.record.roots)
+        found = self._within_rules(tenant, seeds, roots, refused)
+        tenant.ask_robots_again(found, time.time())
+        admission = self._frontier.queue.admit(tenant.number, found)
+        record = tenant.record
+        is_to_be_kept = len(roots) > len(record.roots) or record.expects_more is not more
+        is_to_be_kept = tenant.refuse_seeds(refused) or is_to_be_kept
+        record.roots, record.expects_more = list(roots), more
+        self._touch(tenant.number)
+        if record.state is CrawlState.OPEN and (seeds or record.keep_open):
+            self._start(tenant)
+        elif is_to_be_kept:  # with the seeds: their scope depends on it
+            self._store.change(Change(tenant.number, tenant.name, tenant.noted()))
+        few = dict(list(refused.items())[:LISTED_REFUSALS])
+        return Seeded(admission.new, admission.duplicates, few)
+
+    def _open(self, tenant: Tenant, seeds: Sequence[str], more: bool) -> None:
+        """Credentials go to the origins of the seeds that a crawl begins with. A program may find later ones on pages,
+        which must not decide where a login goes."""
+        record = tenant.record
+        if record.has_opened:
+            return
+        record.origins = self.origins_with(tenant, seeds)
+        for origin in record.origins:
+            tenant.credentials.trust(origin)
+        record.has_opened = not more and bool(seeds or record.roots)
+
+    @staticmethod
+    def _within_rules(
+        tenant: Tenant, seeds: Sequence[str], roots: dict[str, None], refused: dict[str, str]
+    ) -> list[Found]:
+        """Those that the crawl's rules let in; new roots and refusals are added to what is given."""
+        found = []
+        for seed in seeds:
+            url = tenant.rules.rewritten(seed)
+            root = url.partition("?")[0].rpartition("/")[0] + "/" if tenant.scope.scope == "prefix" else None
+            root = root or urls.origin_of(url) + "/"
+            if root not in roots:
+                roots[root] = None
+                tenant.rules.extend(url)
+                tenant.add_seed_origin(url)
+            reason = tenant.rules.refusal(url, 0, is_link=False, included=True)
+            if reason is None:
+                found.append(Found(url, 0))
+            else:
+                tenant.progress.refused[reason] += 1
+                refused[seed] = str(reason)
+        return found

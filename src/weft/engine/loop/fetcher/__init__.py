@@ -1,0 +1,1 @@
+"""The fetcher's half of the loop: claims, transfers and their results."""

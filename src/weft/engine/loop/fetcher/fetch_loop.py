@@ -1,0 +1,514 @@
+"""The loop: one thread that claims what is due, drives the transfers, handles their results and commits in groups.
+
+No asyncio and no thread between the steps: a finished transfer is parsed and stored where it ends, which is what lets
+one core do more than a thousand pages a second. `drain` claims nothing more and lets what is in flight come home; a
+process that is killed instead loses nothing either.
+
+A loop that is one of several (pods) does not end by itself, since others may still send it work: it reports that it is
+idle, and waits for `drain`. What it has to do between the pages for the others are its chores.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from weft import urls
+from weft.engine.crawls.running_crawl import PAUSED, RunningCrawl
+from weft.engine.loop.commit import Committer
+from weft.engine.loop.fetcher.flight import Flight
+from weft.engine.loop.fetcher.results import ResultHandler
+from weft.engine.loop.fetcher.revisits import foresee
+from weft.engine.loop.fetcher.robots import REFUSALS, ROBOTS_BYTES
+from weft.engine.loop.metrics import EngineMetrics
+from weft.engine.loop.parser.pressure import LOOK_EVERY_S, Level, Pressure
+from weft.engine.loop.parser.suspects import Suspects
+from weft.engine.loop.progress import CrawlProgress
+from weft.engine.loop.stop import BLOCKING, UNWRITTEN, Stop
+from weft.engine.transports.transports import Transports
+from weft.errors import DiskFull, ServerAway, ServerFull
+from weft.fetch.contract import Done
+from weft.frontier.contract import End, Ended, Frontier, FrontierStats, Wanted
+from weft.records import Lease, Purpose, Reason
+from weft.telemetry import Log
+
+READ_S = 0.02
+COMMIT_EVERY_S = 0.1
+COMMIT_WHEN_IDLE_S = 0.02
+PROGRESS_EVERY_S = 0.5
+DRAIN_S = 10.0
+IDLE_S = 0.2
+REPORT_IDLE_EVERY_S = 0.1
+log = Log("weft.engine.loop.fetcher.fetch_loop")
+
+
+_LIMITS = (Stop.MAX_PAGES, Stop.BUDGET, Stop.MAX_DURATION, Stop.CALLBACK_ERRORS)
+
+
+class UrlFeed(Protocol):
+    """What brings the loop URLs from outside, a little at each call."""
+
+    is_over: bool
+
+    def __call__(self) -> None: ...
+
+
+class Loop:
+    """Runs crawls until they end or `drain` is called."""
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        ways: Transports,
+        results: ResultHandler,
+        committer: Committer,
+        crawls: dict[int, RunningCrawl],
+        progress: CrawlProgress,
+        suspects: Suspects,
+        metrics: EngineMetrics,
+        *,
+        owner: str,
+        step: Callable[[str], None],
+        flight: Flight,
+        by_address: bool = False,
+        chores: Sequence[Callable[[float], None]] = (),
+        why_over: Callable[[], Stop | None] = lambda: None,
+        ends_alone: bool = True,
+        pressure: Pressure | None = None,
+        gather_s: float = 0.0,
+        feed: UrlFeed | None = None,
+        after_commit: Callable[[], None] = lambda: None,
+        held_up: Callable[[float], str] = lambda _now: "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`why_over`: why nothing is left to do, asked while nothing is in flight; an engine whose crawls come and go
+        never says so. `ends_alone`: the loop ends then."""
+        self._frontier = frontier
+        self._ways = ways
+        self._results = results
+        self._round = results.round
+        self._committer = committer
+        self._crawls = crawls
+        self._progress = progress
+        self._suspects = suspects
+        self._metrics = metrics
+        self._owner = owner
+        self._step = step
+        self._flight = flight
+        self._by_address = by_address
+        self._chores = chores
+        self._why_over = why_over
+        self._ends_alone = ends_alone
+        self._pressure = pressure
+        self._gather_s = gather_s  # how long ended transfers are batched, where reporting them is a network round trip
+        self._feed = feed
+        self._clock = clock
+        self._after_commit = after_commit
+        self._held_up = held_up  # why no request can go out, though the crawl is not paused
+        self._leases: dict[int, Lease] = {}
+        self._resolving: list[Lease] = []  # politeness by address: the DNS lookup of their host is not done
+        self._wanted: list[Wanted] = []  # the address is known; a place at it is requested with `take_places`
+        self._reason: Stop | None = None
+        self._drain_until = 0.0
+        self._polled = clock()
+        self._next_commit = self._next_progress = self._next_idle = 0.0
+        self._stats = FrontierStats(0, 0, 0, 0, 0, 0, 0)  # the last that could be read
+        self._blocked: DiskFull | ServerAway | ServerFull | None = None  # the condition that has paused it
+        if (parsers := results.fileno()) is not None:
+            ways.watch(parsers, results.look)
+
+    @property
+    def blocked(self) -> DiskFull | ServerAway | ServerFull | None:
+        """What the loop waits for: a full disk, a server that is away."""
+        return self._blocked
+
+    @property
+    def touched(self) -> set[int]:
+        """Crawls of which something has ended, until the caller has checked them and clears it."""
+        return self._round.touched
+
+    def leases_of(self, crawl: int) -> list[Lease]:
+        """What is in flight of a crawl."""
+        return [lease for lease in self._leases.values() if lease.crawl == crawl]
+
+    def flush(self) -> bool:
+        """Reports results to the frontier and commits; False while the loop is blocked."""
+        self._flush()
+        if self._blocked is not None:
+            return False
+        self.record_rejections()
+        return self._committed()
+
+    def drain(self, reason: Stop = Stop.INTERRUPTED) -> None:
+        """Claims nothing more, and ends when what is in flight has come home or DRAIN_S are over."""
+        if self._reason is None:
+            self._reason = reason
+            self._drain_until = self._clock() + (0.0 if reason is Stop.CANCELLED else DRAIN_S)
+
+    def run(self) -> Stop:
+        """Until nothing is left, a limit is reached or `drain` was called."""
+        while True:
+            now = self._clock()
+            self._suspects.beat()
+            if self._reason is None and self._blocked is None:
+                self._claim()
+            self._do_chores(now)
+            if self._is_fed:
+                self._take_feed()
+            ended = self._ending(now)
+            if ended is not None:
+                if self._ends_alone or self._reason is not None:
+                    break
+                self._report_idle(ended)
+            self._work(now)
+        self._flush()
+        self.record_rejections()
+        if not self._committed(wait=True) and self._reason is not None:
+            ended = self._reason
+        if ended in _LIMITS:
+            log.info("limit reached", reason=ended)
+        return ended
+
+    def _work(self, now: float) -> None:
+        wait_s = self._wait_s(now)
+        self._results.turned(self._clock() - self._polled)
+        results = self._ways.poll(min(0.02, wait_s) if self._resolving else wait_s)
+        self._polled = self._clock()
+        if results and self._gather_s:
+            self._gather(results)
+        if self._resolving:
+            self._start_resolved()
+        if results:
+            self._take(results)
+        if self._results.unread:
+            self._results.look()
+        if self._results.is_readable:
+            self._results.read(READ_S)
+        self._flush()
+        if self._blocked is None:
+            self.record_rejections()
+        now = self._clock()
+        if now >= self._next_commit or (not results and now >= self._next_commit - COMMIT_EVERY_S + COMMIT_WHEN_IDLE_S):
+            self._committed()
+        if now >= self._next_progress:
+            self._report("draining" if self._reason else "running")
+
+    def _take(self, results: Done) -> None:
+        ended = []
+        for tag, result in results:
+            assert isinstance(tag, Lease)
+            del self._leases[tag.item]
+            self._step("fetched")
+            if result.error == "aborted" or tag.crawl not in self._crawls:
+                # Aborted, or its crawl has ended. The request was sent all the same, so the site's delay starts here.
+                self._round.cool(Ended(tag, result.site_free_at, outcome="aborted"))
+                if not result.was_sent:
+                    self._round.unsent(tag)
+                if result.rendered is not None:
+                    self._round.asked(tag.crawl, result.rendered.parts)
+                self._round.end(tag, End.RELEASE if tag.crawl in self._crawls else End.OTHER)
+            else:
+                ended.append((tag, result))
+        self._results.take(ended)
+
+    def _gather(self, results: Done) -> None:
+        until = self._clock() + self._gather_s
+        while self._ways.in_flight and (left_s := until - self._clock()) > 0:
+            results += self._ways.poll(left_s)
+
+    @property
+    def _is_fed(self) -> bool:
+        """Whether more is to come from whoever feeds it."""
+        return self._feed is not None and not self._feed.is_over and self._reason is None and self._blocked is None
+
+    def _take_feed(self) -> None:
+        assert self._feed is not None
+        try:
+            self._feed()
+        except BLOCKING as why:
+            self._pause(why)
+
+    def _do_chores(self, now: float) -> None:
+        try:
+            for chore in self._chores:
+                chore(now)
+        except BLOCKING as why:
+            self._pause(why)
+
+    def record_rejections(self) -> None:
+        """Stores a row for each URL that the frontier refused, or removed from its queues."""
+        try:
+            rejected = self._frontier.rejected.rejections()
+        except BLOCKING as why:
+            self._pause(why)
+            return
+        for rejection in rejected:
+            self._results.reject(rejection)
+            self._round.touched.add(rejection.crawl)
+        self._committer.ended(rejection.item.item for rejection in rejected)
+
+    def _flush(self) -> None:
+        """Reports results to the frontier; what fails now is reported again before the next commit."""
+        if self._blocked is None:
+            try:
+                self._round.flush()
+            except BLOCKING as why:
+                self._pause(why)
+
+    def _claim(self) -> None:
+        """Starts as many transfers as there is room for; refusals cost no request, so others take their place."""
+        while room := self._room():
+            try:
+                leases = self._frontier.leases.claim(self._owner, room, self._flight.slots)
+            except BLOCKING as why:
+                self._pause(why)
+                return
+            if not leases:
+                return
+            self._step("claimed")
+            wall = time.time()
+            foresee(self._crawls, leases)
+            for lease in leases:
+                self._begin(lease, wall)
+            self._send_wanted(wall)
+            self._flush()
+            if self._blocked is not None:
+                return
+
+    def _begin(self, lease: Lease, wall: float, address: str | None = None) -> None:
+        """Starts a transfer; the lease is released if data that it needs cannot be read now.
+
+        `address`: where it goes, once that is settled.
+        """
+        try:
+            if address is None:
+                self._start(lease, wall)
+            else:
+                self._submit(lease, wall, address)
+        except BLOCKING as why:
+            self._leases.pop(lease.item, None)
+            self._round.end(lease, End.RELEASE)
+            self._pause(why)
+
+    def _room(self) -> int:
+        """How many transfers may be begun now."""
+        if self._results.is_full:
+            return 0
+        free = min(self._ways.free - len(self._resolving), self._flight.room(len(self._leases)))
+        if self._pressure is None:
+            return free
+        try:
+            share = self._pressure.share(self._clock())
+        except BLOCKING as why:
+            self._pause(why)
+            return 0
+        return free if share >= 1.0 else max(0, int((free + len(self._leases)) * share) - len(self._leases))
+
+    def _start(self, lease: Lease, now: float) -> None:
+        crawl = self._crawls[lease.crawl]
+        if crawl.has_been_edited and crawl.sets_aside(lease):
+            return
+        if lease.purpose is not Purpose.ROBOTS and not self._allowed(lease, crawl):
+            return
+        self._leases[lease.item] = lease
+        if self._by_address:
+            self._find_address(lease, now)
+        else:
+            self._submit(lease, now)
+
+    def _submit(self, lease: Lease, now: float, address: str | None = None) -> None:
+        crawl = self._crawls[lease.crawl]
+        headers = crawl.headers(lease, now)
+        spec = crawl.spider.spec_of(lease) if crawl.spider is not None and lease.request else None
+        asked: dict[str, Any] = {} if spec is None or spec.is_plain else {"method": spec.method, "body": spec.body}
+        if spec is not None and not spec.idempotent:
+            self._send_once(lease)
+        is_robots = lease.purpose is Purpose.ROBOTS
+        crawl.way_of(spec).submit(
+            lease.url,
+            headers,
+            lease,
+            keep_bytes=ROBOTS_BYTES if is_robots else 0,
+            until=lease.deadline,  # another process may have leased the site by then
+            address=address,
+            filtered=lease.purpose is Purpose.PAGE,
+            is_first=is_robots and not lease.attempt,  # a robots.txt comes before all else of a site
+            **asked,
+        )
+
+    def _send_once(self, lease: Lease) -> None:
+        """On the disk before its first byte: this request must not be sent again, whatever happens."""
+        try:
+            self._frontier.leases.sending([lease])
+        except BLOCKING:
+            self._round.unsent(lease)
+            raise
+        self._step("sending")
+
+    def _find_address(self, lease: Lease, now: float) -> None:
+        """Politeness by address: the request waits for its name, then for the address's place."""
+        crawl = self._crawls[lease.crawl]
+        address = crawl.way.address_of(urls.host_of(lease.url))
+        if address is None:
+            self._resolving.append(lease)
+        elif not address:
+            self._begin(lease, now, address)  # it ends there, with the reason
+        else:
+            asks = 0.0
+            if lease.purpose is not Purpose.ROBOTS:
+                asks = crawl.book.of(urls.origin_of(lease.url))[1].crawl_delay(crawl.agent) or 0.0
+            self._wanted.append(Wanted(lease, address, asks))
+
+    def _send_wanted(self, now: float) -> None:
+        """Sends what was granted a place at its address; the frontier has released the other leases."""
+        if not self._wanted:
+            return
+        wanted, self._wanted = self._wanted, []
+        try:
+            granted = self._frontier.leases.take_places(wanted)
+        except BLOCKING as why:
+            for one in wanted:
+                del self._leases[one.lease.item]
+                self._round.end(one.lease, End.RELEASE)
+            self._pause(why)
+            return
+        for one, has_place in zip(wanted, granted, strict=True):
+            if has_place:
+                self._begin(one.lease, now, one.address)
+            else:
+                del self._leases[one.lease.item]
+
+    def _start_resolved(self) -> None:
+        waiting, self._resolving = self._resolving, []
+        now = time.time()
+        for lease in waiting:
+            if lease.crawl in self._crawls:
+                self._find_address(lease, now)
+            else:
+                del self._leases[lease.item]
+                self._round.end(lease, End.OTHER)
+        self._send_wanted(now)
+        self._flush()
+
+    def _allowed(self, lease: Lease, crawl: RunningCrawl) -> bool:
+        origin = lease.url[: lease.url.index("/", 8)]
+        book = crawl.book
+        record, robots = book.of(origin)
+        if (reason := REFUSALS.get(record.status)) is not None:
+            self._results.refuse(lease, reason, record.detail)
+            return False
+        if rule := book.rule_against(lease.url, robots):
+            self._results.refuse(lease, Reason.ROBOTS, rule)
+            return False
+        if lease.purpose is Purpose.PAGE and origin not in crawl.known_origins:
+            self._round.aside(crawl, crawl.sitemaps(lease.depth, origin, robots.sitemaps))
+        return True
+
+    def _wait_s(self, now: float) -> float:
+        """How long nothing needs to be done but the transfers."""
+        if self._results.is_readable or self._is_fed:
+            return 0.0
+        wake = min(self._next_commit, self._next_progress, now + IDLE_S)
+        if self._pressure is not None and self._pressure.level is Level.HARD:
+            return min(max(0.0, wake - now), LOOK_EVERY_S)
+        if self._reason is None and self._flight.room(len(self._leases)) and self._blocked is None:
+            due = self._frontier.leases.next_due()
+            if due is not None:
+                wake = min(wake, due)
+        return max(0.0, wake - now)
+
+    def _ending(self, now: float) -> Stop | None:
+        """Why the loop is over, or None."""
+        if self._reason is not None:
+            at_home = not self._leases and not self._results.unread
+            return self._reason if at_home or now >= self._drain_until else None
+        if self._leases or self._results.unread or self._blocked is not None:
+            return None
+        try:
+            over = self._why_over()
+        except BLOCKING as why:
+            self._pause(why)
+            return None
+        return None if self._is_fed and over is not Stop.MAX_PAGES else over
+
+    def _report_idle(self, why: Stop) -> None:
+        """Reports to the orchestrator that nothing is left here; only after a commit."""
+        now = self._clock()
+        if now >= self._next_idle and self._committed():
+            self._next_idle = now + REPORT_IDLE_EVERY_S
+            idle = Stop.DONE if why is Stop.MAX_PAGES and not self._frontier.status.stats().queued else why
+            self._report("running", idle=idle)
+
+    def _committed(self, *, wait: bool = False) -> bool:
+        """Commits; a full disk pauses the crawl until there is room again, a server that is away until it is back.
+
+        With `wait` it returns when that is over, or when the crawl must end all the same.
+        """
+        while True:
+            try:
+                self._round.flush()
+                self._committer.commit()
+            except BLOCKING as why:
+                self._pause(why)
+                if wait:
+                    self._do_chores(self._clock())  # one of them says when the process shall end all the same
+                if not wait or self._reason in UNWRITTEN:
+                    return False
+                self._suspects.beat()
+                time.sleep(0.5)
+                continue
+            self._round.committed()
+            self._after_commit()
+            if self._blocked is not None:
+                log.info("going on", after=self._blocked)
+                self._blocked = None
+                self._report("running")
+            self._next_commit = self._clock() + COMMIT_EVERY_S
+            return True
+
+    def _waiting(self, stats: FrontierStats) -> tuple[str, float | None]:
+        """Why nothing is requested of the one crawl here, and until when (wall clock)."""
+        if self._blocked is not None or self._leases or not stats.queued or len(self._crawls) != 1:
+            return "", None
+        try:
+            waiting = self._frontier.status.waits_for(next(iter(self._crawls)))
+        except BLOCKING:
+            return "", None  # the next call notices it
+        if waiting is None:
+            return "", None
+        return waiting.cause, None if waiting.until is None else time.time() + waiting.until - self._frontier.now()
+
+    def _is_paused(self) -> bool:
+        """By a command, where there is one crawl; of several each has a state of its own."""
+        return len(self._crawls) == 1 and next(iter(self._crawls.values())).is_paused
+
+    def _pause(self, why: DiskFull | ServerAway | ServerFull) -> None:
+        if self._blocked is None:
+            log.error("paused", why=why)
+        self._blocked = why
+        self._next_commit = self._clock() + 0.5
+        self._report("paused", str(why))
+
+    def _report(self, state: str, note: str = "", idle: Stop | None = None) -> None:
+        status = self._progress.status
+        try:
+            self._stats = stats = self._frontier.status.stats()
+        except BLOCKING as away:
+            self._blocked, stats = self._blocked or away, self._stats
+        self._flight.look(self._clock(), stats.due, len(self._leases))
+        status.idle, status.told_at = str(idle or ""), time.monotonic()
+        self._progress.stands(stats, len(self._leases))
+        status.waiting_for, status.waiting_until = self._waiting(stats)
+        if self._blocked is not None:
+            state, note = "paused", str(self._blocked)
+        elif state == "running" and self._is_paused():
+            state, note = PAUSED
+        elif state == "running":
+            note = self._held_up(self._clock())
+        self._progress.write(state, note)
+        if self._blocked is None:
+            if self._pressure is not None:
+                self._metrics.held_back(self._pressure.events)
+            self._metrics.update(self._progress, stats, len(self._leases))
+        self._next_progress = self._clock() + PROGRESS_EVERY_S

@@ -1,0 +1,95 @@
+"""How many transfers a loop keeps in flight: memory and descriptors bound it, and the loop's own time decides.
+
+A constant is wrong for most webs: few are enough for hosts that answer at once, and hosts that hang need many. So it
+begins small and grows while sites wait for a slot and the loop has time to spare; when the loop has none, more of them
+would only make answers wait to be read, and it shrinks again. Sites that have never answered may have half of it, slow
+ones a quarter: what is left is out of reach for hosts that hang.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from weft.frontier.contract import Slots
+from weft.telemetry import Log
+
+START = 256
+MOST = 10_000
+LOOK_EVERY_S = 0.5
+TRANSFER_BYTES = 512 << 10  # what one takes, with its connection, buffers and TLS; bodies are bounded elsewhere
+MEMORY_SHARE = 1 / 16  # of what can be had: there are other processes, and pages to parse
+OWN_FILES = 64  # databases, logs, sockets of our own
+_BUSY, _FREE = 0.97, 0.9  # shares of the time from which on the loop has none to spare, and below which it has
+_FEW = 8  # sites that are due at any moment without anything being short
+log = Log("weft.engine.loop.fetcher.flight")
+
+
+def most_in_flight(workers: int | None) -> int:
+    """The bound for one process: the setting, or what its descriptors and the memory allow."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    # A transfer has two of them while it runs, and as many connections again are kept open.
+    by_files = max(1, (files - OWN_FILES) // 4)
+    if workers is not None:
+        return min(workers, by_files)
+    by_memory = int(available_bytes() * MEMORY_SHARE) // TRANSFER_BYTES
+    return max(16, min(MOST, by_files, by_memory)) if by_files >= 16 else by_files
+
+
+def available_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Memory that can be had: the machine's, or what is left of the control group's; a GB where nobody knows."""
+    found = [1 << 30]
+    try:
+        lines = (proc / "meminfo").read_text().splitlines()
+        found = [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")] or found
+        limit = (cgroup / "memory.max").read_text().strip()
+        if limit != "max":
+            found.append(int(limit) - int((cgroup / "memory.current").read_text()))
+    except (OSError, ValueError, IndexError):
+        pass
+    return max(0, min(found))
+
+
+def busy_s() -> float:
+    """How long this thread has run or has waited for a core: on a machine with much to do, the second counts too."""
+    try:
+        ran, waited, _ = Path("/proc/thread-self/schedstat").read_text().split()
+        return (int(ran) + int(waited)) / 1e9
+    except (OSError, ValueError):
+        return time.thread_time()
+
+
+class Flight:
+    """The number in flight, and what each class of sites may have of it."""
+
+    def __init__(self, most: int, *, busy: Callable[[], float] = busy_s) -> None:
+        self._most = most
+        self._busy = busy
+        self._looked: tuple[float, float] | None = None  # when, and how busy the thread had been until then
+        self._set(min(most, START))
+
+    def room(self, in_flight: int) -> int:
+        """How many more may be begun."""
+        return max(0, self.target - in_flight)
+
+    def look(self, now: float, due: int, in_flight: int) -> None:
+        """To be called now and then. `due`: sites that could be asked now, and are not."""
+        busy = self._busy()
+        if self._looked is None:
+            self._looked = (now, busy)
+            return
+        if now - self._looked[0] < LOOK_EVERY_S:
+            return
+        share = (busy - self._looked[1]) / (now - self._looked[0])
+        self._looked = (now, busy)
+        if share >= _BUSY and self.target > START:
+            self._set(max(START, self.target * 9 // 10))
+        elif share < _FREE and due > max(_FEW, in_flight // 16) and self.target < self._most:
+            self._set(min(self._most, 2 * self.target))
+
+    def _set(self, target: int) -> None:
+        self.target = target
+        self.slots = Slots(unknown=max(1, target // 2), slow=max(1, target // 4))
+        log.debug("in flight, at most", transfers=target, most=self._most)

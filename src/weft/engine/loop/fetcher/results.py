@@ -1,0 +1,380 @@
+"""What is done with each transfer that has ended: the fetcher's half.
+
+It needs no look into a page: the site's clock, cookies, logins, robots.txt, failures that are tried again or recorded.
+What must be read (pages, redirects, sitemaps) goes on to `onward`: to the parsing half in the same process, or into a
+spool from which a parser process takes it.
+
+Reading takes much longer than fetching, and a wave of answers must not make the sites behind it wait: their clocks are
+set at once, what came waits to be read, and is read in slices between which the transfers get on.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from weft import urls
+from weft.bodies import held_bytes
+from weft.engine.crawls.running_crawl import RunningCrawl
+from weft.engine.loop.fetcher import robots as robots_txt
+from weft.engine.loop.fetcher.answer import EndedTransfer
+from weft.engine.loop.fetcher.revisits import is_unchanged
+from weft.engine.loop.fetcher.verdict import REDIRECTS, VerdictKind, backoff_s, site_health
+from weft.engine.loop.metrics import EngineMetrics
+from weft.engine.loop.parser.parsing import AT_ONCE, Parsing
+from weft.engine.loop.round import Round
+from weft.engine.loop.rows import Rows
+from weft.engine.model import end_kind
+from weft.engine.user_code.calls import CallResult, decode_spec
+from weft.engine.user_code.running import request_name
+from weft.errors import BadUrl
+from weft.frontier.contract import End, Ended, Item, Rejection
+from weft.records import FetchResult, Found, Lease, Purpose, Reason, Rendered
+from weft.telemetry import Log
+
+UNREAD_BYTES = 16 << 20  # more than this is not kept waiting
+UNREAD_ANSWERS = 400  # nor so many: the last of them, another crawl's perhaps, would wait for long
+USUAL_BYTES = 256 << 10  # a larger body takes long without its site being slow
+MOST_AT_ONCE = 32  # answers that are read together: a page of 42 KB costs 4 % less than with AT_ONCE of them
+BYTES_AT_ONCE = 1 << 20  # with this many, those read together are enough: large ones take long
+log = Log("weft.engine.loop.fetcher.results")
+
+
+class ResultHandler:
+    """Handles results, and ends what needs no parsing."""
+
+    def __init__(
+        self,
+        round_: Round,
+        rows: Rows,
+        onward: Callable[[Sequence[EndedTransfer]], None],
+        crawls: dict[int, RunningCrawl],
+        metrics: EngineMetrics,
+        *,
+        parsing: Parsing | None = None,
+        wall: Callable[[], float] = time.time,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.round = round_
+        self._rows = rows
+        self._onward = onward
+        self._crawls = crawls
+        self._metrics = metrics
+        self._parsing = parsing
+        self._wall = wall
+        self._chance = chance
+        self._unread: deque[EndedTransfer] = deque()
+        self._unread_bytes = 0
+        self._turn_s = 0.0
+        self._at_once = AT_ONCE
+        self._debugs = log.debugs
+
+    @property
+    def unread(self) -> int:
+        """How many answers wait to be read, those with parser children included."""
+        return len(self._unread) + (self._parsing.sent if self._parsing is not None else 0)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether `read` has something to do now."""
+        parsing = self._parsing
+        return parsing is not None and ((bool(self._unread) and parsing.has_room) or parsing.has_come)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more should be fetched: parser children are behind, and enough waits for them."""
+        return (
+            self._parsing is not None
+            and (self._unread_bytes > UNREAD_BYTES or len(self._unread) > UNREAD_ANSWERS)
+            and not self._parsing.has_room
+        )
+
+    def fileno(self) -> int | None:
+        """Readable when `look` has something to do; None where there are no parser children."""
+        return None if self._parsing is None else self._parsing.fileno()
+
+    def look(self) -> None:
+        """Sends to and receives from the parser children."""
+        if self._parsing is not None:
+            self._parsing.look()
+
+    def call(self, message: bytes, ended: Callable[[CallResult], None]) -> None:
+        """Calls the user's code about no page; `ended` gets the result in `read`."""
+        assert self._parsing is not None
+        self._parsing.call(message, ended)
+
+    def call_now(self, message: bytes) -> CallResult:
+        """The same when the loop has ended: waits for the result."""
+        results = list[CallResult]()
+        self.call(message, results.append)
+        while not results:
+            assert self._parsing is not None
+            self._parsing.wait()
+        return results[0]
+
+    def close(self) -> None:
+        """Ends the parser children."""
+        if self._parsing is not None:
+            self._parsing.close()
+
+    def take(self, ended: Iterable[tuple[Lease, FetchResult]]) -> None:
+        """Transfers that have ended: their sites' clocks; what came is for `read`.
+
+        What is handed to a parser takes the end of its transfer along.
+        """
+        answers = [self._answer(lease, result) for lease, result in ended]
+        if self._parsing is not None:
+            for answer in answers:
+                self._cool(answer)
+            self.round.cooled()
+            # A robots.txt is short, and all pages of its origin wait for it: not behind those of other crawls.
+            self._take([answer for answer in answers if answer.lease.purpose is Purpose.ROBOTS])
+            pages = [answer for answer in answers if answer.lease.purpose is not Purpose.ROBOTS]
+            self._unread_bytes += sum(held_bytes(answer.result.body) for answer in pages)
+            self._unread.extend(pages)
+            return
+        self._take(answers)
+        for answer in answers:
+            if not answer.handed:
+                self._cool(answer)
+
+    def read(self, slice_s: float) -> None:
+        """Reads what came, for so long; and on, while too much would be left."""
+        parsing, unread = self._parsing, self._unread
+        assert parsing is not None
+        until = time.monotonic() + slice_s
+        parsing.finish()
+        while (
+            unread
+            and parsing.has_room
+            and (self._unread_bytes > UNREAD_BYTES or len(unread) > UNREAD_ANSWERS or time.monotonic() < until)
+        ):
+            answers, left_bytes = list[EndedTransfer](), BYTES_AT_ONCE
+            while unread and len(answers) < self._at_once and left_bytes > 0:
+                answers.append(unread.popleft())
+                held = held_bytes(answers[-1].result.body)
+                left_bytes -= held or len(answers[-1].result.body)
+                self._unread_bytes -= held
+            began = time.monotonic()
+            self._take(answers)
+            self._at_once = at_once(len(answers), time.monotonic() - began, slice_s)
+
+    def drop(self, crawl: int) -> None:
+        """A crawl is over: its answers that wait to be read, by parser children too, are dropped; their leases end."""
+        self.round.drop(crawl)
+        dropped = [answer for answer in self._unread if answer.lease.crawl == crawl]
+        if dropped:
+            self._unread = deque(answer for answer in self._unread if answer.lease.crawl != crawl)
+            self._unread_bytes -= sum(held_bytes(answer.result.body) for answer in dropped)
+        sent = self._parsing.drop(crawl) if self._parsing is not None else []
+        for lease in (*sent, *(answer.lease for answer in dropped)):
+            self.round.end(lease, End.OTHER)  # one of them may be a robots.txt that others wait for
+
+    def turned(self, seconds: float) -> None:
+        """The loop was away from its transfers for so long: answers of that time seem late, and are not."""
+        self._turn_s = max(seconds, 0.9 * self._turn_s)
+
+    def _took_s(self, result: FetchResult) -> float | None:
+        """How long a site took to answer, as far as that is its own doing; None: it did not."""
+        if not result.status:
+            return None
+        took_s = max(0.0, result.ended - result.started - self._turn_s)
+        return took_s if len(result.body) <= USUAL_BYTES else took_s * USUAL_BYTES / len(result.body)
+
+    def _answer(self, lease: Lease, result: FetchResult) -> EndedTransfer:
+        crawl, spent_s, wall = self._crawls[lease.crawl], result.ended - result.started, self._wall()
+        crawl.progress.status.requests += 1
+        self._metrics.fetched(lease.purpose, result)
+        answer = EndedTransfer(crawl, lease, result, wall - spent_s)
+        slow = answer.kind is VerdictKind.SLOW_DOWN
+        if slow:
+            crawl.progress.slowed[str(result.status)] += 1
+        wait_s = answer.head.retry_after_s(wall) if slow else None
+        outcome = result.error or str(result.status)
+        answer.ended = Ended(
+            lease,
+            result.site_free_at,
+            site_health(result),
+            slow,
+            wait_s,
+            outcome,
+            result.status == 503,
+            self._took_s(result),
+        )
+        if self._debugs:
+            log.debug(
+                "fetched",
+                url=lease.url,
+                purpose=lease.purpose,
+                outcome=outcome,
+                bytes=len(result.body),
+                seconds=round(spent_s, 4),
+                attempt=lease.attempt,
+                depth=lease.depth,
+            )
+        if crawl.jar is not None and result.status:
+            crawl.keep_cookies(lease.url, answer.head.set_cookies, wall)
+        if result.rendered is not None:
+            self._take_rendered(crawl, lease, result.rendered, wall)
+        return answer
+
+    def _take_rendered(self, crawl: RunningCrawl, lease: Lease, rendered: Rendered, wall: float) -> None:
+        """What a browser has done besides reading the page: requests of its parts, cookies that scripts have set."""
+        self.round.asked(lease.crawl, rendered.parts)
+        crawl.keep_cookies(lease.url, [f"{name}={value}; Path=/" for name, value in rendered.cookies], wall)
+        crawl.progress.rendered(rendered)
+        self._metrics.rendered(rendered)
+
+    def _cool(self, answer: EndedTransfer) -> None:
+        assert answer.ended is not None
+        self.round.cool(answer.ended)
+
+    def _take(self, answers: Sequence[EndedTransfer]) -> None:
+        self._onward([answer for answer in answers if not self._is_settled(answer)])
+
+    def _is_settled(self, answer: EndedTransfer) -> bool:
+        """Ends an answer for which nothing must be read; False for the others."""
+        crawl, lease, result, kind = answer.crawl, answer.lease, answer.result, answer.kind
+        before = crawl.revisits.known(lease) if crawl.revisits is not None else None
+        if answer.crawl.must_be_sent_once(lease) and self._take_once(answer):
+            return True
+        if kind is VerdictKind.AGAIN:
+            self.round.end(lease, End.RELEASE)
+        elif before is not None and is_unchanged(before, result):
+            self._rows.unchanged(answer, before)
+        elif lease.purpose is Purpose.ROBOTS:
+            self._take_robots(answer)
+        elif kind in (VerdictKind.RETRY, VerdictKind.SLOW_DOWN):
+            self._take_failure(answer)
+        elif kind is VerdictKind.PAGE or lease.purpose is Purpose.SITEMAP or answer.redirects:
+            return False
+        elif result.status == 401 and crawl.answers(
+            lease,
+            answer.head.get_all("www-authenticate"),
+            sent=b"\r\nAuthorization: " in result.request_head.partition(b"\r\n\r\n")[0],
+        ):
+            self.round.end(lease, End.RETRY)
+        elif result.error == Reason.CONTENT_TYPE:
+            if self._debugs:
+                log.debug(
+                    "turned away", url=lease.url, purpose=lease.purpose, reason=result.error, detail=result.detail
+                )
+            self._fail(answer, f"{result.error}: {result.detail}", stored=False)
+        else:
+            self._fail(answer, result.error or "", stored=result.error != "too_large")
+        return True
+
+    def _take_once(self, answer: EndedTransfer) -> bool:
+        """A request that must not be sent twice: whether it has ended here. What was not sent may be sent again."""
+        lease, result = answer.lease, answer.result
+        if not result.was_sent or result.status == 401:
+            self.round.unsent(lease)
+            return False
+        if answer.kind is VerdictKind.AGAIN or (
+            not result.status and answer.kind in (VerdictKind.RETRY, VerdictKind.FAILED)
+        ):
+            detail = result.error or "no answer"
+            self._fail(answer, f"{Reason.UNKNOWN_OUTCOME}: {detail}", stored=False)
+            return True
+        if answer.kind in (VerdictKind.RETRY, VerdictKind.SLOW_DOWN):
+            self._fail(answer, result.error or "", stored=True)
+            return True
+        return False
+
+    def _fail(self, answer: EndedTransfer, error: str, *, stored: bool = True) -> None:
+        """Records an answer that is no page, or that there was none; the user's code may hear of it first."""
+        spider = answer.crawl.spider
+        if spider is not None and spider.description.hears_failures and self._parsing is not None:
+            self._parsing.fail(answer, error, stored=stored)
+        else:
+            self._rows.record(answer, error=error, stored=stored)
+
+    def refuse(self, lease: Lease, reason: Reason, detail: str = "") -> None:
+        """Ends a lease for which no request was made."""
+        self._count_refusal(lease, lease.crawl, reason, detail)
+        if lease.purpose is not Purpose.PAGE:
+            self.round.end(lease, End.OTHER)
+            return
+        crawl = self._crawls[lease.crawl]
+        if crawl.spider is not None and crawl.spider.description.hears_failures and self._parsing is not None:
+            self._parsing.refuse(crawl, lease, reason, detail)
+            return
+        request = "" if crawl.spider is None else crawl.spider.request_of(lease)
+        self._rows.refused(lease, lease.crawl, reason, detail, request=request)
+        self.round.row(lease, End.OTHER)
+
+    def reject(self, rejection: Rejection) -> None:
+        """Records an item that the frontier took out of its queue, or did not let into it."""
+        self._count_refusal(rejection.item, rejection.crawl, rejection.reason, rejection.detail)
+        if rejection.item.purpose is Purpose.PAGE:
+            request = request_name(decode_spec(rejection.request)) if rejection.request else ""
+            self._rows.refused(rejection.item, rejection.crawl, rejection.reason, rejection.detail, request=request)
+
+    def _count_refusal(self, item: Item | Lease, crawl: int, reason: Reason, detail: str) -> None:
+        progress = self._crawls[crawl].progress
+        progress.refused[reason] += 1
+        if item.purpose is Purpose.PAGE:
+            progress.statuses["0"] += 1  # its row has none
+            progress.kinds[0, end_kind(f"{reason}: {detail}" if detail else str(reason))] += 1
+        if self._debugs:
+            log.debug("turned away", url=item.url, purpose=item.purpose, reason=reason, detail=detail)
+
+    def _take_failure(self, answer: EndedTransfer) -> None:
+        lease, result = answer.lease, answer.result
+        retry_after_s = answer.ended.retry_after_s if answer.ended is not None else None
+        politeness = answer.crawl.politeness
+        too_long = (retry_after_s or 0.0) > politeness.max_retry_after_s
+        if lease.attempt < politeness.max_retries and not too_long:
+            answer.crawl.progress.status.retries += lease.purpose is Purpose.PAGE
+            wait_s = backoff_s(politeness.retry_backoff_s, lease.attempt, self._chance())
+            self.round.end(lease, End.RETRY, max(wait_s, retry_after_s or 0.0))
+            return
+        log.info(
+            "retries exhausted" if not too_long else "not waited for",
+            url=lease.url,
+            tries=lease.attempt + 1,
+            outcome=result.error or result.status,
+            retry_after_s=retry_after_s or 0.0,
+        )
+        if lease.purpose is Purpose.SITEMAP:
+            self.round.end(lease, End.OTHER)
+        else:
+            self._fail(answer, result.error or (str(Reason.RETRY_AFTER) if too_long else ""))
+
+    def _take_robots(self, answer: EndedTransfer) -> None:
+        lease, result, head = answer.lease, answer.result, answer.head
+        led_on = answer.kind is VerdictKind.REDIRECT or (result.error == "too_large" and result.status in REDIRECTS)
+        if led_on and head.location is not None and lease.hops < robots_txt.MAX_HOPS:
+            try:
+                target = urls.join(lease.url, head.location)
+            except BadUrl:
+                pass
+            else:
+                hop = Found(target, lease.depth, lease.parent, lease.hops + 1, Purpose.ROBOTS, lease.about)
+                self.round.aside(answer.crawl, [hop])
+                self.round.end(lease, End.OTHER)
+                return
+        politeness = answer.crawl.politeness
+        record = robots_txt.record_of(result, self._wall(), politeness.robots_ttl_s)
+        known = answer.crawl.book.was_known(lease.about)
+        if record is None and robots_txt.is_worth_another(result, lease.attempt, politeness, known=known):
+            wait_s = backoff_s(politeness.retry_backoff_s, lease.attempt, self._chance())
+            self.round.end(lease, End.RETRY, max(wait_s, head.retry_after_s(self._wall()) or 0.0))
+            return
+        if record is None:
+            log.info(
+                "robots.txt cannot be had",
+                origin=lease.about,
+                tries=lease.attempt + 1,
+                outcome=result.error or result.status,
+            )
+        answer.crawl.book.learn(lease.about, record or robots_txt.unreachable(result, self._wall()))
+        self.round.end(lease, End.OTHER)
+
+
+def at_once(read: int, spent_s: float, slice_s: float) -> int:
+    """How many answers are read together next: as many as fit into a slice of time, going by those read last."""
+    fitting = int(read * slice_s / max(spent_s, 1e-6))
+    return max(AT_ONCE, min(MOST_AT_ONCE, fitting))

@@ -1,0 +1,110 @@
+"""Pages that are visited again: what to ask so that an unchanged one costs little, and how to tell one.
+
+What is known of a page says what its server called it (ETag, Last-Modified) and what it held (digest). A 304, or a body
+with the same digest, becomes a revisit record and a row with status 304: the old copy stays the page.
+
+It is known from the stored pages themselves (a recrawl), or was given with the URLs by whoever keeps it (a site's run).
+It is looked up for all leases of a claim at once (`foresee`): a look-up for each page took longer than fetching it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from weft.fetch.headers import Head
+from weft.records import FetchResult, Lease, PastVisit, Purpose, Row
+from weft.store.pages import PageStore
+from weft.store.warc.warc_records import payload_digest
+
+if TYPE_CHECKING:
+    from weft.engine.crawls.running_crawl import RunningCrawl
+
+
+class Earlier(NamedTuple):
+    """A page as it was found before: the row of that visit, and its validators."""
+
+    row: Row
+    etag: str | None
+    last_modified: str | None
+
+
+class Visits(Protocol):
+    """Where it is known what was found at a URL before."""
+
+    def find(self, urls: Sequence[str], crawl: int) -> Mapping[str, Earlier]:
+        """Those of the URLs at which there was a whole page."""
+
+
+class StoredVisits:
+    """The pages that are stored when this is made."""
+
+    def __init__(self, store: PageStore) -> None:
+        self._pages = store.known()
+
+    def find(self, urls: Sequence[str], crawl: int) -> Mapping[str, Earlier]:
+        """Those of the URLs at which there was a whole page."""
+        heads = ((url, page.row, Head(page.head)) for url, page in self._pages.find(urls, crawl).items())
+        return {url: Earlier(row, head.etag, head.last_modified) for url, row, head in heads}
+
+
+class GivenVisits:
+    """What was given with the URLs of a crawl (`PageStore.keep_visited`)."""
+
+    def __init__(self, store: PageStore) -> None:
+        self._store = store
+
+    def find(self, urls: Sequence[str], crawl: int) -> Mapping[str, Earlier]:
+        """Those of the URLs at which there was a whole page."""
+        found = self._store.visited(crawl, urls).items()
+        return {url: Earlier(_row(visit, crawl), visit.etag, visit.last_modified) for url, visit in found}
+
+
+def _row(visit: PastVisit, crawl: int) -> Row:
+    return Row(0, crawl, visit.url, visit.url, 200, visit.at, "", "", "", "", 0, 0, visit.digest, 0, "")
+
+
+class Revisits:
+    """The known pages among what is in flight."""
+
+    def __init__(self, visits: Visits) -> None:
+        self._visits = visits
+        self._foreseen: dict[int, Earlier | None] = {}
+        self._known: dict[int, Row] = {}
+
+    def foresee(self, leases: Sequence[Lease]) -> None:
+        """Looks up what `conditions` will be asked for."""
+        pages = [lease for lease in leases if lease.purpose is Purpose.PAGE]
+        if not pages:
+            return
+        found = self._visits.find([lease.url for lease in pages], pages[0].crawl)
+        self._foreseen = {lease.item: found.get(lease.url) for lease in pages}
+
+    def conditions(self, lease: Lease) -> list[tuple[str, str]]:
+        """Headers that let the server answer \"not modified\"; none for a page that is not known, or not whole."""
+        if lease.item not in self._foreseen:
+            self.foresee([lease])
+        known = self._foreseen.pop(lease.item)
+        if known is None:
+            return []
+        self._known[lease.item] = known.row
+        headers = [("If-None-Match", known.etag), ("If-Modified-Since", known.last_modified)]
+        return [(name, value) for name, value in headers if value]
+
+    def known(self, lease: Lease) -> Row | None:
+        """The page's row of the last visit; asked once, when the result is there."""
+        return self._known.pop(lease.item, None)
+
+
+def foresee(crawls: Mapping[int, RunningCrawl], leases: Sequence[Lease]) -> None:
+    """Looks up the known pages among the leases of a claim, for the crawls that visit pages again."""
+    for number in {lease.crawl for lease in leases}:
+        if (revisits := crawls[number].revisits) is not None:
+            revisits.foresee([lease for lease in leases if lease.crawl == number])
+
+
+def is_unchanged(before: Row, result: FetchResult) -> bool:
+    """Whether the answer says, or shows, that the page is as it was."""
+    if result.error:
+        return False
+    return result.status == 304 or (200 <= result.status < 300 and payload_digest(result.body) == before.digest)

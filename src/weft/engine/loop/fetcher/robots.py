@@ -1,0 +1,138 @@
+"""What robots.txt says, as the engine asks it: parsed once and kept, from the records that the frontier holds.
+
+An origin's robots.txt is a request like any other; the frontier hands it out before the origin's pages. Here its result
+becomes a record: 2xx is read, 4xx allows all, 5xx and network failures allow nothing for a while (RFC 9309 §2.3). Until
+then it is tried again: a few times where nothing answers, for minutes where a server does; the pages wait meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from weft.bodies import first_of
+from weft.config import PolitenessSection
+from weft.engine.loop.fetcher.verdict import LONGEST_BACKOFF_S
+from weft.fetch.decode import decode
+from weft.fetch.headers import Head
+from weft.fetch.robots import MAX_BODY_BYTES, Robots, product_token
+from weft.frontier.contract import RobotsRecord, SitesPart
+from weft.records import FetchResult, Reason
+
+ROBOTS_BYTES = MAX_BODY_BYTES + 1  # one more than `Robots.parse` uses: by it that sees that the file was cut
+TRIES = 3  # at least; all there are where nobody answers
+MOST_TRIES = 50  # however short the waits are
+MAX_HOPS = 5
+ASK_AGAIN_S = 600.0  # an unreachable robots.txt is requested again after this
+SEED_AGAIN_S = 5.0  # ... and after this for somebody who gives a seed there: it may be well again
+_KEPT = 10_000
+
+
+class RobotsBook:
+    """Parsed robots.txt by origin."""
+
+    def __init__(self, sites: SitesPart, user_agent: str, trust: str = "") -> None:
+        """`trust`: crawls of another one do not share robots.txt files with these."""
+        self._sites = sites
+        self._trust = f"{trust} " if trust else ""
+        self.agent = product_token(user_agent)
+        self._parsed: OrderedDict[str, tuple[RobotsRecord, Robots]] = OrderedDict()
+
+    def of(self, origin: str) -> tuple[RobotsRecord, Robots]:
+        """The origin's record and its rules; the frontier has it, or would not have given out a page."""
+        entry = self._parsed.get(origin)
+        record = self._sites.robots(self._trust + origin)
+        if record is None:
+            return UNREACHABLE, Robots.DISALLOW_ALL
+        if entry is None or entry[0] is not record:
+            entry = self._parsed[origin] = (record, rules_of(record))
+            if len(self._parsed) > _KEPT:
+                self._parsed.popitem(last=False)
+        return entry
+
+    def is_known(self, origin: str, wall: float) -> bool:
+        """Whether there is a record for an origin that is in force: `of` has an answer without a request."""
+        record = self._sites.robots(self.about(origin))
+        return record is not None and record.expires > wall
+
+    def about(self, origin: str) -> str:
+        """An origin as `learn` and leases name it: with the trust of the crawls that share its robots.txt."""
+        return self._trust + origin
+
+    def was_known(self, about: str) -> bool:
+        """Whether an origin's robots.txt was read before; `about` with its trust prefix, as in the lease."""
+        record = self._sites.robots(about)
+        return record is not None and record.status in ("ok", "allow")
+
+    def may_be_well_again(self, origin: str, wall: float) -> bool:
+        """Whether an origin's robots.txt could not be had, and long enough ago to ask for it once more for a seed."""
+        record = self._sites.robots(self._trust + origin)
+        return record is not None and record.status in REFUSALS and wall >= record.expires - ASK_AGAIN_S + SEED_AGAIN_S
+
+    def rule_against(self, url: str, robots: Robots) -> str:
+        """The rule that forbids a URL, with its line; nothing where it is allowed."""
+        if robots.allows(self.agent, url):
+            return ""
+        verdict = robots.verdict(self.agent, url)
+        return f"{verdict.rule} (line {verdict.line})"
+
+    def forbids(self, record: RobotsRecord, origin: str, found: Sequence[str]) -> dict[str, str]:
+        """The same for URLs that were just found, if the rules are cached; else they are checked at the claim."""
+        entry = self._parsed.get(origin)
+        if entry is None or entry[0] is not record or record.status != "ok":
+            return {}
+        forbidden = entry[1].for_agent(self.agent).forbidden(origin, found)
+        return {url: self.rule_against(url, entry[1]) for url in forbidden}
+
+    def learn(self, origin: str, record: RobotsRecord) -> Robots:
+        """Reports the record and its Crawl-delay to the frontier; `origin` with its trust prefix, as in the lease."""
+        rules = rules_of(record)
+        self._sites.robots_known(origin, record, rules.crawl_delay(self.agent))
+        return rules
+
+
+def record_of(result: FetchResult, wall: float, ttl_s: float) -> RobotsRecord | None:
+    """What a result says, or None if it should be tried again."""
+    if result.error == "address":
+        return RobotsRecord("address", b"", wall + ASK_AGAIN_S, result.detail)
+    endless = result.error == "too_large" and result.body
+    if (result.error and not endless) or result.status >= 500 or result.status == 429:
+        return None
+    if 200 <= result.status < 300:
+        encoding = Head(result.head).content_encoding
+        body = first_of(result.body, ROBOTS_BYTES)
+        body = decode(body, encoding, ROBOTS_BYTES).body if encoding else body
+        return RobotsRecord("ok", body[:ROBOTS_BYTES], wall + ttl_s)
+    return RobotsRecord("allow", b"", wall + ttl_s, f"HTTP {result.status}")
+
+
+def is_worth_another(result: FetchResult, attempt: int, section: PolitenessSection, *, known: bool) -> bool:
+    """Whether a robots.txt that failed is tried again.
+
+    A server that answers with a fault will be well again, and one whose file was read before too: for as long as the
+    patience lasts, by the waits between the tries. A site that nobody has ever had an answer from is more likely dead.
+    """
+    if attempt + 1 < TRIES:
+        return True
+    waited_s = sum(min(LONGEST_BACKOFF_S, section.retry_backoff_s * 2**one) for one in range(min(attempt, 64)))
+    return (bool(result.status) or known) and waited_s < section.robots_patience_s and attempt < MOST_TRIES
+
+
+def unreachable(result: FetchResult, wall: float) -> RobotsRecord:
+    """The record of an origin whose robots.txt is unreachable."""
+    detail = f"{result.error}: {result.detail}" if result.error else f"HTTP {result.status}"
+    if result.error and result.body:
+        # What came so far says nothing of what would have followed, which may forbid everything (RFC 9309 §2.3.1.4).
+        detail += f", after {len(result.body)} bytes"
+    return RobotsRecord("unreachable", b"", wall + ASK_AGAIN_S, detail)
+
+
+def rules_of(record: RobotsRecord) -> Robots:
+    if record.status == "ok":
+        return Robots.parse(record.body)
+    return Robots.ALLOW_ALL if record.status == "allow" else Robots.DISALLOW_ALL
+
+
+UNREACHABLE = RobotsRecord("unreachable", b"", 0.0, "not asked")
+# Why an origin's pages are refused whose robots.txt was never read.
+REFUSALS = {"unreachable": Reason.ROBOTS_UNREACHABLE, "address": Reason.ADDRESS}

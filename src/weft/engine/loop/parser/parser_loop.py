@@ -1,0 +1,187 @@
+"""The parser's loop: leases fetched pages from the frontier, reads them from the spool, parses, commits in groups.
+
+It sleeps when there is nothing to lease, and leases in batches: links and ends of a batch are reported to the frontier
+in one call each. `drain` goes on until nothing waits any more or its time is over; what is left then is leased by the
+next process. A page whose entry cannot be read is fetched again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from weft.engine.crawls.running_crawl import RunningCrawl
+from weft.engine.loop.commit import Committer
+from weft.engine.loop.fetcher.answer import EndedTransfer
+from weft.engine.loop.fetcher.fetch_loop import COMMIT_EVERY_S, COMMIT_WHEN_IDLE_S, DRAIN_S, PROGRESS_EVERY_S
+from weft.engine.loop.metrics import EngineMetrics
+from weft.engine.loop.parser.parsing import AT_ONCE, Parsing
+from weft.engine.loop.parser.spool import SpoolReader, UnreadableEntry
+from weft.engine.loop.parser.suspects import Suspects
+from weft.engine.loop.progress import CrawlProgress
+from weft.engine.loop.round import Round
+from weft.engine.loop.stop import BLOCKING
+from weft.errors import WeftError
+from weft.frontier.contract import End, FrontierStats, SharedFrontier, Taken
+from weft.telemetry import Log
+
+TAKE_EVERY_S = 0.02  # while fewer than a batch wait: a round trip for each page would cost more than its parsing
+IDLE_S = 0.05
+log = Log("weft.engine.loop.parser.parser_loop")
+
+
+class ParserLoop:
+    """Parses until `drain`."""
+
+    def __init__(
+        self,
+        frontier: SharedFrontier,
+        spool: SpoolReader,
+        round_: Round,
+        parsing: Parsing,
+        committer: Committer,
+        crawls: dict[int, RunningCrawl],
+        progress: CrawlProgress,
+        suspects: Suspects,
+        metrics: EngineMetrics,
+        *,
+        at_a_time: int,
+        step: Callable[[str], None],
+        chores: Sequence[Callable[[float], None]] = (),
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._queue, self._status = frontier.parse_queue, frontier.status
+        self._spool = spool
+        self._round = round_
+        self._parsing = parsing
+        self._committer = committer
+        self._crawls = crawls
+        self._progress = progress
+        self._suspects = suspects
+        self._metrics = metrics
+        self._at_a_time = at_a_time
+        self._step = step
+        self._chores = chores
+        self._clock = clock
+        self._sleep = sleep
+        self._drain_until: float | None = None
+        self._next_commit = self._next_progress = 0.0
+        self._blocked: WeftError | None = None
+        self._stats = FrontierStats(0, 0, 0, 0, 0, 0, 0)
+        self._parsing_now = 0  # pages leased in this round
+        self._debugs = log.debugs
+
+    def drain(self) -> None:
+        """Ends when nothing waits any more, or DRAIN_S are over."""
+        if self._drain_until is None:
+            self._drain_until = self._clock() + DRAIN_S
+
+    def run(self) -> None:
+        """Until `drain`."""
+        while True:
+            now = self._clock()
+            self._suspects.beat()
+            self._do_chores(now)
+            taken = self._take() if self._blocked is None else []
+            self._parsing_now = len(taken)
+            for at in range(0, len(taken), AT_ONCE):
+                self._parse(taken[at : at + AT_ONCE])
+            self._flush()
+            self._keep(busy=bool(taken))
+            if self._drain_until is not None and (not taken or self._clock() >= self._drain_until):
+                break
+            if len(taken) < self._at_a_time:
+                self._rest(now, busy=bool(taken))
+        self._commit()
+
+    def _do_chores(self, now: float) -> None:
+        try:
+            for chore in self._chores:
+                chore(now)
+        except BLOCKING as why:
+            self._pause(why)
+
+    def _take(self) -> list[Taken]:
+        try:
+            return self._queue.take(self._at_a_time)
+        except BLOCKING as why:
+            self._pause(why)
+            return []
+
+    def _parse(self, pages: list[Taken]) -> None:
+        self._suspects.beat()
+        answers = [answer for page in pages if (answer := self._answer(page)) is not None]
+        self._parsing.take(answers)
+        self._parsing.finish_all(self._suspects.beat)
+        for answer in answers:
+            self._suspects.forget(answer.lease.item)
+        if self._debugs:
+            for answer in answers:
+                log.debug("parsed", url=answer.lease.url, bytes=len(answer.result.body), depth=answer.lease.depth)
+
+    def _answer(self, page: Taken) -> EndedTransfer | None:
+        lease = page.lease
+        try:
+            entry = self._spool.read(page.reference, lease.item)
+            large = self._spool.large(page.reference, entry)
+        except UnreadableEntry as why:
+            log.warning("fetched again", url=lease.url, why=why)
+            self._round.end(lease, End.RETRY)
+            return None
+        self._step("taken")
+        self._suspects.set_deaths(lease.item, page.deaths)
+        return EndedTransfer(self._crawls[lease.crawl], lease, entry.result(lease.url, large), entry.asked_at)
+
+    def _rest(self, began: float, *, busy: bool) -> None:
+        self._sleep(max(0.0, (began + TAKE_EVERY_S - self._clock()) if busy else IDLE_S))
+
+    def _flush(self) -> None:
+        if self._blocked is None:
+            try:
+                self._round.flush()
+            except BLOCKING as why:
+                self._pause(why)
+
+    def _keep(self, *, busy: bool) -> None:
+        """Commits and reports when it is time."""
+        now = self._clock()
+        if now >= self._next_commit or (not busy and now >= self._next_commit - COMMIT_EVERY_S + COMMIT_WHEN_IDLE_S):
+            self._commit()
+        if now >= self._next_progress:
+            self._report("draining" if self._drain_until is not None else "running")
+
+    def _commit(self) -> None:
+        try:
+            self._round.flush()
+            self._committer.commit()
+        except BLOCKING as why:
+            self._pause(why)
+            return
+        self._round.committed()
+        if self._blocked is not None:
+            log.info("going on", after=self._blocked)
+            self._blocked = None
+        self._next_commit = self._clock() + COMMIT_EVERY_S
+
+    def _pause(self, why: WeftError) -> None:
+        if self._blocked is None:
+            log.error("paused", why=why)
+        self._blocked = why
+        self._next_commit = self._clock() + 0.5
+        self._report("paused")
+
+    def _report(self, state: str) -> None:
+        try:
+            self._stats = self._status.stats()
+            self._progress.status.told_at = time.monotonic()
+        except BLOCKING as away:
+            self._blocked = self._blocked or away
+        stats = self._stats
+        self._progress.stands(stats, 0)
+        if self._blocked is not None:
+            state = "paused"
+        self._progress.write(state, str(self._blocked or ""))
+        if self._blocked is None:
+            self._metrics.update(self._progress, stats, self._parsing_now)
+        self._next_progress = self._clock() + PROGRESS_EVERY_S

@@ -1,0 +1,488 @@
+"""What is done with each answer that must be read: the parser's half.
+
+Pages, redirects and sitemaps become rows and links. Every page that was admitted ends here or in the fetcher's half, in
+exactly one row; a sitemap, which is no page, in none.
+
+Pages are parsed here, or by parser children: then `take` sends them, and `finish` continues with those that have come
+back. Until then their leases last, and a process that is killed has them fetched again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple
+
+from msgspec import UnsetType
+
+from weft import urls
+from weft.bodies import Body, FileBody, first_of
+from weft.engine.crawls.running_crawl import RunningCrawl
+from weft.engine.loop.fetcher.answer import EndedTransfer
+from weft.engine.loop.fetcher.verdict import VerdictKind
+from weft.engine.loop.metrics import EngineMetrics
+from weft.engine.loop.parser.leads import Leads
+from weft.engine.loop.parser.suspects import Suspects
+from weft.engine.loop.round import Round
+from weft.engine.loop.rows import Rows
+from weft.engine.loop.stop import CALLBACK_ERROR
+from weft.engine.parsing.extracted import Extracted
+from weft.engine.parsing.parser_child import FaultMarks
+from weft.engine.parsing.parsers import CRASH, LOOK_EVERY_S, Parsers, Pending
+from weft.engine.user_code import calls
+from weft.engine.user_code.calls import CallResult
+from weft.engine.user_code.running import DrawnPage
+from weft.errors import BadUrl, Unparsed
+from weft.extract.lacking import is_shell
+from weft.extract.page import MAX_BYTES, ParsedPage, extract
+from weft.extract.robots_meta import robots_tag
+from weft.fetch import sitemaps
+from weft.fetch.decode import DecodedBody, decode
+from weft.fetch.decode_large import decode_file
+from weft.frontier.contract import End
+from weft.records import TOO_MANY_REDIRECTS, Lease, Purpose, Reason, RowOutput
+from weft.telemetry import Log
+
+SITEMAP_NESTING = 3  # sitemaps.org has one index above the files; one more, and a redirect, are put up with
+FEW_LINKS = 3  # a page with more is not looked at again for whether scripts must draw it: that would cost each page
+AT_ONCE = 8  # answers that `take` should be given at a time, at least
+MOST_LOGGED = 4000  # characters of what a user's code prints for one page
+log = Log("weft.engine.loop.parser.parsing")
+MOST_SENT, MOST_SENT_BYTES = 64, 8 << 20  # to parser children, not come back
+
+
+class _Read(NamedTuple):
+    """A page that was read, and what is still to be done with it."""
+
+    answer: EndedTransfer
+    page: ParsedPage | Extracted
+    error: str
+    noindex: bool
+    nofollow: bool
+    fields: str
+    called: CallResult | None = None  # what the user's code has made of it
+
+
+class _Sent(NamedTuple):
+    """A page that is with a parser child."""
+
+    answer: EndedTransfer
+    error: str
+    body_bytes: int
+
+
+class _Failure(NamedTuple):
+    """A failure that the user's code is called for before it is recorded."""
+
+    crawl: RunningCrawl
+    lease: Lease
+    record: Callable[[RowOutput], None]
+    body_bytes: int = 0
+
+
+Ended = Callable[[CallResult], None]
+
+
+class Parsing:
+    """Reads answers."""
+
+    def __init__(
+        self,
+        round_: Round,
+        rows: Rows,
+        leads: Leads,
+        suspects: Suspects,
+        metrics: EngineMetrics,
+        *,
+        parsers: Parsers,
+        sends_all: bool,
+        keeps_text: bool = False,
+    ) -> None:
+        """`parsers`: what parses pages in the place of this process; unless it `sends_all`, only those of crawls that
+        have rules, which may take any time."""
+        self._round = round_
+        self._rows = rows
+        self._leads = leads
+        self._suspects = suspects
+        self._metrics = metrics
+        self._keeps_text = keeps_text
+        self._marks = FaultMarks()
+        self._parsers = parsers
+        self._sends_all = sends_all
+        self._sent: dict[int, _Sent | _Failure] = {}  # by the number of the request
+        self._calls: dict[int, Ended] = {}  # of the user's code, about no page
+        self._sent_bytes = 0
+        self._came: list[Pending] = []
+        parsers.on_done = self._came.append
+
+    def take(self, answers: Iterable[EndedTransfer]) -> None:
+        """Pages, redirects, and any answers for sitemaps.
+
+        All pages are parsed, then the links of all are followed, then all are stored: one step for several pages finds
+        its code and data in the processor's caches, which all steps for each page in turn do not (6 % of a page with
+        eight, 4 % more with 32).
+        """
+        pages = list[_Read]()
+        for answer in answers:
+            if answer.lease.purpose is Purpose.SITEMAP:
+                self._take_sitemap(answer)
+            elif answer.kind is not VerdictKind.PAGE:
+                self._take_redirect(answer)
+            elif (read := self._read_page(answer)) is not None:
+                pages.append(read)
+        self._finish(pages)
+
+    def _finish(self, pages: list[_Read]) -> None:
+        for read in pages:
+            if read.page.hrefs and not read.nofollow and read.answer.crawl.follows_links:
+                self._follow(read.answer, read.page)
+            if read.called is not None:
+                self._request(read.answer.crawl, read.answer.lease, read.called)
+        for read in pages:
+            self._record(read)
+
+    # ── parser children ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def sent(self) -> int:
+        """Pages that are with parser children, or have come back and are not finished."""
+        return len(self._sent)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `take` may be called; always where pages are parsed here."""
+        return len(self._sent) < MOST_SENT and self._sent_bytes < MOST_SENT_BYTES
+
+    @property
+    def has_come(self) -> bool:
+        """Whether `finish` has something to do."""
+        return bool(self._came)
+
+    def fileno(self) -> int:
+        """Readable when `look` has something to do."""
+        return self._parsers.fileno()
+
+    def look(self) -> None:
+        """Sends and receives what can be; called now and then, too, so that a page that takes too long is noticed."""
+        if self._sent or self._calls:
+            self._parsers.turn()
+
+    def finish(self) -> None:
+        """Goes on with the pages that have come back."""
+        came, pages = self._came.copy(), list[_Read]()
+        self._came.clear()
+        for pending in came:
+            if (ended := self._calls.pop(pending.position, None)) is not None:
+                ended(_result_of(pending))
+                continue
+            sent = self._sent.pop(pending.position, None)
+            if sent is None:
+                continue  # nobody waits for it any more
+            self._sent_bytes -= sent.body_bytes
+            if isinstance(sent, _Failure):
+                self._end_failure(sent, _result_of(pending))
+            elif pending.page is None:
+                kind = pending.error.kind if isinstance(pending.error, Unparsed) else CRASH
+                self._end_unparsed(sent.answer, kind)
+            else:
+                self._metrics.parse_s.observe(pending.spent_s)
+                fields = pending.page.asked.fields
+                known = "" if isinstance(fields, UnsetType) else fields
+                called = self._called(sent.answer, pending) if sent.answer.crawl.spider is not None else None
+                pages.append(self._judged(sent.answer, pending.page, sent.error, known, called))
+        self._finish(pages)
+
+    def finish_all(self, alive: Callable[[], None]) -> None:
+        """Waits for the pages that are with parser children, and finishes them."""
+        while self._sent:
+            alive()
+            self._parsers.turn(LOOK_EVERY_S)
+            self.finish()
+
+    def wait(self) -> None:
+        """Until something has come back, or a moment has passed; finishes it."""
+        self._parsers.turn(LOOK_EVERY_S)
+        self.finish()
+
+    def drop(self, crawl: int) -> list[Lease]:
+        """Forgets the pages of a crawl that are with children; gives their leases."""
+        dropped = {number: sent for number, sent in self._sent.items() if _lease_of(sent).crawl == crawl}
+        for number, sent in dropped.items():
+            del self._sent[number]
+            self._sent_bytes -= sent.body_bytes
+        return [_lease_of(sent) for sent in dropped.values()]
+
+    def close(self) -> None:
+        """Ends the children."""
+        self._parsers.close()
+
+    def _send(
+        self, answer: EndedTransfer, body: bytes, content_type: str | None, error: str, drawn: DrawnPage | None
+    ) -> None:
+        lease = answer.lease
+        needs_text = self._keeps_text or answer.crawl.rules.sameness.may_compare(lease.url)
+        wanted, rules = (("hrefs", "text") if needs_text else ("hrefs",)), b""
+        if answer.crawl.extraction is not None:
+            wanted, rules = (*wanted, "fields"), answer.crawl.extraction.encoded
+        call, result = b"", answer.result
+        if answer.crawl.spider is not None:
+            wanted = (*wanted, "called")
+            call = answer.crawl.spider.call(calls.PAGE, lease, result.status, result.head, answer.asked_at, drawn=drawn)
+        pending = self._parsers.submit(body, lease.url, content_type, wanted, rules=rules, call=call)
+        self._sent[pending.position] = _Sent(answer, error, len(body))
+        self._sent_bytes += len(body)
+
+    # ── the user's code ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def call(self, message: bytes, ended: Ended) -> None:
+        """Calls the user's code about no page; `ended` gets the result in `finish`."""
+        pending = self._parsers.submit(b"", "", None, (), call=message)
+        self._calls[pending.position] = ended
+
+    def fail(self, answer: EndedTransfer, error: str, *, stored: bool) -> None:
+        """Calls the user's code for an answer that is no page, or for none, and then records it."""
+        spider, result, lease = answer.crawl.spider, answer.result, answer.lease
+        assert spider is not None
+        body = _decoded(result.body, answer.head.content_encoding, answer.crawl.fetch.max_body_bytes).body
+        name = error or result.error or ""
+        message = spider.call(calls.FAILURE, lease, result.status, result.head, answer.asked_at, name, result.detail)
+        pending = self._parsers.submit(body, lease.url, answer.head.get("content-type"), ("called",), call=message)
+
+        def record(output: RowOutput) -> None:
+            self._rows.record(answer, error=error, stored=stored, output=output)
+
+        self._sent[pending.position] = _Failure(answer.crawl, lease, record, len(body))
+        self._sent_bytes += len(body)
+
+    def refuse(self, crawl: RunningCrawl, lease: Lease, reason: Reason, detail: str) -> None:
+        """Calls the user's code for what was refused before it was asked for, and then records it."""
+        spider = crawl.spider
+        assert spider is not None
+        message = spider.call(calls.FAILURE, lease, 0, b"", time.time(), str(reason), detail)
+        pending = self._parsers.submit(b"", lease.url, None, ("called",), call=message)
+
+        def record(output: RowOutput) -> None:
+            request = spider.request_of(lease)
+            self._rows.refused(lease, lease.crawl, reason, detail, request=request, output=output)
+            self._round.row(lease, End.OTHER)
+
+        self._sent[pending.position] = _Failure(crawl, lease, record)
+
+    def _end_failure(self, failure: _Failure, result: CallResult) -> None:
+        spider = failure.crawl.spider
+        assert spider is not None
+        self._take_result(failure.crawl, failure.lease, result)
+        self._request(failure.crawl, failure.lease, result)
+        failure.record(spider.output(failure.lease, result))
+
+    def _called(self, answer: EndedTransfer, pending: Pending) -> CallResult:
+        result = _result_of(pending)
+        self._take_result(answer.crawl, answer.lease, result)
+        return result
+
+    def _take_result(self, crawl: RunningCrawl, lease: Lease, result: CallResult) -> None:
+        """What a call has changed and printed, and whether it failed."""
+        assert crawl.spider is not None
+        crawl.spider.keep_state(result)
+        crawl.progress.status.items += len(result.items)
+        if result.printed:
+            log.info("printed", url=lease.url, text=result.printed[:MOST_LOGGED])
+        if result.error:
+            log.warning("the callback failed", url=lease.url, error=result.error)
+
+    def _request(self, crawl: RunningCrawl, lease: Lease, result: CallResult) -> None:
+        """Queues what a call has requested."""
+        assert crawl.spider is not None
+        if result.requests:
+            refuse = partial(crawl.refused_request, parent=lease.item)
+            self._round.found(crawl, crawl.spider.found(lease, result.requests, refuse))
+
+    # ── pages ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read_page(self, answer: EndedTransfer) -> _Read | None:
+        """The page, its tree let go; None where it has ended here, or was sent to a parser child."""
+        crawl, lease, head = answer.crawl, answer.lease, answer.head
+        most = MAX_BYTES + 1 if crawl.spider is None else crawl.fetch.max_body_bytes  # the user's code has all of it
+        decoded = _decoded(answer.result.body, head.content_encoding, crawl.fetch.max_body_bytes, most)
+        if decoded.truncated and decoded.error is None:
+            self._rows.record(answer, error="too_large", stored=False)
+            return None
+        body, error = decoded.body, "wrong_length" if answer.result.surplus else ""
+        error = "decode" if decoded.error else error
+        content_type, rendered = head.get("content-type"), answer.result.rendered
+        drawn: DrawnPage | None = None
+        if rendered is not None and rendered.error:
+            error = f"render_{rendered.error}: {rendered.detail}"
+        elif rendered is not None:
+            drawn = DrawnPage(body, rendered.screenshot or next(iter(rendered.pictures), b""))
+            body, content_type = rendered.html, "text/html; charset=utf-8"
+        elif why := crawl.not_rendered(lease):
+            error = f"render_browser: {why}"
+        if self._suspects.is_poison(lease.item):
+            self._end_unparsed(answer, CRASH)
+            return None
+        if self._sends_all or crawl.extraction is not None or crawl.spider is not None:
+            self._send(answer, body, content_type, error, drawn)
+            return None
+        return self._judged(answer, self._parse(lease, body, content_type), error, "")
+
+    def _end_unparsed(self, answer: EndedTransfer, kind: str) -> None:
+        answer.crawl.progress.status.poisoned.append(answer.lease.url)
+        self._rows.record(answer, error=kind)
+
+    def _judged(
+        self,
+        answer: EndedTransfer,
+        page: ParsedPage | Extracted,
+        error: str,
+        fields: str,
+        called: CallResult | None = None,
+    ) -> _Read:
+        """What is to be done with a page that was parsed."""
+        crawl, lease, head = answer.crawl, answer.lease, answer.head
+        noindex, nofollow = page.noindex, page.nofollow
+        if answer.result.rendered is not None:
+            page.hrefs.extend(answer.result.rendered.leads_to)
+            is_drawn = not answer.result.rendered.error
+            crawl.progress.status.shells += crawl.shells is not None
+            if crawl.shells is not None and is_drawn:
+                crawl.shells.rendered(lease.url, gained=bool(page.hrefs) or not _is_still_shell(page))
+        elif isinstance(page, ParsedPage) and len(page.hrefs) <= FEW_LINKS and is_shell(page):
+            crawl.progress.status.shells += 1
+        if tags := head.get_all("x-robots-tag"):
+            by_header = robots_tag(tags, crawl.agent)
+            noindex, nofollow = noindex or by_header[0], nofollow or by_header[1]
+        if page.title is not None and lease.depth:
+            crawl.rules.sameness.observe(lease.url, page.title, len(page.hrefs), lease.depth, lambda: _words(page))
+        if isinstance(page, ParsedPage):
+            page.let_go()
+        return _Read(answer, page, error, noindex, nofollow, fields, called)
+
+    def _record(self, read: _Read) -> None:
+        spider, error, output = read.answer.crawl.spider, read.error, None
+        if spider is not None and read.called is not None:
+            output = spider.output(read.answer.lease, read.called)
+            if read.called.error:
+                error = f"{CALLBACK_ERROR}: {read.called.error}"
+        if read.noindex:
+            self._leads.unkept(read.answer.lease.item)
+            self._rows.record(read.answer, error="noindex", stored=False, output=output)
+        else:
+            self._rows.record(read.answer, error=error, page=read.page, fields=read.fields, output=output)
+
+    def _parse(self, lease: Lease, body: bytes, content_type: str | None) -> ParsedPage:
+        self._suspects.parsing(lease.item)
+        self._marks.obey(body)
+        began = time.perf_counter()
+        page = extract(body, lease.url, content_type)
+        if self._keeps_text:
+            _ = page.text  # computed here, where a crash is known to be this page's
+        self._metrics.parse_s.observe(time.perf_counter() - began)
+        self._suspects.parsed()
+        return page
+
+    def _follow(self, answer: EndedTransfer, page: ParsedPage | Extracted) -> None:
+        crawl, lease = answer.crawl, answer.lease
+        refused = crawl.progress.refused
+
+        def count(_href: str, reason: str) -> None:
+            refused[reason] += 1
+
+        if not crawl.rules.in_scope(lease.url):
+            crawl.learn_scope()
+        hrefs = page.hrefs
+        if crawl.familiar is not None and page.charset == "utf-8":  # of others the query's bytes depend on the page
+            hrefs = crawl.familiar.fresh(page.base, hrefs)
+        links = crawl.rules.candidates(page.base, hrefs, page.charset, count)
+        near = self._leads.near(lease, links) if crawl.finds_depth else lease
+        self._round.links(crawl, near, links)
+
+    def _take_redirect(self, answer: EndedTransfer) -> None:
+        crawl, lease = answer.crawl, answer.lease
+        crawl.progress.status.redirects += 1
+        try:
+            target = urls.join(lease.url, answer.head.location or "")
+        except BadUrl as bad:
+            crawl.progress.refused[bad.reason] += 1
+            self._rows.record(answer, error=f"redirect to {bad.reason}")
+            return
+        if lease.hops >= crawl.fetch.max_redirects:
+            self._rows.record(answer, error=TOO_MANY_REDIRECTS, final_url=target)
+            return
+        near = self._leads.near(lease, [], target) if crawl.finds_depth else lease
+        found = crawl.redirect(near, target)
+        if isinstance(found, Reason):
+            self._rows.record(answer, error=f"redirect to {found}", final_url=target)
+            return
+        if crawl.spider is not None:
+            with_request = crawl.spider.redirected(lease, answer.result.status, found)
+            if with_request is None:
+                self._rows.record(answer, error="redirect of a body to another origin", final_url=target)
+                return
+            found = with_request
+        self._round.found(crawl, [found])
+        self._rows.record(answer, error="", final_url=target)
+
+    # ── sitemaps ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_sitemap(self, answer: EndedTransfer) -> None:
+        crawl, lease, head = answer.crawl, answer.lease, answer.head
+        nested: list[str] = []
+        if answer.kind is VerdictKind.REDIRECT and head.location:
+            nested = [head.location]
+        elif answer.kind is VerdictKind.PAGE:
+            listed = self._parse_sitemap(answer)
+            self._round.found(crawl, crawl.listed(lease, urls.join_all(lease.url, [url for url, _ in listed.urls])))
+            nested = listed.sitemaps
+        deeper = crawl.nested(lease.depth, urls.join_all(lease.url, nested), lease.about, lease.hops + 1)
+        if lease.hops < SITEMAP_NESTING:
+            self._round.aside(crawl, deeper)
+        else:
+            crawl.too_many(deeper)
+        self._round.end(lease, End.OTHER)
+
+    def _parse_sitemap(self, answer: EndedTransfer) -> sitemaps.Sitemap:
+        """What it lists; nothing, if reading it has killed a process before."""
+        item, encoding = answer.lease.item, answer.head.content_encoding
+        body = first_of(answer.result.body, sitemaps.MAX_BYTES)
+        if self._suspects.is_poison(item):
+            return sitemaps.parse(b"")
+        self._suspects.parsing(item)
+        listed = sitemaps.parse(decode(body, encoding, sitemaps.MAX_BYTES).body if encoding else body)
+        self._suspects.parsed()
+        return listed
+
+
+def _is_still_shell(page: ParsedPage | Extracted) -> bool:
+    """Whether there is nothing to read even after a browser had it."""
+    return isinstance(page, ParsedPage) and is_shell(page)
+
+
+def _lease_of(sent: _Sent | _Failure) -> Lease:
+    return sent.lease if isinstance(sent, _Failure) else sent.answer.lease
+
+
+def _result_of(pending: Pending) -> CallResult:
+    """What came of a call; an error where there was no answer to it."""
+    if pending.page is not None and not isinstance(called := pending.page.asked.called, UnsetType):
+        return calls.decode_result(called)
+    error = pending.code_error or (str(pending.error).partition(": ")[2] if pending.error is not None else "no answer")
+    return CallResult(error=error, traceback=pending.code_output)
+
+
+def _decoded(body: Body, encoding: str, limit: int, most: int = MAX_BYTES + 1) -> DecodedBody:
+    """A body without its codings; of one in a file no more than is needed."""
+    if isinstance(body, FileBody):
+        return decode_file(body, encoding, limit, most)
+    return decode(body, encoding, limit) if encoding else DecodedBody(body)
+
+
+def _words(page: ParsedPage | Extracted) -> frozenset[str]:
+    """The words of a page, numbers left out: what tells it from its neighbours.
+
+    None of one that was sent to a parser child before its neighbours were known: it looks like none of them.
+    """
+    if isinstance(page, Extracted) and isinstance(page.asked.text, UnsetType):
+        return frozenset()
+    return frozenset(word for word in page.text.split()[:2000] if not any(char.isdigit() for char in word))

@@ -1,0 +1,83 @@
+"""Back-pressure: fetchers slow down while parsers cannot keep up.
+
+Up to the soft limit of pages that wait for a parser nothing happens; between the limits a fetcher keeps fewer transfers
+in flight, in proportion; at the hard limit it claims nothing more until the queue is below the soft one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+from weft.telemetry import Log
+
+LOOK_EVERY_S = 0.1
+CALM_S = 5.0  # the level must have been lower for this long before that is logged: a queue may swing around it
+log = Log("weft.engine.loop.parser.pressure")
+
+
+class Level(StrEnum):
+    """How hard it is."""
+
+    NONE = "none"
+    SOFT = "soft"
+    HARD = "hard"
+
+
+_RANK = {Level.NONE: 0, Level.SOFT: 1, Level.HARD: 2}
+
+
+class Pressure:
+    """Watches the queue. `waiting` gives its length."""
+
+    def __init__(self, waiting: Callable[[], int], soft: int, hard: int, *, every_s: float = LOOK_EVERY_S) -> None:
+        self._waiting = waiting
+        self._soft = soft
+        self._hard = hard
+        self._every_s = every_s
+        self._next = 0.0
+        self._estimate = 0
+        self._share = 1.0
+        self.level = Level.NONE
+        self._logged = Level.NONE  # the level that was logged last
+        self._calm_since: float | None = None
+        self.events: dict[str, int] = {Level.SOFT: 0, Level.HARD: 0}  # how often it came to this
+
+    def share(self, now: float) -> float:
+        """How much of its transfers a fetcher may have in flight now, from none to all."""
+        if now >= self._next:
+            self._next = now + self._every_s
+            self._look(self._waiting())
+            self._log_change(now)
+        return self._share
+
+    def grew(self, pages: int) -> None:
+        """This process has handed over so many pages; what the parsers have leased is read at the next look."""
+        self._look(self._estimate + pages)
+
+    def _log_change(self, now: float) -> None:
+        """Logs what became worse at once, what became better when it has stayed so."""
+        if _RANK[self.level] >= _RANK[self._logged]:
+            self._calm_since = None
+        elif self._calm_since is None:
+            self._calm_since = now
+        if _RANK[self.level] > _RANK[self._logged]:
+            log.info(
+                "back-pressure entered", level=self.level, waiting=self._estimate, soft=self._soft, hard=self._hard
+            )
+        elif self._calm_since is None or now - self._calm_since < CALM_S:
+            return
+        else:
+            log.info("back-pressure left", level=self._logged, now=self.level, waiting=self._estimate)
+        self._logged, self._calm_since = self.level, None
+
+    def _look(self, waiting: int) -> None:
+        self._estimate, before = waiting, self.level
+        if waiting < self._soft:
+            self.level, self._share = Level.NONE, 1.0
+        elif waiting >= self._hard or before is Level.HARD:
+            self.level, self._share = Level.HARD, 0.0
+        else:
+            self.level, self._share = Level.SOFT, (self._hard - waiting) / (self._hard - self._soft)
+        if self.level is not before and self.level is not Level.NONE:
+            self.events[self.level] += 1

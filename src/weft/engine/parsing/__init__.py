@@ -1,0 +1,1 @@
+"""Parser processes, and what crosses between them and the engine."""

@@ -1,0 +1,285 @@
+"""What crosses between a process and its parser children: a page's bytes there, what was read from them back.
+
+A frame (weft/frames.py) is a msgpack array. `Extracted` has the attributes of a `ParsedPage` (of
+extract/page.py) as plain values: those that every page has, and of the others those that were asked for. Rules and
+formats are imported with the first page that they are asked for: most processes never see one.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from weft import frames
+from weft.extract.charset import Source, as_text
+from weft.extract.kind import BodyKind
+from weft.extract.links import Link
+from weft.extract.metadata import Json, Meta
+from weft.extract.page import ParsedPage, extract
+
+if TYPE_CHECKING:
+    from weft.engine.user_code.calls import Runner
+    from weft.extract.rules.field_rules import FieldRules
+
+TOO_SLOW = "the rules took too long on this page"
+_T = TypeVar("_T")
+_MIME = {
+    BodyKind.HTML: "text/html",
+    BodyKind.FEED: "application/xml",
+    BodyKind.XML: "application/xml",
+    BodyKind.TEXT: "text/plain",
+}
+
+
+class ParseRequest(msgspec.Struct, array_like=True, gc=False):
+    """One page to be read. `wanted` are names of `Asked`."""
+
+    number: int
+    url: str
+    content_type: str | None
+    wanted: tuple[str, ...]
+    body: bytes
+    rules: bytes = b""  # JSON, for `fields`
+    order: bytes = b""  # JSON of a `PageFormats`, for `rendered`
+    without_rules: bool = False  # they took too long on this page: its fields say so
+    call: bytes = b""  # a `calls.Call`, for `called`: of a child that has a user's code
+
+
+class PageFormats(msgspec.Struct, frozen=True):
+    """In which formats a page is wanted, which part of it, and what becomes of links in Markdown."""
+
+    formats: tuple[str, ...]
+    main_only: bool = True
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    links: str = "keep"
+
+
+class Asked(msgspec.Struct, gc=False):
+    """What is computed only where it is asked for; the rest is UNSET."""
+
+    hrefs: list[str] | UnsetType = UNSET
+    links: list[Link] | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    main_text: str | UnsetType = UNSET
+    comments: str | UnsetType = UNSET
+    described: dict[str, str | float | None] | UnsetType = UNSET
+    markdown_text: str | UnsetType = UNSET
+    markdown_drop: str | UnsetType = UNSET
+    markdown: str | UnsetType = UNSET
+    language: str | UnsetType | None = UNSET
+    meta: Meta | UnsetType = UNSET
+    open_graph: dict[str, str] | UnsetType = UNSET
+    json_ld: list[Any] | UnsetType = UNSET
+    microdata: list[Any] | UnsetType = UNSET
+    fields: str | UnsetType = UNSET
+    rendered: dict[str, Any] | UnsetType = UNSET
+    called: bytes | UnsetType = UNSET
+
+
+NAMES = frozenset(Asked.__struct_fields__) - {"called"}  # which a child without code cannot give
+
+
+class Extracted(msgspec.Struct, array_like=True, gc=False):
+    """A page as a parser child has read it; the attributes are those of a `ParsedPage`.
+
+    What was not asked for raises LookupError, so that a caller that forgot to ask never takes it for an empty value.
+    """
+
+    url: str
+    kind: BodyKind
+    charset: str | None
+    charset_source: Source | None
+    title: str | None
+    base: str
+    canonical: str | None
+    refresh: str | None
+    noindex: bool
+    nofollow: bool
+    truncated: bool
+    capped: bool
+    asked: Asked
+    body: bytes = b""  # set by the parent that wants `html`; it never crosses
+
+    @property
+    def html(self) -> str:
+        """The body as text; as much of it as was read."""
+        return as_text(self.body, self.charset)
+
+    @property
+    def mime(self) -> str | None:
+        """What the body is, by its content; None for what holds no text."""
+        return _MIME.get(self.kind)
+
+    @property
+    def hrefs(self) -> list[str]:
+        """Raw references to follow."""
+        return _set(self.asked.hrefs, "hrefs")
+
+    @property
+    def links(self) -> list[Link]:
+        """Every link with its text and rel."""
+        return _set(self.asked.links, "links")
+
+    @property
+    def text(self) -> str:
+        """All that a reader could read."""
+        return _set(self.asked.text, "text")
+
+    @property
+    def main_text(self) -> str:
+        """The text the page is about."""
+        return _set(self.asked.main_text, "main_text")
+
+    @property
+    def comments(self) -> str:
+        """What readers wrote below the page's own text."""
+        return _set(self.asked.comments, "comments")
+
+    @property
+    def described(self) -> dict[str, str | float | None]:
+        """What filters need to know of the page, by name."""
+        return _set(self.asked.described, "described")
+
+    @property
+    def markdown_text(self) -> str:
+        """The Markdown with the text of its links alone."""
+        return _set(self.asked.markdown_text, "markdown_text")
+
+    @property
+    def markdown_drop(self) -> str:
+        """The Markdown without its links."""
+        return _set(self.asked.markdown_drop, "markdown_drop")
+
+    @property
+    def markdown(self) -> str:
+        """The main text as Markdown."""
+        return _set(self.asked.markdown, "markdown")
+
+    @property
+    def language(self) -> str | None:
+        """The two letters of the page's language."""
+        return _set(self.asked.language, "language")
+
+    @property
+    def meta(self) -> Meta:
+        """Description, keywords, author, dates and the like."""
+        return _set(self.asked.meta, "meta")
+
+    @property
+    def open_graph(self) -> dict[str, str]:
+        """Open Graph properties."""
+        return _set(self.asked.open_graph, "open_graph")
+
+    @property
+    def json_ld(self) -> list[Json]:
+        """The decoded JSON-LD blocks."""
+        return _set(self.asked.json_ld, "json_ld")
+
+    @property
+    def microdata(self) -> list[Json]:
+        """The top-level microdata items."""
+        return _set(self.asked.microdata, "microdata")
+
+    @property
+    def fields(self) -> str:
+        """What rules have read, as a row has it."""
+        return _set(self.asked.fields, "fields")
+
+    @property
+    def rendered(self) -> dict[str, Any]:
+        """The page in formats."""
+        return _set(self.asked.rendered, "rendered")
+
+    @property
+    def called(self) -> bytes:
+        """What a user's code has made of the page: a `calls.CallResult`."""
+        return _set(self.asked.called, "called")
+
+
+class Reply(msgspec.Struct, array_like=True, gc=False):
+    """The answer to a request; to number 0, which is none, when the child is ready.
+
+    `error` is what went wrong: the class of the exception, and its text.
+    """
+
+    number: int
+    page: Extracted | None = None
+    error: tuple[str, str] | None = None
+    spent_s: float = 0.0
+
+
+def read(request: ParseRequest, runner: Runner | None = None) -> Extracted:
+    """Reads a page, in the process that calls it; `runner` is what `called` needs."""
+    page = extract(request.body, request.url, request.content_type)
+    asked = Asked()
+    for name in request.wanted:
+        if name != "called":
+            setattr(asked, name, _made(name, page, request))
+    if request.call and runner is not None:  # last: the user's code may do anything with the page
+        from weft.engine.user_code.calls import decode_call, encode
+
+        asked.called = encode(runner.run(decode_call(request.call), page, request.body))
+    return Extracted(
+        page.url, page.kind, page.charset, page.charset_source, page.title, page.base, page.canonical, page.refresh,
+        page.noindex, page.nofollow, page.truncated, page.capped, asked,
+    )  # fmt: skip
+
+
+def _made(name: str, page: ParsedPage, request: ParseRequest) -> Any:
+    if name == "fields":
+        rules = _rules(request.rules)
+        return (rules.unread(TOO_SLOW) if request.without_rules else rules.apply(page)).encoded()
+    if name == "rendered":
+        from weft.extract.formats import Shape, render
+        from weft.extract.text.markdown import Links
+
+        order = _order(request.order)
+        shape = Shape(order.main_only, order.include, order.exclude, Links(order.links))
+        return render(page, order.formats, shape)
+    return getattr(page, name)
+
+
+@lru_cache(maxsize=200)
+def _rules(encoded: bytes) -> FieldRules:
+    from weft.extract.rules.field_rules import compile_rules
+
+    return compile_rules(msgspec.json.decode(encoded))
+
+
+@lru_cache(maxsize=200)
+def _order(encoded: bytes) -> PageFormats:
+    return msgspec.json.decode(encoded, type=PageFormats)
+
+
+def framed(value: ParseRequest | Reply) -> bytes:
+    """A value as it goes over the socket."""
+    try:
+        body = _encode(value)
+    except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 cannot hold
+        body = _encode(_without_surrogates(msgspec.to_builtins(value, builtin_types=(bytes,))))
+    return frames.framed(body)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+request_of = msgspec.msgpack.Decoder(ParseRequest).decode
+reply_of = msgspec.msgpack.Decoder(Reply).decode
+
+
+def _set(value: _T | UnsetType, name: str) -> _T:
+    if isinstance(value, UnsetType):
+        raise LookupError(f"{name} was not asked for")
+    return value
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list | tuple):
+        return [_without_surrogates(one) for one in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(one) for key, one in value.items()}
+    return value

@@ -1,0 +1,1 @@
+"""The process that an engine runs in, and the channel to it."""

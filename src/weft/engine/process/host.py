@@ -1,0 +1,118 @@
+"""The process that an engine runs in: takes the folder, opens everything, serves commands, ends with its parent.
+
+Its order comes on standard input, a length and msgpack; the pipe stays open, and its end is the parent's end.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
+
+import msgspec
+
+from weft.engine.assembly import when_free
+from weft.engine.core import SLOT, Core
+from weft.engine.crawls.settings import config_of
+from weft.engine.entry import collect_rarely, enter
+from weft.engine.folder import EngineFolder
+from weft.engine.process.channel import socket_path
+from weft.errors import WeftError
+from weft.frames import framed, read_frame
+from weft.telemetry import Log
+
+GRACE_S = 20.0  # longer than what is in flight is waited for
+log = Log("weft.engine.process.host")
+
+
+class HostOrder(msgspec.Struct, frozen=True):
+    """What a handle wants run."""
+
+    data_dir: str
+    shared: dict[str, Any]
+
+    def framed(self) -> bytes:
+        """As it goes over the pipe."""
+        return framed(msgspec.msgpack.encode(self))
+
+
+class Parent:
+    """Sees the end of the parent on a thread of its own, however busy the engine is.
+
+    What starts is killed, which costs nothing that a start does not repeat; what runs is asked to end, and killed if
+    it has not when the grace is over, and makes no progress any more.
+    """
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._stop: Callable[[], None] | None = None
+        self._steps: Callable[[], int] = lambda: 0
+        threading.Thread(target=self._watch, name="parent", daemon=True).start()
+
+    def fileno(self) -> int:
+        """Readable when the parent has gone."""
+        return self._pipe
+
+    def ends(self, stop: Callable[[], None], steps: Callable[[], int]) -> None:
+        """From now on there is an engine that can be asked to end; `steps` change while it makes progress with that."""
+        self._stop, self._steps = stop, steps
+
+    def _watch(self) -> None:
+        poll = select.poll()
+        poll.register(self._pipe, select.POLLIN)
+        poll.poll()
+        if self._stop is not None:
+            self._stop()
+            before = -1
+            while before != (now := self._steps()):
+                before = now
+                time.sleep(GRACE_S)
+        os._exit(1)
+
+
+def run(order: HostOrder, parent: Parent) -> None:
+    """Runs the engine until its parent has gone or SIGTERM comes."""
+    data_dir, config = Path(order.data_dir), config_of(order.shared)
+    identity = EngineFolder([data_dir]).opened()
+    log_dir = Path(order.shared.get("log_dir") or data_dir / "logs")
+    enter(SLOT, log_dir, config.log.log_level, engine=identity.id)
+    core = when_free(lambda: Core(data_dir, order.shared, identity.id))
+    parent.ends(core.stop, lambda: core.steps)
+    collect_rarely()
+    signal.signal(signal.SIGTERM, lambda *_: core.stop())
+    core.serve(socket_path(data_dir), parent.fileno())
+    core.run()
+
+
+def main() -> int:
+    """The exit code; what went wrong is on standard error, one line."""
+    fd = sys.stdin.fileno()
+    try:
+        body = read_frame(fd)
+    except EOFError:
+        return 1
+    os.umask(0o077)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the parent's to hear
+    try:
+        run(msgspec.msgpack.decode(body, type=HostOrder), Parent(fd))
+    except WeftError as error:
+        log.error("stopped", error=error)
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+    finally:
+        gc.freeze()  # the interpreter's end would look through everything for cycles, several times
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

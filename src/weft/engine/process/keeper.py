@@ -1,0 +1,135 @@
+"""Keeps an engine's process alive for whoever holds the handle: started, watched, started again, stopped with it.
+
+The process ends when the pipe to it is closed, so it never outlives its owner, whichever way that goes. One that dies
+is started again with a growing delay; all crawls are where they were.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from weft.engine.core import SLOT
+from weft.engine.loop.parser.suspects import pulse, steps_of
+from weft.engine.process.channel import Connection, Gone
+from weft.engine.process.host import HostOrder
+from weft.errors import BadInput, Busy, WeftError
+from weft.supervise.child import RestartPolicy
+from weft.supervise.process import Exit
+from weft.supervise.service import Command, ExitMeaning, HealthCheck, Moving, Service, StopMethod
+
+LOOK_S = 0.05
+START_S = 120.0  # without progress: a frontier of many millions of URLs takes its time
+STUCK_S = 30.0
+STOP_S = 15.0
+REFUSED = 2
+POLICY = RestartPolicy(
+    first_delay_s=0.05, max_delay_s=5.0, start_timeout_s=START_S, max_failures=8, stop_grace_s=STOP_S
+)
+
+
+def engine_service(
+    order: HostOrder,
+    *,
+    policy: RestartPolicy = POLICY,
+    health: HealthCheck | None = None,
+    judge: Callable[[Exit], ExitMeaning] | None = None,
+    on_start: Callable[[int], None] = lambda _: None,
+    environment: Mapping[str, str] | None = None,
+) -> Service:
+    """An engine's process as a service. It is asked to end by the end of its input, and ends with its owner."""
+
+    def command() -> Command:
+        # Nobody reads the last argument: it is what `ps` shows.
+        argv = [sys.executable, "-m", "weft.engine.process.host", order.data_dir]
+        return Command(argv, stdin=order.framed(), keeps_words=True)
+
+    moving = Moving(lambda: pulse(pulse_folder(order)), STUCK_S, start_s=START_S)
+    return Service(
+        "engine", command, health=health or moving, policy=policy,
+        ask=StopMethod.CLOSE_INPUT, judge=judge or _judged, on_start=on_start, environment=environment,
+        ending=lambda: steps_of(pulse_folder(order)),
+    )  # fmt: skip
+
+
+def pulse_folder(order: HostOrder) -> Path:
+    """Where its heartbeat is."""
+    return Path(order.data_dir) / "frontier" / SLOT.name
+
+
+class EngineKeeper:
+    """One engine process, through all its restarts; looked after by a thread."""
+
+    def __init__(self, order: HostOrder, socket: Path) -> None:
+        self._socket = socket
+        self._pulse = pulse_folder(order)
+        self._pids: set[int] = set()
+        self._service = engine_service(order, on_start=self._started)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._look_after, name="engine-keeper", daemon=True)
+        self._thread.start()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that there is now."""
+        return self._service.pid
+
+    @property
+    def failure(self) -> WeftError | None:
+        """Why it was given up."""
+        return self._failure() if self._service.has_ended and not self._stopping.is_set() else None
+
+    def has_started(self, pid: int) -> bool:
+        """Whether this process is one of those started here."""
+        return pid in self._pids
+
+    def ready(self, timeout_s: float) -> Connection:
+        """A connection, as soon as the process listens; raises why it will not, or that its start made no progress
+        for `timeout_s`."""
+        until, before = time.monotonic() + timeout_s, (0, 0)
+        while True:
+            if (now := pulse(self._pulse)) != before:
+                until, before = time.monotonic() + timeout_s, now
+            try:
+                return Connection(self._socket)
+            except Gone as gone:
+                if self._service.has_ended:
+                    raise self._failure() from None
+                if time.monotonic() >= until:
+                    raise WeftError(f"the engine has not started in {timeout_s:g} s: {gone}") from None
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """Has it end in good order."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _look_after(self) -> None:
+        service = self._service
+        while not service.has_ended:
+            service.act()
+            service.look()
+            if self._stopping.wait(LOOK_S):
+                service.stop_and_wait()
+
+    def _started(self, pid: int) -> None:
+        self._pids.add(pid)
+
+    def _failure(self) -> WeftError:
+        said = self._service.last_words.splitlines()
+        kind, _, message = (said[-1] if said else "").partition(": ")
+        kinds: dict[str, type[WeftError]] = {"BadInput": BadInput, "Busy": Busy}
+        if kind in kinds:
+            return kinds[kind](message)
+        why = said[-1] if said else self._service.child.last_exit
+        return WeftError(f"the engine's process keeps dying: {why}")
+
+
+def _judged(how: Exit) -> ExitMeaning:
+    """What it refuses it would refuse again; what was killed from outside is started at once."""
+    if how.code == REFUSED:
+        return ExitMeaning.FINAL
+    return ExitMeaning.HARMLESS if how.signal_name == "SIGKILL" else ExitMeaning.BY_TIME

@@ -1,0 +1,272 @@
+"""An engine that another process runs, for asyncio: the scrape service's workers hold one of these each.
+
+It never starts an engine. All calls share one connection and wait for their replies side by side. Verbs can be
+repeated: where the engine dies under one, it is sent again as soon as there is an engine, for as long as the caller has
+patience; then it raises Gone. Notices come over a connection of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from weft.engine.model import Blocked, BrowserStatus, CrawlSnapshot, CrawlState, Seeded
+from weft.engine.process.channel import ERRORS, LONGEST_FRAME, Gone, framed, socket_path
+from weft.errors import BadInput, WeftError
+from weft.frames import HEAD, length_of
+from weft.records import PastVisit
+
+AGAIN_S = 0.05  # between two attempts to connect
+PATIENCE_S = 10.0
+NOTICE_S = 5.0  # without a notice for this long there is one all the same
+SEEDS_AT_ONCE = 5_000
+
+
+class EngineLink:
+    """The engine of a folder, from one event loop."""
+
+    def __init__(self, data_dir: Path, patience_s: float = PATIENCE_S) -> None:
+        self._path = socket_path(data_dir)
+        self._patience_s = patience_s
+        self._wire: _Wire | None = None
+        self._connecting = asyncio.Lock()
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Hangs up."""
+        self._is_closed = True
+        if self._wire is not None:
+            await self._wire.close()
+
+    async def call(self, verb: str, /, patience_s: float | None = None, **arguments: object) -> Any:
+        """A verb's result; raises what the engine has raised, or Gone when there is none for too long."""
+        until = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
+        while True:
+            try:
+                # The first who asks connects for all; nobody waits longer for that than its own patience lasts.
+                async with asyncio.timeout(max(0.01, until - time.monotonic())):
+                    wire = await self._connected(until)
+                    return await wire.call(verb, arguments)
+            except TimeoutError:
+                raise Gone(f"the engine has not answered to {verb!r} in time") from None
+            except Gone:
+                if self._is_closed or time.monotonic() >= until:
+                    raise
+
+    async def _connected(self, until: float) -> _Wire:
+        async with self._connecting:
+            while self._wire is None or self._wire.is_over:
+                try:
+                    self._wire = await _Wire.open(self._path)
+                except OSError as error:
+                    if self._is_closed or time.monotonic() >= until:
+                        raise Gone(f"no engine listens at {self._path}: {error.strerror or error}") from None
+                    await asyncio.sleep(AGAIN_S)
+            return self._wire
+
+    # ── verbs: see handle.Engine ───────────────────────────────────────────────────────────────────────────────────
+
+    async def open(
+        self,
+        name: str,
+        seeds: Sequence[str],
+        settings: dict[str, Any],
+        *,
+        deadline: float | None,
+        in_flight: int | None,
+        weight: float = 1.0,
+        memory_bytes: int | None = None,
+        visits: Mapping[str, PastVisit] = MappingProxyType({}),
+        keep_open: bool = False,
+    ) -> CrawlSnapshot:
+        """Opens a crawl, or finds it open. `visits`: what was found at some of its URLs before."""
+        first, more = seeds[:SEEDS_AT_ONCE], len(seeds) > SEEDS_AT_ONCE
+        found, _ = await self.call(
+            "open", name=name, seeds=first, settings=settings, deadline=deadline, weight=weight, in_flight=in_flight,
+            more=more, visits=_of(first, visits), memory_bytes=memory_bytes, keep_open=keep_open,
+        )  # fmt: skip
+        standing = msgspec.convert(found, CrawlSnapshot)
+        if not more or standing.state is CrawlState.ENDED:
+            return standing
+        await self.seed(name, seeds, SEEDS_AT_ONCE, visits)
+        return await self.standing(name)
+
+    async def seed(
+        self,
+        name: str,
+        urls: Sequence[str],
+        start: int = 0,
+        visits: Mapping[str, PastVisit] = MappingProxyType({}),
+    ) -> list[Seeded]:
+        """Adds URLs to a crawl."""
+        found = []
+        for at in range(start, len(urls), SEEDS_AT_ONCE):
+            some, more = urls[at : at + SEEDS_AT_ONCE], at + SEEDS_AT_ONCE < len(urls)
+            given = await self.call("seed", name=name, seeds=some, more=more, visits=_of(some, visits))
+            found.append(msgspec.convert(given, Seeded))
+        return found
+
+    async def close_seeds(self, name: str) -> CrawlSnapshot:
+        """Says that no more seeds come."""
+        return msgspec.convert(await self.call("close_seeds", name=name), CrawlSnapshot)
+
+    async def standing(self, name: str) -> CrawlSnapshot:
+        """How a crawl stands."""
+        return msgspec.convert(await self.call("standing", name=name), CrawlSnapshot)
+
+    async def find(self, name: str, patience_s: float | None = None) -> CrawlSnapshot | None:
+        """How a crawl stands; None if there is none."""
+        found = await self.call("standings", patience_s, names=[name])
+        return msgspec.convert(found[0], CrawlSnapshot) if found else None
+
+    async def standings(self, names: Sequence[str], patience_s: float | None = None) -> dict[str, CrawlSnapshot]:
+        """How some crawls stand, by name; those that are not there are left out."""
+        found = msgspec.convert(await self.call("standings", patience_s, names=list(names)), list[CrawlSnapshot])
+        return {standing.name: standing for standing in found}
+
+    async def live(self) -> list[CrawlSnapshot]:
+        """How the crawls stand that have not ended."""
+        return msgspec.convert(await self.call("standings", live=True), list[CrawlSnapshot])
+
+    async def pause(self, name: str) -> CrawlSnapshot:
+        """Nothing of it is asked for until `resume`."""
+        return msgspec.convert(await self.call("pause", name=name), CrawlSnapshot)
+
+    async def hold(self, name: str) -> CrawlSnapshot:
+        """The same without a change of its state: its readers see nothing of it."""
+        return msgspec.convert(await self.call("pause", name=name, held=True), CrawlSnapshot)
+
+    async def resume(self, name: str) -> CrawlSnapshot:
+        """Goes on with a crawl that is paused or held."""
+        return msgspec.convert(await self.call("resume", name=name), CrawlSnapshot)
+
+    async def cancel(self, name: str) -> CrawlSnapshot:
+        """Ends a crawl now."""
+        return msgspec.convert(await self.call("cancel", name=name), CrawlSnapshot)
+
+    async def forget(self, names: Sequence[str]) -> None:
+        """Deletes everything of some crawls; those that are not there are left out."""
+        crawls = [(name, standing.id) for name, standing in (await self.standings(names)).items()]
+        if crawls:
+            await self.call("forget", crawls=crawls)
+
+    async def blocked(self) -> list[Blocked]:
+        """The sites whose breakers are open."""
+        return msgspec.convert(await self.call("blocked"), list[Blocked])
+
+    async def browsers(self) -> BrowserStatus:
+        """The browsers that render pages, and why none can now."""
+        return msgspec.convert(await self.call("browsers"), BrowserStatus)
+
+    async def notices(self) -> AsyncIterator[None]:
+        """One at once, one whenever something may have been committed, and one now and then; until `close`."""
+        wire: _Wire | None = None
+        try:
+            while not self._is_closed:
+                try:
+                    if wire is None or wire.is_over:
+                        wire = await _Wire.open(self._path)
+                        await wire.call("subscribe", {})
+                    yield None
+                    await wire.notice(NOTICE_S)
+                except (OSError, Gone):
+                    await asyncio.sleep(AGAIN_S)
+        finally:
+            if wire is not None:
+                await wire.close()
+
+
+def _of(urls: Sequence[str], visits: Mapping[str, PastVisit]) -> list[PastVisit]:
+    return [visits[url] for url in urls if url in visits]
+
+
+class _Wire:
+    """One connection: numbered requests out, replies in any order and notices in."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._count = 0
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._noticed = asyncio.Event()
+        self.is_over = False
+        self._task = asyncio.create_task(self._read(), name="engine-link")
+
+    @classmethod
+    async def open(cls, path: Path) -> _Wire:
+        """Connects; OSError if nobody listens."""
+        return cls(*await asyncio.open_unix_connection(os.fspath(path), limit=LONGEST_FRAME))
+
+    async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
+        """A request and its reply."""
+        if self.is_over:
+            raise Gone("the engine has hung up")
+        self._count += 1
+        number = self._count
+        try:
+            frame = framed([number, verb, arguments])
+        except (UnicodeEncodeError, OverflowError, TypeError) as error:
+            raise BadInput(f"{verb}: a value cannot be sent: {error}") from None
+        if len(frame) > LONGEST_FRAME:
+            raise BadInput(f"{verb}: {len(frame):,} bytes are too much for one command")
+        try:
+            self._writer.write(frame)
+        except RuntimeError:  # uvloop's word for a connection whose end has not been read yet
+            self._end()
+            raise Gone("the engine has hung up") from None
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = reply
+        try:
+            return await reply
+        finally:
+            self._waiting.pop(number, None)
+
+    async def notice(self, timeout_s: float) -> None:
+        """Returns with the next notice, when the time is over, or with Gone."""
+        try:
+            # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with the notice.
+            async with asyncio.timeout(timeout_s):
+                await self._noticed.wait()
+        except TimeoutError:
+            pass
+        self._noticed.clear()
+        if self.is_over:
+            raise Gone("the engine has hung up")
+
+    async def close(self) -> None:
+        """Hangs up; whoever waits for a reply gets Gone."""
+        self._task.cancel()
+        self._end()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                size = length_of(await self._reader.readexactly(HEAD))
+                number, word, *rest = msgspec.msgpack.decode(await self._reader.readexactly(size))
+                if not number:
+                    self._noticed.set()
+                elif (reply := self._waiting.get(number)) is not None and not reply.done():
+                    if word == "ok":
+                        reply.set_result(rest[0])
+                    else:
+                        reply.set_exception(ERRORS.get(rest[0], WeftError)(rest[1]))
+        except (OSError, EOFError, msgspec.DecodeError):
+            pass
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self.is_over = True
+        self._noticed.set()
+        self._writer.close()
+        for reply in self._waiting.values():
+            if not reply.done():
+                reply.set_exception(Gone("the engine has hung up"))

@@ -1,0 +1,49 @@
+"""What an engine tells those who watch it: that something was committed, and how a crawl stands; never what it was.
+
+They read that from the index. A notice that has not gone out is replaced by the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from weft.engine.process.channel import ChannelServer, Peer
+
+
+class Notices:
+    """To all subscribers of a server. A topic is a crawl's name, or None for all crawls."""
+
+    def __init__(
+        self,
+        number_of: Callable[[str], int | None],
+        last_number: Callable[[int], int],
+        standing: Callable[[int], object],
+    ) -> None:
+        """`number_of` a name; the `last_number` that was committed of a crawl; its `standing`."""
+        self._number_of = number_of
+        self._last_number = last_number
+        self._standing = standing
+        self._sent: dict[Peer, int] = {}  # by subscriber: the last batch, or number of its crawl, in a notice to it
+
+    def committed(self, server: ChannelServer, batch: int) -> None:
+        """After a commit: subscribers to all crawls get the batch's number, those to one crawl its standing."""
+        for peer in server.subscribers:
+            if peer.topic is None:
+                if self._sent.get(peer) != batch:
+                    self._sent[peer] = batch
+                    server.notify(peer, batch)
+            elif (number := self._number_of(peer.topic)) is not None:
+                last = self._last_number(number)
+                if self._sent.get(peer) != last:
+                    self._sent[peer] = last
+                    server.notify(peer, self._standing(number))
+        if len(self._sent) > 2 * len(server.subscribers) + 16:
+            there = set(server.subscribers)
+            self._sent = {peer: last for peer, last in self._sent.items() if peer in there}
+
+    def changed(self, server: ChannelServer, crawls: Collection[int]) -> None:
+        """The standings of these crawls have changed: whoever follows one of them gets it."""
+        for peer in server.subscribers:
+            number = self._number_of(peer.topic) if peer.topic is not None else None
+            if number is not None and number in crawls:
+                server.notify(peer, self._standing(number))

@@ -1,0 +1,1 @@
+"""What an engine has stored: read, exported, rebuilt."""

@@ -1,0 +1,50 @@
+"""Exports of one crawl of a folder, or of all, also while they run: the store's formats, with the reading of pages."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import BinaryIO
+
+from weft import __version__
+from weft.engine.parsing.page_reader import PageReader
+from weft.engine.parsing.parsers import Parsers, as_many_as_cores
+from weft.store.export.job import Done, Export, Watch
+from weft.store.export.request import ExportRequest
+from weft.store.warc.warc_records import CONFORMS_TO
+
+
+def info_of(crawl: str) -> dict[str, str]:
+    """What the first record of a WARC export says."""
+    return {
+        "software": f"Weft/{__version__}",
+        "format": "WARC File Format 1.1",
+        "conformsTo": CONFORMS_TO,
+        "isPartOf": crawl,
+        "description": "records of a crawl put together by weft export",
+    }
+
+
+def export_pages(
+    data_dirs: Sequence[Path],
+    name: str,
+    order: ExportRequest,
+    out: str | Path | BinaryIO,
+    *,
+    crawl: int = 0,
+    crawls: Mapping[int, str] = MappingProxyType({}),
+    rules: Iterable[str] = (),
+    watch: Watch = lambda _read, _all: None,
+) -> Done:
+    """Writes the pages of one crawl, or of all in a folder (`crawl` is 0), to a path, to `-` (standard output) or to an
+    open file. `name` is what the output is called; for the others see `Export`."""
+    with Parsers(as_many_as_cores()) as parsers:
+        job = Export(
+            order, data_dirs, PageReader(parsers), crawl_id=name, info=info_of(name), crawl=crawl, crawls=crawls,
+            rules=tuple(rules), watch=watch,
+        )  # fmt: skip
+        if out == "-":
+            return job.to_stream(sys.stdout.buffer)
+        return job.to_path(Path(out)) if isinstance(out, str | Path) else job.to_stream(out)

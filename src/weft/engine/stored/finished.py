@@ -1,0 +1,91 @@
+"""What embedded frontiers know to be finished, for a rebuild: which items must have a row, and which have none."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from weft.errors import WeftError
+from weft.frontier.durability.items import Bitmap
+from weft.frontier.durability.journal import Journal
+from weft.records import Row
+from weft.telemetry import Log
+
+PAGE = "p"  # marks an item of the journal as a page; other items (sitemaps) have no row in the index
+log = Log("weft.engine.stored.finished")
+
+
+class Frontiers:
+    """The journals of a crawl's pods, for a rebuild. Nobody else may have them open."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.acknowledged = 0
+        self._journals: list[Journal] = []
+        self._done = Bitmap()
+        try:
+            for path in paths:
+                self._journals.append(Journal(path))
+                self._read(self._journals[-1])
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def open(cls, paths: Sequence[Path]) -> Frontiers | None:
+        """None where they are damaged, or know nothing: pages are rebuilt without them, as far as that goes."""
+        try:
+            found = cls(paths)
+        except (WeftError, sqlite3.Error, ValueError) as error:
+            log.error("the frontier cannot be read: the index is rebuilt without it", error=error)
+            return None
+        if found.acknowledged:
+            return found
+        found.close()  # it is new, and what was stored before it is not less done
+        return None
+
+    def is_done(self, item: int) -> bool:
+        """Whether an item is finished."""
+        return item in self._done
+
+    def missing(self, known: Callable[[Sequence[int]], set[int]]) -> Iterator[Row]:
+        """Rows for pages that are finished and have none; `known` tells which items have one.
+
+        A URL that is queued again, or was fetched again since, is not missing.
+        """
+        candidates: dict[str, Row] = {}
+        for lines in self._pages():
+            ended = {item for item, _, _ in lines if item in self._done}
+            ended -= known([*ended])
+            candidates |= {url: _row(item, url, fields) for item, url, fields in lines if item in ended}
+        if not candidates:
+            return
+        for lines in self._pages():
+            again = [(item, url) for item, url, _ in lines if url in candidates]
+            there = known([item for item, _ in again])
+            for item, url in again:
+                if item in there or item not in self._done:
+                    candidates.pop(url, None)
+        yield from candidates.values()
+
+    def close(self) -> None:
+        """Lets them go."""
+        for journal in self._journals:
+            journal.close()
+
+    def _read(self, journal: Journal) -> None:
+        for _, _, numbers in journal.done_since(0):
+            self._done.add(numbers)
+        self.acknowledged = max(self.acknowledged, int(journal.meta("acknowledged") or 0))
+
+    def _pages(self) -> Iterator[list[tuple[int, str, list[str]]]]:
+        """What was admitted: item, URL and the fields of the journal's line; a commit at a time."""
+        for journal in self._journals:
+            for _, _, lines in journal.admitted_since(0):
+                fields = [line.split(" ", 7) for line in lines]
+                yield [(int(one[0]), one[7].partition(" ")[0], one) for one in fields if one[6] == PAGE]
+
+
+def _row(item: int, url: str, fields: list[str]) -> Row:
+    depth, parent, hops, crawl = int(fields[1]), int(fields[2]), int(fields[3]), int(fields[5])
+    return Row(item, crawl, url, url, 0, 0.0, "", "", "", "", depth, parent, "", 0, "lost", hops)

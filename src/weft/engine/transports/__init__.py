@@ -1,0 +1,1 @@
+"""The transports that an engine's crawls share, and its browsers."""

@@ -1,0 +1,232 @@
+"""The ways out that an engine's crawls share: one for each kind of fetch settings, made when it is first needed.
+
+Crawls with equal settings share addresses, connections and sessions; those that differ in what they trust (`resolve`,
+`tls_verify`, `allow_private`, logins, headers) share nothing but the sites' clocks, which are the frontier's.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from weft.bodies import Spool
+from weft.config import FetchSection, ProxySection
+from weft.fetch.contract import Done, Transport
+from weft.fetch.curl.client import Client, Refusal
+from weft.fetch.dns.resolver import NameCounts
+from weft.fetch.guard import Guard, is_loopback
+from weft.fetch.proxies.client import ProxyClient
+from weft.fetch.proxies.counts import ProxyCounts
+from weft.fetch.proxies.pool import PoolChooser, ProxyPool, live_of, sources_of
+from weft.fetch.proxies.refresh import Refresh
+
+
+class Clients:
+    """Makes libcurl clients, which share the memory for bodies, and of those with proxies the pools of these."""
+
+    def __init__(
+        self,
+        handles: int,
+        spool: Spool,
+        proxy: ProxySection,
+        folder: Path,
+        browsers: Callable[[Transport, FetchSection], Transport],
+    ) -> None:
+        """`folder`: where proxies that have passed their test are written down. `browsers` puts a transport that
+        renders around another one."""
+        self._browsers = browsers
+        self._handles, self._spool = handles, spool
+        self._proxy, self._folder = proxy, folder
+        self._pools: dict[tuple[str, bool, bool], ProxyPool] = {}
+        self._needed: set[ProxyPool] = set()  # without one of theirs nothing goes out
+        self._counts = ProxyCounts()
+
+    def __call__(self, section: FetchSection) -> Transport:
+        """One for these settings. Missing: it needs a browser, and none is installed."""
+        inner = self._client(section)
+        return inner if section.render == "never" else self._browsers(inner, section)
+
+    def _client(self, section: FetchSection) -> Transport:
+        refusal = refusal_of(section)
+        if section.proxies is None:
+            return Client(section, refusal=refusal, handles=self._handles, spool=self._spool)
+        key = section.proxies, section.allow_private, bool(section.email)
+        if key not in self._pools:
+            self._pools[key] = self._pool(section, section.proxies)
+        if not section.direct_fallback:
+            self._needed.add(self._pools[key])
+        chooser = PoolChooser(self._pools[key], sticky=section.proxy_sticky, apart=section.proxy_apart)
+        return ProxyClient(
+            section, refusal=refusal, handles=self._handles, spool=self._spool, chooser=chooser,
+            direct_fallback=section.direct_fallback,
+        )  # fmt: skip
+
+    def held_up(self, now: float) -> str:
+        """Why requests through proxies cannot go out, and what helps; empty while they can."""
+        return next((why for pool in self._needed if (why := pool.held_up(now))), "")
+
+    def counts(self, now: float) -> ProxyCounts | None:
+        """What was counted of proxies; None if none were asked for."""
+        if not self._pools:
+            return None
+        counts, all_of = self._counts, [pool.rotation for pool in self._pools.values()]
+        counts.listed, counts.usable = sum(map(len, all_of)), sum(one.usable(now) for one in all_of)
+        counts.resting = sum(now < standing.rests_until for one in all_of for standing in one.standings)
+        counts.rests, counts.bans = sum(one.rests for one in all_of), sum(one.bans for one in all_of)
+        return counts
+
+    def _pool(self, section: FetchSection, path: str) -> ProxyPool:
+        refresh = refresh_of(section, self._proxy, self._folder, self._counts)
+        can_test = self._proxy.test_url is not None and refresh.sources
+        return ProxyPool(Path(path), self._proxy, refresh if can_test else None, counts=self._counts)
+
+
+def refusal_of(section: FetchSection) -> Refusal:
+    """Which addresses may not be asked. Without an email address a crawl stays on this machine."""
+    guard = Guard(section.allow_private)
+
+    def check(address: str) -> str | None:
+        why = guard.check(address)
+        return why or (None if is_loopback(address) else "beyond loopback, which needs `email`")
+
+    return guard.check if section.email else check
+
+
+def refresh_of(section: FetchSection, proxy: ProxySection, folder: Path, counts: ProxyCounts | None = None) -> Refresh:
+    """How the proxies of these settings are collected and tested; what passes is written down in the folder."""
+    path = section.proxies
+    return Refresh(sources_of(path, proxy), proxy, section, refusal_of(section), live_of(path, folder), counts)
+
+
+_key = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+class Transports:
+    """All ways out, polled together. `slots`: how many transfers may be in flight over all of them."""
+
+    def __init__(
+        self, make: Callable[[FetchSection], Transport], slots: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._make = make
+        self._slots = slots
+        self._clock = clock
+        self._ways: dict[bytes, Transport] = {}
+        self._users: dict[bytes, int] = {}
+        self._only: Transport | None = None  # the one way, while there is one and nothing else is watched
+        self._watched: dict[int, Callable[[], None]] = {}
+        self._epoll: select.epoll | None = None
+        self._early: Done = []  # results of a way that was closed
+        self._closed_names = NameCounts()  # what closed ways had counted
+
+    @property
+    def in_flight(self) -> int:
+        """Transfers begun and not ended."""
+        return sum(way.in_flight for way in self._ways.values())
+
+    @property
+    def free(self) -> int:
+        """Transfers that may be begun now."""
+        return self._slots - self.in_flight if self._only is None else self._only.free
+
+    def lookups(self) -> NameCounts:
+        """What was counted of name lookups, over all of them."""
+        total = NameCounts()
+        for counts in (self._closed_names, *(way.lookups for way in self._ways.values())):
+            total.add(counts)
+        return total
+
+    def open(self, section: FetchSection) -> Transport:
+        """The way for these settings; to be given back with `close`."""
+        key = _key(section)
+        way = self._ways.get(key)
+        if way is None:
+            way = self._ways[key] = self._make(section)
+            if self._epoll is not None:
+                self._epoll.register(way.fileno(), select.EPOLLIN)
+            self._choose()
+        self._users[key] = self._users.get(key, 0) + 1
+        return way
+
+    def close(self, section: FetchSection) -> None:
+        """One crawl less uses it; the last one that was opened stays, for the next that comes."""
+        key = _key(section)
+        self._users[key] -= 1
+        if self._users[key] or len(self._ways) == 1:
+            return
+        way = self._ways.pop(key)
+        del self._users[key]
+        if self._epoll is not None:
+            self._epoll.unregister(way.fileno())
+        self._early += way.poll(0.0)  # what was aborted for it
+        self._closed_names.add(way.lookups)
+        self._closed_names.running = 0
+        way.close()
+        self._choose()
+
+    def watch(self, fd: int, came: Callable[[], None]) -> None:
+        """Has `poll` call this when the descriptor can be read, and return."""
+        if self._epoll is None:
+            self._epoll = select.epoll()
+            for way in self._ways.values():
+                self._epoll.register(way.fileno(), select.EPOLLIN)
+        self._watched[fd] = came
+        self._epoll.register(fd, select.EPOLLIN)
+        self._choose()
+
+    def unwatch(self, fd: int) -> None:
+        """The descriptor is about to be closed."""
+        del self._watched[fd]
+        if self._epoll is not None:
+            self._epoll.unregister(fd)
+
+    def poll(self, timeout_s: float) -> Done:
+        """Works until a transfer has ended, a watched descriptor can be read, or the time is over."""
+        if self._only is not None and not self._early:
+            return self._only.poll(timeout_s)
+        done, self._early = self._early, []
+        until = self._clock() + timeout_s
+        while not done:
+            timeouts = [left for way in self._ways.values() if (left := way.timeout_s()) is not None]
+            wait_s = max(0.0, min([until - self._clock(), *timeouts]))
+            came = False
+            for fd, _ in self._wait(wait_s):
+                if (callback := self._watched.get(fd)) is not None:
+                    callback()
+                    came = True
+            for way in self._ways.values():
+                if way.in_flight or way.timeout_s() is not None:
+                    done += way.poll(0.0)
+            if came or self._clock() >= until:
+                break
+        return done
+
+    def abort(self, tag: object) -> None:
+        """Ends the transfers with this tag at once."""
+        for way in self._ways.values():
+            way.abort(tag)
+
+    def shut(self) -> None:
+        """Closes all of them."""
+        for way in self._ways.values():
+            way.close()
+        self._ways.clear()
+        if self._epoll is not None:
+            self._epoll.close()
+
+    def _wait(self, wait_s: float) -> list[tuple[int, int]]:
+        if self._epoll is None:
+            if not self._ways:
+                time.sleep(wait_s)
+                return []
+            self._epoll = select.epoll()
+            for way in self._ways.values():
+                self._epoll.register(way.fileno(), select.EPOLLIN)
+        return self._epoll.poll(wait_s)
+
+    def _choose(self) -> None:
+        alone = len(self._ways) == 1 and not self._watched
+        self._only = next(iter(self._ways.values())) if alone else None

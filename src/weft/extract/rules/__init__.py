@@ -1,0 +1,1 @@
+"""Rules: the fields of a page, by CSS, XPath, pattern or JSON-LD."""

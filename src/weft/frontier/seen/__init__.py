@@ -1,0 +1,1 @@
+"""Which URLs a crawl has seen: in memory and on disk."""

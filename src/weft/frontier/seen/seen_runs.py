@@ -1,0 +1,364 @@
+"""The fingerprints that a frontier keeps on disk, of all its crawls: sorted runs, written once, mapped and searched.
+
+What is new is added to the tables in memory (`seen`) and to a log in the order of the journal. Once the log has
+FLUSHED entries, they are written as a run and leave memory. FANOUT runs of about one size are merged into one, by a
+thread. So there are few runs, of which an entry is rewritten once for each size, and the number of files grows with
+their bytes alone: crawls share them, since their fingerprints are seeded differently.
+
+Each entry has the line of the journal that admitted it, for `weft explain`, and what has ended has an entry, too
+(`end_key`). The journal stays the truth: a run counts once a checkpoint names it (`state`), files that none names are
+deleted when the frontier is opened, and a damaged run is made again from its lines of the journal.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from math import log as logarithm
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from weft.alive import Alive, silent
+from weft.errors import unreadable
+from weft.frontier.durability.journal import ANY_CRAWL, REMEDY, Journal
+from weft.frontier.durability.lines import parsed
+from weft.frontier.seen.seen_file import SUFFIX, RunFile, RunWriter, arranged, packed_mark, sync_file, unpacked_marks
+from weft.frontier.seen.seen_merge import Merging
+from weft.frontier.seen.seen_set import SeenSet, Table, fingerprint, seen_key
+from weft.telemetry import Log
+
+if TYPE_CHECKING:
+    from weft.frontier.seen.seen_run import Run
+
+FOLDER = "seen"
+FLUSHED = 1 << 17  # entries: sorted and written in about 10 ms; more would hold the loop up for longer
+MOST_MARKS = 1 << 15  # lines of the journal in the log
+FANOUT = 4
+MOST_MERGED = 12  # runs at once
+_NAME = re.compile(r"\d{9}\.(?:run|tmp)")
+_END_SEED = 0
+log = Log("weft.frontier.seen.seen_runs")
+
+
+class RunName(Struct, array_like=True, frozen=True):
+    """A run in a checkpoint: its file, and the lines of the journal from which it can be made again."""
+
+    name: str
+    first: int
+    last: int
+    covered: int
+
+
+class SeenState(Struct, array_like=True):
+    """What a checkpoint keeps of the seen sets."""
+
+    runs: list[RunName]
+    covered: int  # the entries of all lines of the journal up to this one are in the runs or in the log
+    counts: dict[int, int]  # URLs that each crawl has seen
+    numbers: bytes  # the log: fingerprints, and as in a run the marks of their lines
+    marks: bytes
+    gone: list[int]
+
+
+class SeenRuns:
+    """The runs of a frontier's folder, and the log of what is in none of them yet."""
+
+    def __init__(self, folder: Path, journal: Journal, alive: Alive = silent) -> None:
+        self.runs: tuple[Run, ...] = ()  # the newest first: replaced as a whole, never changed
+        self.gone: Table | None = None  # a table of numbers that were removed, though a run has them
+        self._folder = folder / FOLDER
+        self._journal = journal
+        self._alive = alive
+        self._files: list[RunFile] = []  # by the lines of the journal, the oldest first
+        self._unsynced: set[str] = set()
+        self._next = 1 + max((int(path.name[:9]) for path in self._there()), default=0)
+        self._numbers, self._marks = array("Q"), array("Q")
+        self._covered = 0
+        self._pending: dict[int, array[int]] = {}
+        self._sets: dict[int, SeenSet] = {}
+        self._gone: set[int] = set()
+        self._has_forgotten = False
+        self._merging: Merging | None = None
+        journal.on_commit = self.committed
+
+    # ── for the seen sets ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def attach(self, crawl: int, seen: SeenSet) -> array[int]:
+        """Registers a crawl's set; it puts the fingerprints that it adds into the array that is returned."""
+        self._sets[crawl] = seen
+        return self._pending.setdefault(crawl, array("Q"))
+
+    def detach(self, crawl: int) -> None:
+        """The crawl has ended; what it has in the runs goes when it is forgotten."""
+        self._sets.pop(crawl, None)
+        self._pending.pop(crawl, None)
+
+    def has(self, number: int) -> bool:
+        """Whether a run has a number that was not removed."""
+        return number not in self._gone and any(file.line_of(number) is not None for file in self._files)
+
+    def remove(self, number: int) -> None:
+        """Removes a number that a run has, or that the log has."""
+        self._gone.add(number)
+        self._keep_gone()
+
+    def came_back(self, numbers: Iterable[int]) -> None:
+        """Numbers that were added; some may have been removed before."""
+        if not self._gone.isdisjoint(numbers := list(numbers)):
+            self._gone.difference_update(numbers)
+            self._keep_gone()
+
+    def repair(self, run: Run) -> None:
+        """Makes a damaged run again, from the journal."""
+        at = next((at for at, file in enumerate(self._files) if file.run is run), None)
+        if at is not None:
+            file = self._files[at]
+            self._files[at : at + 1] = self._made_again(RunName(file.path.name, file.first, file.last, file.covered))
+            self._changed()
+
+    # ── what is committed ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def committed(self, lines: Mapping[int, int], ended: Mapping[int, Sequence[int]]) -> None:
+        """By crawl, the lines that a commit has written to the journal, and what has ended by them."""
+        for crawl, line in lines.items():
+            self.logged(line, crawl, ended.get(crawl, ()))
+            self._covered = max(self._covered, line)
+
+    def replayed(self, line: int, crawl: int, *, covers: bool) -> None:
+        """A line of the journal was admitted again; `covers`: so were all before it."""
+        self.logged(line, crawl, ())
+        if covers:
+            self._covered = max(self._covered, line)
+        self.flush_if_due()
+
+    def logged(self, line: int, crawl: int, ended: Sequence[int]) -> None:
+        """What a crawl has added belongs to a line of the journal, and so do these ends."""
+        if pending := self._pending.get(crawl):
+            self._log(line, crawl, pending)
+            del pending[:]
+        if ended:
+            self._log(line, crawl, array("Q", map(end_key, ended)))
+
+    def step(self) -> None:
+        """What is due after a commit: writes a run, begins and ends merges. DiskFull leaves everything as it was."""
+        if self._merging is not None and self._merging.is_over():
+            self._end_merge()
+        self.flush_if_due()
+
+    @property
+    def is_merging(self) -> bool:
+        """Whether a merge is under way, or not taken over yet."""
+        return self._merging is not None
+
+    def flush_if_due(self) -> None:
+        """Writes a run where the log has grown so long that it must."""
+        if len(self._numbers) >= FLUSHED or len(self._marks) >= 2 * MOST_MARKS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes the log as a run: what is in it leaves memory."""
+        if not self._numbers:
+            return
+        self._files.append(self._written(self._numbers, self._marks, self._covered))
+        self._numbers, self._marks = array("Q"), array("Q")
+        self._changed()
+        for seen in self._sets.values():
+            seen.flushed()
+        self._begin_merge()
+
+    def forgotten(self) -> None:
+        """The journal has forgotten crawls: runs that are mostly theirs are written anew without them."""
+        self._has_forgotten = True
+
+    # ── checkpoints ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def state(self) -> SeenState:
+        """For a checkpoint; everything must be committed. Call `sync` before it is valid, and `named` after that."""
+        for crawl, pending in self._pending.items():
+            if pending:  # without a line of their own
+                self.logged(self._covered, crawl, ())
+        runs = [RunName(file.path.name, file.first, file.last, file.covered) for file in self._files]
+        counts = {number: len(seen) for number, seen in self._sets.items() if len(seen)}
+        numbers, marks = self._numbers.tobytes(), self._marks.tobytes()
+        return SeenState(runs, self._covered, counts, numbers, marks, sorted(self._gone))
+
+    def names(self) -> frozenset[str]:
+        """The files of the runs."""
+        return frozenset(file.path.name for file in self._files)
+
+    def sync(self) -> None:
+        """Puts on the disk what is not there yet."""
+        for name in self._unsynced & self.names():  # others were merged meanwhile, and may be deleted
+            sync_file(self._folder / name)
+        self._unsynced = set()
+
+    def named(self, names: frozenset[str]) -> None:
+        """A checkpoint that names these files is valid: all others that are of no use are deleted."""
+        self._unsynced -= names
+        used = names | self.names()
+        if self._merging is not None:
+            used |= {self._merging.path.name}  # it may be complete, and not in use yet
+        for path in self._there():
+            if path.name not in used and path.suffix == SUFFIX:
+                path.unlink(missing_ok=True)
+
+    def restore(self, state: SeenState | None) -> None:
+        """Opens the runs that a checkpoint names, deletes all others, and fills the sets of the crawls that are open.
+
+        Without a state there are none: the whole journal is replayed.
+        """
+        state = state or SeenState([], 0, {}, b"", b"", [])
+        names = {run.name for run in state.runs}
+        for path in self._there():
+            if path.name not in names:
+                path.unlink(missing_ok=True)
+                self._alive()
+        self._gone.update(state.gone)
+        self._keep_gone()
+        for run in state.runs:
+            self._files += self._opened(run)
+        self._changed()
+        self._numbers.frombytes(state.numbers)
+        self._marks.frombytes(state.marks)
+        self._covered = state.covered
+        self._fill(state.counts)
+
+    def close(self) -> None:
+        """Ends a merge that is under way."""
+        if self._merging is not None:
+            self._merging.stop()
+            self._merging = None
+
+    # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _log(self, line: int, crawl: int, numbers: array[int]) -> None:
+        self._numbers.extend(numbers)
+        self._marks.append(line)
+        self._marks.append(packed_mark(crawl, len(numbers)))
+
+    def _fill(self, counts: Mapping[int, int]) -> None:
+        """Puts what the log has into the tables."""
+        at = 0
+        for _, crawl, count in unpacked_marks(self._marks):
+            if crawl in counts and (seen := self._sets.get(crawl)) is not None:
+                seen.restore(self._numbers[at : at + count].tolist())
+            at += count
+        for crawl, count in counts.items():
+            if (seen := self._sets.get(crawl)) is not None:
+                seen.count = count
+
+    def _opened(self, run: RunName) -> list[RunFile]:
+        path = self._folder / run.name
+        try:
+            return [RunFile(path)]
+        except (FileNotFoundError, ValueError):
+            return self._made_again(run)
+        except OSError as error:
+            raise unreadable(path, error, REMEDY) from error
+
+    def _made_again(self, run: RunName) -> list[RunFile]:
+        """Runs from the lines of the journal that a run had."""
+        log.warning("a run of the seen set is damaged: it is made again from the journal", file=self._folder / run.name)
+        seeds = self._journal.seeds()
+        made: list[RunFile] = []
+        numbers, marks = array("Q"), array("Q")
+        for line, crawl, admitted, ended in self._journal.lines_between(run.first, run.last):
+            self._alive()
+            known = [fingerprint(seen_key(parsed(text).found), seeds[crawl]) for text in admitted if crawl in seeds]
+            known += map(end_key, ended)
+            numbers.extend(known)
+            marks.extend((line, packed_mark(crawl, len(known))))
+            if len(numbers) >= FLUSHED:
+                made.append(self._written(numbers, marks, 0))
+                numbers, marks = array("Q"), array("Q")
+        return [*made, self._written(numbers, marks, run.covered)]
+
+    def _written(self, numbers: array[int], marks: array[int], covered: int) -> RunFile:
+        first = min(marks[::2], default=0)
+        lines = array("I")
+        for line, _, count in unpacked_marks(marks):
+            lines.extend(array("I", [line - first]) * count)
+        path = self._new_path()
+        writer = RunWriter(path, len(numbers))
+        try:
+            writer.add(*arranged(numbers, lines))
+            writer.finish(first, max(marks[::2], default=0), covered, marks.tobytes())
+        except BaseException:
+            writer.give_up()
+            raise
+        self._unsynced.add(path.name)
+        return RunFile(path)
+
+    def _new_path(self) -> Path:
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        name = f"{self._next:09}{SUFFIX}"
+        self._next += 1
+        return self._folder / name
+
+    def _there(self) -> list[Path]:
+        found = self._folder.iterdir() if self._folder.exists() else ()
+        return [path for path in found if _NAME.fullmatch(path.name)]
+
+    def _changed(self) -> None:
+        self.runs = tuple(file.run for file in reversed(self._files))
+
+    def _keep_gone(self) -> None:
+        self.gone = None
+        if self._gone:
+            self.gone, numbers = Table(), list(self._gone)
+            self.gone.add_new(numbers, numbers)
+
+    # ── merging ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin_merge(self) -> None:
+        if self._merging is not None:
+            return
+        dead = self._dead()
+        groups = (group for group in reversed(self._groups()) if len(group) >= FANOUT)
+        if files := next(groups, None) or self._mostly(dead):
+            self._merging = Merging(files[:MOST_MERGED], self._new_path(), dead, frozenset(self._gone))
+
+    def _end_merge(self) -> None:
+        merging, self._merging = self._merging, None
+        assert merging is not None
+        if merging.damaged is not None:
+            self.repair(merging.damaged)
+        elif merging.made is not None and all(file in self._files for file in merging.files):
+            at = self._files.index(merging.files[0])
+            self._files[at : at + len(merging.files)] = [merging.made] if len(merging.made) else []
+            self._changed()
+            self._gone -= {one for one in merging.gone if all(file.line_of(one) is None for file in self._files)}
+            self._keep_gone()
+            self._begin_merge()
+
+    def _groups(self) -> list[list[RunFile]]:
+        """Neighbours of about one size, the oldest first."""
+        return [list(files) for _, files in groupby(self._files, lambda file: _level(len(file)))]
+
+    def _dead(self) -> frozenset[int]:
+        """The crawls in the runs that the journal does not know any more."""
+        if not self._has_forgotten:
+            return frozenset()
+        live = {ANY_CRAWL, *self._journal.seeds()}
+        return frozenset(crawl for file in self._files for _, crawl, _ in unpacked_marks(file.marks())) - live
+
+    def _mostly(self, dead: frozenset[int]) -> list[RunFile]:
+        """A run most of whose entries are of dead crawls."""
+        for file in self._files if dead else ():
+            if 2 * sum(count for _, crawl, count in unpacked_marks(file.marks()) if crawl in dead) > len(file):
+                return [file]
+        return []
+
+
+def end_key(item: int) -> int:
+    """The number under which the runs have that an item has ended."""
+    return fingerprint(f"ended {item}", _END_SEED)
+
+
+def _level(entries: int) -> int:
+    """Runs of one level are merged with each other."""
+    return max(0, round(logarithm(max(entries, 1) / FLUSHED, FANOUT)))

@@ -1,0 +1,1 @@
+"""Who may call the service, and how often."""

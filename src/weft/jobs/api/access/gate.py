@@ -1,0 +1,260 @@
+"""What every request passes before a route sees it: from where it comes, whose it is, how large it is.
+
+Without API keys the service trusts whoever reaches it, so it must be sure that no web page does so through its
+reader's browser: the Host must be a loopback name (else a name that an attacker lets resolve to 127.0.0.1 would reach
+it), an Origin must be the service's own, and a browser's own word that a request crosses sites is believed. There are
+no CORS headers, and bodies are JSON alone, which a form cannot send.
+
+With API keys each request needs one, and nothing that a browser adds by itself is trusted; the paths in OPEN need none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+from msgspec import Struct
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from weft.errors import WeftError
+from weft.jobs.api.access.keys import Keyring, KeyScope
+from weft.jobs.api.figures import WorkerFigures
+from weft.jobs.api.problems import Refusal, problem_of
+from weft.jobs.api.settings import ApiSettings, is_loopback
+from weft.jobs.compat.envelope import enveloped, is_firecrawls
+from weft.telemetry import Log
+
+UNAUTHORIZED = 3000
+KEYS_AGAIN_S = 30.0  # when to come again while they cannot be read: somebody must repair that
+OPEN = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
+_NO_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+_PORT = re.compile(r":[0-9]{1,5}\Z")
+SAFE_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+)
+_NO_REFERRER = (b"referrer-policy", b"no-referrer")
+_ONCE = frozenset({"host", "origin", "authorization", "x-api-key", "content-type", "idempotency-key"})
+log = Log("weft.jobs.api")
+
+
+class Caller(Struct, frozen=True):
+    """Who asks: the id of the key, or nobody in particular."""
+
+    owner: str = ""
+    scopes: frozenset[KeyScope] = frozenset(KeyScope)
+
+
+class Gate:
+    """The application, behind its door."""
+
+    def __init__(self, app: ASGIApp, settings: ApiSettings, keyring: Keyring, watcher: WorkerFigures) -> None:
+        self._app = app
+        self._settings = settings
+        self._keyring = keyring
+        self._watcher = watcher
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] == "websocket":
+            await self._socket(scope, receive, send)
+            return
+        answer = GatedResponse(send, (*SAFE_HEADERS, _NO_REFERRER))
+        await guarded(
+            self._checked(scope, receive, answer), scope, answer, self._watcher,
+            lambda refusal: _told(refusal, scope)(scope, receive, answer), "route",
+        )  # fmt: skip
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket: its key may come as a sub-protocol, which is all that a browser's can send."""
+        try:
+            headers = headers_of(scope)
+            offered = scope.get("subprotocols") or []
+            if offered and "authorization" not in headers:
+                headers.setdefault("x-api-key", offered[0])
+            scope["caller"] = self._caller({**scope, "method": "GET"}, headers)
+        except Refusal as refusal:
+            await receive()
+            if refusal.status == 401:  # told as a close code, which a client can read
+                await send({"type": "websocket.accept", "subprotocol": offered[0] if offered else None})
+            await send({"type": "websocket.close", "code": UNAUTHORIZED, "reason": refusal.detail[:120]})
+            return
+        try:
+            await self._app(scope, receive, send)
+        except Exception:
+            log.error("a WebSocket failed", exc_info=True, path=scope["path"])
+            raise
+
+    async def _checked(self, scope: Scope, receive: Receive, answer: GatedResponse) -> None:
+        headers = headers_of(scope)
+        scope["caller"] = self._caller(scope, headers)
+        if scope["method"] not in _NO_BODY:
+            receive = replay(await body_of(headers, receive, self._settings))
+        await self._app(scope, receive, answer)
+
+    def _caller(self, scope: Scope, headers: dict[str, str]) -> Caller:
+        if self._keyring.is_empty:
+            check_origin(scope["method"], headers)
+            return Caller()
+        if scope["path"] in OPEN:
+            return Caller(scopes=frozenset())
+        if self._keyring.problem is not None:  # its log says why
+            raise Refusal(503, "API keys cannot be checked now: try again later", retry_after_s=KEYS_AGAIN_S)
+        kind, _, word = headers.get("authorization", "").partition(" ")
+        given = word.strip() if kind.lower() == "bearer" else headers.get("x-api-key", "")
+        key = self._keyring.check(given) if given else None
+        if key is None:
+            said = "this API key is not valid" if given else "an API key is needed: send `Authorization: Bearer KEY`"
+            raise Refusal(401, said, headers={"WWW-Authenticate": 'Bearer realm="weft"'})
+        return Caller(key.id, frozenset(key.scopes))
+
+
+class GatedResponse:
+    """Passes an answer on, with the headers that all have, and remembers its status."""
+
+    def __init__(self, send: Send, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        self._send = send
+        self._headers = headers
+        self.status = 0
+        self.is_whole = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), *self._headers]
+        elif not message.get("more_body", False):
+            self.is_whole = True
+        await self._send(message)
+
+
+async def guarded(
+    work: Awaitable[None], scope: Scope, answer: GatedResponse, figures: WorkerFigures,
+    refuse: Callable[[Refusal], Awaitable[None]], what: str,
+) -> None:  # fmt: skip
+    """Answers a request, with `refuse` where that is an error, and counts it. The edge of the process: whatever is
+    raised becomes an answer here. `what`: a path that is not there is none of these."""
+    began = perf_counter()
+    scope["app"] = guarded  # so that a router raises what it would answer with a plain text
+    try:
+        await work
+    except Exception as error:
+        refusal = _refusal_of(error, scope, what)
+        if answer.is_whole:
+            return
+        if answer.status:
+            raise
+        await refuse(refusal)
+    finally:
+        route = getattr(scope.get("route"), "path", "none")
+        figures.answered(route, scope["method"], answer.status, perf_counter() - began)
+
+
+def _refusal_of(error: Exception, scope: Scope, what: str) -> Refusal:
+    """What a caller is told; a mistake is logged, and told without its details."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, HTTPException):
+        said = {404: f"there is no such {what}", 405: f"this {what} does not have that method"}
+        return Refusal(error.status_code, said.get(error.status_code, error.detail), headers=error.headers)
+    if isinstance(error, WeftError):
+        refusal = problem_of(error)
+        if refusal.status >= 500:
+            log.warning("request refused", path=scope["path"], status=refusal.status, error=str(error))
+        return refusal
+    log.error("request failed", exc_info=True, method=scope["method"], path=scope["path"])
+    return Refusal(500, "the service made a mistake, which is in its log")
+
+
+def _told(refusal: Refusal, scope: Scope) -> Response:
+    return enveloped(refusal) if is_firecrawls(scope["path"]) else refusal.response()
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """By name; of several with one name those that decide anything are refused."""
+    found: dict[str, str] = {}
+    for raw, value in scope["headers"]:
+        name = raw.decode("latin-1")
+        if name in found and name in _ONCE:
+            raise Refusal.of_field(name, "was sent twice", 400)
+        found[name] = value.decode("latin-1")
+    return found
+
+
+def check_origin(method: str, headers: Mapping[str, str]) -> None:
+    """Refuses what another site's page could have sent, where no key says who asks."""
+    host = headers.get("host", "")
+    if not is_loopback(_PORT.sub("", host)):
+        raise Refusal.of_field("Host", "is no name of this machine: without API keys only loopback names are", 403)
+    origin = headers.get("origin")
+    if origin is not None and origin.lower() != f"http://{host}".lower():
+        raise Refusal.of_field("Origin", "is another site's: its pages may not use this service", 403)
+    crosses = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+    if crosses and not (method == "GET" and _is_visit(headers)):
+        raise Refusal.of_field("Sec-Fetch-Site", "another site's page made this request: it is refused", 403)
+
+
+def _is_visit(headers: Mapping[str, str]) -> bool:
+    """Somebody follows a link to the service: a page that they will see, not one that another page can read."""
+    return headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+
+
+async def body_of(
+    headers: Mapping[str, str], receive: Receive, settings: ApiSettings, accepted: str = "application/json"
+) -> bytes:
+    """A request's body, within its limits; a Refusal for what is too large, too slow or of another kind."""
+    most = settings.max_body_bytes
+    length = headers.get("content-length", "")
+    if length.isdigit() and int(length) > most:
+        raise _too_large(most)
+    try:
+        async with asyncio.timeout(settings.body_timeout_s):
+            body = await _read(receive, most)
+    except TimeoutError:
+        raise Refusal(408, "the body did not arrive in time", headers={"Connection": "close"}) from None
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if (body or kind) and kind != accepted:
+        raise Refusal.of_field("Content-Type", f"{kind[:100]!r} is not accepted; send {accepted}", 415)
+    return body
+
+
+def _too_large(most: int) -> Refusal:
+    # What is still under way will not be read, so the connection cannot be used again.
+    return Refusal(413, f"the body is too large: at most {most:,} bytes", headers={"Connection": "close"})
+
+
+async def _read(receive: Receive, most: int) -> bytes:
+    pieces, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refusal(400, "the connection ended before the body did")
+        piece: bytes = message.get("body", b"")
+        pieces.append(piece)
+        size += len(piece)
+        if size > most:
+            raise _too_large(most)
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+def replay(body: bytes) -> Receive:
+    """Gives a body that was read to whoever reads it next."""
+    message: dict[str, Any] | None = {"type": "http.request", "body": body, "more_body": False}
+
+    async def receive() -> Message:
+        nonlocal message
+        given, message = message, None
+        if given is None:
+            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+        return given
+
+    return receive

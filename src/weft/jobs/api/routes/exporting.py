@@ -1,0 +1,112 @@
+"""A stretch of results in another format than JSON.
+
+Stretches of JSON lines, CSV, Markdown and WARC can be put together: the columns of a task are always the same, and what
+such a file begins with comes with its first stretch alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from weft.errors import Missing
+from weft.jobs.api import answers, cursors
+from weft.jobs.api.problems import Refusal
+from weft.jobs.model import Task
+from weft.jobs.service import Records, ResultSlice
+from weft.store.export.lines import FORMULA
+
+MEDIA_TYPES = {
+    "jsonl": "application/x-ndjson",
+    "csv": "text/csv",
+    "markdown": "text/markdown",
+    "parquet": "application/vnd.apache.parquet",
+    "warc": "application/warc",
+}
+Rows = Sequence[dict[str, Any]]
+_COLUMNS = ("number", "url", "status", "title", "depth", "fetched_at", "final_url", "content_type", "length")
+_OF_RULES = ("fields", "field_errors")
+_OF_ERRORS = ("error", "error_class", "at")
+
+
+async def export(task: Task, found: ResultSlice, wanted: str, *, include_errors: bool, is_first: bool) -> Response:
+    """The answer; where there is more, the cursor is in its header `Next-Cursor`."""
+    rows: list[dict[str, Any]] = [page.whole for page in found.results]
+    if include_errors:
+        rows += [answers.error_of(error) for error in found.errors]
+        rows.sort(key=lambda row: row["number"])
+    body = await asyncio.to_thread(_written, wanted, rows, _columns(task, include_errors), is_first)
+    return _answer(task, found, wanted, body)
+
+
+def export_records(task: Task, found: Records) -> Response:
+    """The same for WARC."""
+    return _answer(task, found, "warc", found.data)
+
+
+def _answer(task: Task, found: ResultSlice | Records, wanted: str, body: bytes) -> Response:
+    headers = {"Cache-Control": "no-store", "Cursor": cursors.encode(task.id, found.cursor)}
+    if found.next_cursor is not None:
+        headers["Next-Cursor"] = cursors.encode(task.id, found.next_cursor)
+    if wanted != "markdown":
+        ending = "warc.gz" if wanted == "warc" else wanted
+        headers["Content-Disposition"] = f'attachment; filename="{task.id}.{ending}"'
+    return Response(body, 200, headers, MEDIA_TYPES[wanted])
+
+
+def _columns(task: Task, include_errors: bool) -> list[str]:
+    rules = _OF_RULES if task.spec.extract else ()
+    return [*_COLUMNS, *task.spec.formats, *rules, *(_OF_ERRORS if include_errors else ())]
+
+
+def _written(wanted: str, rows: Rows, columns: list[str], is_first: bool) -> bytes:
+    if wanted == "jsonl":
+        return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+    if wanted == "markdown":
+        return "".join(map(_section, rows)).encode("utf-8", "replace")
+    return _csv(rows, columns, is_first) if wanted == "csv" else _parquet(rows, columns)
+
+
+def _csv(rows: Rows, columns: list[str], is_first: bool) -> bytes:
+    """RFC 4180; what is no plain value is JSON, and no cell is a formula."""
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\r\n")
+    if is_first:
+        writer.writerow(columns)
+    for row in rows:
+        writer.writerow(_cell(_plain(row.get(name))) for name in columns)
+    return out.getvalue().encode("utf-8", "replace")
+
+
+def _cell(value: object) -> object:
+    if value is None:
+        return ""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def _section(row: dict[str, Any]) -> str:
+    said = row.get("markdown") or row.get("text") or row.get("error") or ""
+    return f"<!-- {row['url'].replace('--', '%2D%2D')} -->\n\n{said}\n\n"
+
+
+def _parquet(rows: Rows, columns: list[str]) -> bytes:
+    """What is no plain value is JSON."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        missing = Missing.of_extra("pyarrow", "parquet")
+        raise Refusal.of_field("format", f"this service cannot write Parquet: {missing}") from None
+    out = io.BytesIO()
+    parquet.write_table(pyarrow.table({name: [_plain(row.get(name)) for row in rows] for name in columns}), out)
+    return out.getvalue()
+
+
+def _plain(value: object) -> object:
+    return msgspec.json.encode(value).decode() if isinstance(value, dict | list) else value

@@ -1,0 +1,207 @@
+"""The routes of sites: add, look, run, stop, forget, and what runs have found. A run is a task of the same key."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weft.config.values import bounded
+from weft.errors import BadInput, BadUrl, Damaged
+from weft.jobs.api import answers, bodies
+from weft.jobs.api.access.callers import needs
+from weft.jobs.api.access.keys import KeyScope
+from weft.jobs.api.access.rates import Rate
+from weft.jobs.api.hook_orders import webhook_of
+from weft.jobs.api.openapi import Operation
+from weft.jobs.api.problems import Refusal
+from weft.jobs.api.routes.tasks import check_no_order
+from weft.jobs.api.settings import ApiSettings
+from weft.jobs.checking import components_of, misfits
+from weft.jobs.errors import BadSite, SiteConflict
+from weft.jobs.model import NO_PROXIES
+from weft.jobs.service import JobService
+from weft.jobs.sites.changes import ChangeReport
+from weft.jobs.sites.documents import document, file_document
+from weft.jobs.sites.model import SiteFile
+from weft.jobs.sites.status import SiteStatus, SiteView
+from weft.jobs.targets import check_target
+from weft.scraping import ApiCall, Hooked, NoQuery, ReportsQuery, TaskLinks
+
+MOST_ERRORS = 100
+_FIELDS = SiteFile.__struct_fields__
+_SITES, _SITE = "/scraping/sites", "/scraping/sites/{name}"
+
+
+class SiteState(SiteStatus, frozen=True, kw_only=True):
+    """A site at one moment."""
+
+    task_id: Annotated[str | None, Meta(description="of its run, or of its last one: for the routes of tasks")]
+    links: Annotated[TaskLinks | None, Meta(description="of that task, for as long as it is kept")]
+    file: Annotated[dict[str, Any], Meta(description="as it was added, without secrets")]
+
+
+class SiteList(Struct):
+    """All sites of the caller, by name."""
+
+    sites: list[SiteState]
+
+
+class SiteReport(ChangeReport, frozen=True, kw_only=True):
+    """What a run has found; at most 1,000 URLs of each kind, the counts are of all."""
+
+
+class SiteReports(Struct):
+    """Newest first."""
+
+    reports: list[SiteReport]
+
+
+class SiteRoutes:
+    """Holds what the routes need."""
+
+    def __init__(self, service: JobService, settings: ApiSettings, rate: Rate) -> None:
+        """`rate`: of what a key submits; a run counts as one."""
+        self._sites = service.sites
+        self._settings = settings
+        self._rate = rate
+
+    def operations(self) -> list[Operation]:
+        """All of them."""
+        calls: list[tuple[ApiCall[Any], Any]] = [
+            (ApiCall("sites", "GET", _SITES, SiteList, "How all sites are"), self.list),
+            (ApiCall(
+                "add_site", "POST", _SITES, SiteState, "Keep a site; one of the same name is replaced", body=SiteFile,
+                status=201, said="It is kept.", problems=(409, 429),
+            ), self.add),
+            (ApiCall("site", "GET", _SITE, SiteState, "How a site is", problems=(404,)), self.get),
+            (ApiCall(
+                "remove_site", "DELETE", _SITE, type(None), "Forget a site and what is known of its pages", status=204,
+                said="It is gone; its runs' results stay.", problems=(404, 409),
+            ), self.remove),
+            (ApiCall(
+                "run_site", "POST", f"{_SITE}/run", SiteState, "Run a site now, after those that it depends on",
+                status=202, said="It runs, or waits for others: `task_id`, `waits_for`.", problems=(404, 409, 429),
+            ), self.run),
+            (ApiCall(
+                "stop_site", "POST", f"{_SITE}/stop", SiteState,
+                "End a site's run; what it has is kept, and its schedule goes on", status=202, said="It ends soon.",
+                problems=(404,),
+            ), self.stop),
+            (ApiCall(
+                "site_reports", "GET", f"{_SITE}/reports", SiteReports,
+                "What its last runs have found: new, changed, gone and moved pages", query=ReportsQuery,
+                problems=(404,),
+            ), self.reports),
+        ]  # fmt: skip
+        return [Operation(call, handler, "sites") for call, handler in calls]
+
+    async def list(self, request: Request, _: NoQuery) -> Response:
+        """Those that the caller's key has added."""
+        caller = needs(request, KeyScope.READ)
+        return answers.json_answer({"sites": [_shown(one) for one in await self._sites.all(caller.owner)]})
+
+    async def add(self, request: Request, _: NoQuery) -> Response:
+        """The body is what a site's file holds (docs/sites.md); rules are in it, not in a file of their own."""
+        caller = needs(request, KeyScope.SUBMIT)
+        self._rate.check(caller.owner)
+        given = self._checked(_parsed(await request.body()))
+        try:
+            return answers.json_answer(_shown(await self._sites.add(given, caller.owner)), 201)
+        except (SiteConflict, Damaged):
+            raise
+        except BadSite as error:
+            raise Refusal(422, str(error), errors=error.problems[:MOST_ERRORS]) from None
+        except BadInput as error:
+            raise _of_field(str(error)) from None
+
+    async def get(self, request: Request, _: NoQuery) -> Response:
+        """Its state, its health, its run, and its file."""
+        owner = needs(request, KeyScope.READ).owner
+        return answers.json_answer(_shown(await self._sites.get(_name(request), owner)))
+
+    async def remove(self, request: Request, _: NoQuery) -> Response:
+        """Refused while it runs, or others depend on it."""
+        await self._sites.remove(_name(request), await self._controls(request, KeyScope.CONTROL))
+        return Response(status_code=204)
+
+    async def run(self, request: Request, _: NoQuery) -> Response:
+        """One that runs already is left as it is; a pause ends."""
+        owner = await self._controls(request, KeyScope.SUBMIT)
+        self._rate.check(owner)
+        return answers.json_answer(_shown(await self._sites.run(_name(request), owner)), 202)
+
+    async def stop(self, request: Request, _: NoQuery) -> Response:
+        """Also what only waits to run."""
+        owner = await self._controls(request, KeyScope.CONTROL)
+        return answers.json_answer(_shown(await self._sites.stop(_name(request), owner)), 202)
+
+    async def reports(self, request: Request, query: ReportsQuery) -> Response:
+        """The last 100 are kept, longer than the tasks that have made them."""
+        caller = needs(request, KeyScope.READ)
+        found = await self._sites.reports(_name(request), caller.owner, query.limit)
+        return answers.json_answer({"reports": [document(one) for one in found]})
+
+    async def _controls(self, request: Request, scope: KeyScope) -> str:
+        caller = needs(request, scope)
+        check_no_order(await request.body())
+        return caller.owner
+
+    def _checked(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Where it leads, checked as a task's order is; the rest is checked with the file."""
+        starts = given.get("start_urls")
+        for url in starts if isinstance(starts, list) else ():
+            try:
+                check_target(url, self._settings.allow_private) if isinstance(url, str) else None
+            except BadUrl as error:
+                raise Refusal.of_field("start_urls", str(error)) from None
+        if given.get("proxies") is True and not self._settings.has_proxies:
+            raise Refusal.of_field("proxies", NO_PROXIES)
+        if (hook := given.get("webhook")) is not None:
+            for problem in misfits({"webhook": hook}, {"webhook": Hooked}, {}, str):
+                raise Refusal.of_field(*problem)
+            order = webhook_of(hook, self._settings.allow_private) or {}
+            given = given | {"webhook": {name: value for name, value in order.items() if name != "form"}}
+        return given
+
+
+def site_schemas() -> dict[str, Any]:
+    """How a site and its file are documented, where their types say something else: times are texts there."""
+    _, found = components_of((SiteState, SiteFile), "#/components/schemas/{name}")
+    order = {"$ref": "#/components/schemas/WebhookOrder"}
+    found["SiteFile"]["properties"]["webhook"] = {"anyOf": [{"type": "string"}, order, {"type": "null"}]}
+    del found["SiteState"]["properties"]["task"]
+    found["SiteState"]["required"].remove("task")
+    return found
+
+
+def _name(request: Request) -> str:
+    return str(request.path_params["name"])
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    given = bodies.decoded(body)
+    try:
+        bounded(given, "it")
+    except ValueError:
+        raise Refusal.of_field("body", "has too many parts for a site") from None
+    if not isinstance(given, dict):
+        raise Refusal.of_field("body", "is no site: an object with `name` and `start_urls` is expected")
+    return given
+
+
+def _of_field(said: str) -> Refusal:
+    """A message that begins with a field's name is told as that field's."""
+    place, _, what = said.partition(": ")
+    is_field = place.partition(".")[0].partition("[")[0] in _FIELDS
+    return Refusal.of_field(place, what) if is_field and what else Refusal(422, said)
+
+
+def _shown(view: SiteView) -> dict[str, Any]:
+    found = document(view.status)
+    task_id = found.pop("task") or None
+    return found | {
+        "task_id": task_id, "links": answers.links(task_id) if task_id else None, "file": file_document(view.file),
+    }  # fmt: skip

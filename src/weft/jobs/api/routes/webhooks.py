@@ -1,0 +1,86 @@
+"""The routes of webhooks: how a task's stands, its delivery log, sending again, the secret to check signatures with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weft import scraping
+from weft.jobs.api import answers, bodies, cursors
+from weft.jobs.api.access.callers import asked_task, needs
+from weft.jobs.api.access.keys import KeyScope
+from weft.jobs.api.openapi import Operation
+from weft.jobs.service import JobService
+from weft.jobs.webhooks.model import NOTHING, Delivery, event_id
+from weft.jobs.webhooks.service import HookStatus
+
+
+class WebhookRoutes:
+    """Holds what the routes need."""
+
+    def __init__(self, service: JobService) -> None:
+        self._hooks = service.webhooks
+
+    def operations(self) -> list[Operation]:
+        """All of them."""
+        return [
+            Operation(scraping.WEBHOOK, self.status, "webhooks"),
+            Operation(scraping.DELIVERIES, self.deliveries, "webhooks"),
+            Operation(scraping.REPLAY, self.replay, "webhooks"),
+            Operation(scraping.WEBHOOK_SECRET, self.secret, "webhooks"),
+        ]
+
+    async def status(self, request: Request, _: scraping.NoQuery) -> Response:
+        """What was ordered, how far it is, and what the last error was."""
+        return answers.json_answer(_hook(await self._hooks.status(*asked_task(request, KeyScope.READ))))
+
+    async def deliveries(self, request: Request, query: scraping.DeliveriesQuery) -> Response:
+        """In the order of the events; those that were not tried yet are not in it."""
+        task_id, owner = asked_task(request, KeyScope.READ)
+        after = cursors.position(task_id, query.cursor, NOTHING)
+        found = await self._hooks.deliveries(task_id, owner, after=after, limit=query.limit)
+        more = None if found.next_cursor is None else cursors.encode(task_id, found.next_cursor)
+        lines = [_delivery(task_id, one) for one in found.deliveries]
+        return answers.json_answer({"deliveries": lines, "next_cursor": more})
+
+    async def replay(self, request: Request, _: scraping.NoQuery) -> Response:
+        """With the same ids and bodies, in order; each is tried for a day, as the first time."""
+        task_id, owner = asked_task(request, KeyScope.CONTROL)
+        found = await self._hooks.replay(task_id, owner, **bodies.REPLAY.read(await request.body() or b"{}"))
+        return answers.json_answer(_hook(found), 202)
+
+    async def secret(self, request: Request, _: scraping.NoQuery) -> Response:
+        """Of this API key: every key has its own."""
+        caller = needs(request, KeyScope.SUBMIT)
+        return answers.json_answer({"secret": await self._hooks.secret(caller.owner)})
+
+
+def _hook(found: HookStatus) -> dict[str, Any]:
+    hook = found.hook
+    return {
+        "task_id": hook.task,
+        "url": found.order.url,
+        "events": found.order.events,
+        "state": hook.state,
+        "delivered_up_to": hook.cursor,
+        "to_send_again": hook.resend,
+        "failed_attempts": hook.attempts,
+        "next_attempt_at": answers.moment(hook.next_at),
+        "last_error": hook.last_error,
+    }
+
+
+def _delivery(task_id: str, one: Delivery) -> dict[str, Any]:
+    return {
+        "id": event_id(task_id, one.number),
+        "number": one.number,
+        "event": one.event,
+        "attempts": one.attempts,
+        "status": one.status,
+        "error": one.error,
+        "first_at": answers.moment(one.first_at),
+        "last_at": answers.moment(one.last_at),
+        "delivered_at": answers.moment(one.delivered_at),
+    }

@@ -1,0 +1,1 @@
+"""The processes of the service, and how a supervisor runs them."""

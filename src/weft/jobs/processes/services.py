@@ -1,0 +1,211 @@
+"""The processes of the scrape service as services: one engine, and some workers that answer requests.
+
+What is in their way is raised when they are made: an address that may not be listened at, a port that is taken, a
+folder of something else. The listening socket is the supervisor's; workers inherit it, so that clients which connect
+while one is being started again wait in its queue. All of them end when the supervisor does: their pipe closes.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shutil import disk_usage
+
+from weft.config import ServiceConfig
+from weft.engine.crawls.settings import config_of, of_engine, plain
+from weft.engine.folder import EngineFolder
+from weft.engine.loop.parser.suspects import pulse
+from weft.engine.machine import check_clock
+from weft.engine.process.channel import Connection, Gone, socket_path
+from weft.engine.process.host import HostOrder
+from weft.engine.process.keeper import START_S, STOP_S, engine_service, pulse_folder
+from weft.errors import Missing
+from weft.fetch.proxies.live import is_live_file
+from weft.fetch.proxies.pool import check as check_proxies
+from weft.jobs.crawls import engine_settings
+from weft.jobs.health import WORKERS_FAULTS
+from weft.jobs.layout import ENGINE, STORE
+from weft.jobs.processes.worker import WorkerOrder, log_name
+from weft.jobs.store.sqlite import check_store
+from weft.supervise.child import RestartPolicy
+from weft.supervise.probe import HealthProbe, Patience
+from weft.supervise.process import Exit
+from weft.supervise.service import (
+    HEALTHY,
+    Command,
+    ExitMeaning,
+    HealthCheck,
+    HealthReport,
+    Moving,
+    Service,
+    ServiceHealth,
+    StopMethod,
+    touched,
+)
+
+LATE_S = 5.0  # without a heartbeat for this long a process is not healthy
+STUCK_S = 25.0  # and is replaced
+HEALTHZ_S = 2.0
+LEAST_ROOM_BYTES = 1 << 20  # with less there is no runner, whoever works: its lease cannot be written
+REFUSED = 2
+WORKER_POLICY = RestartPolicy(max_delay_s=3.0, start_timeout_s=60.0, health_forgives=True, stop_grace_s=10.0)
+ENGINE_POLICY = RestartPolicy(max_delay_s=3.0, start_timeout_s=START_S, health_forgives=True, stop_grace_s=STOP_S)
+ENGINE_LOG = Path("pod_0") / "engine_0.log"
+
+
+def engine_of(config: ServiceConfig, environment: Mapping[str, str] | None = None) -> Service:
+    """The engine that runs all tasks; raises what is wrong with its settings or its folder."""
+    folder = Path(config.server.data_dir) / ENGINE
+    if (listed := config.fetch.proxies) is not None and not (config.proxy.sources and is_live_file(Path(listed))):
+        check_proxies(Path(listed))
+    shared = plain(of_engine(engine_settings(config)))
+    EngineFolder([folder]).opened()
+    check_clock(config_of(shared).politeness, lambda what: warnings.warn(what, stacklevel=2))
+    order = HostOrder(str(folder), shared)
+    return engine_service(
+        order, policy=ENGINE_POLICY, health=engine_health(order), judge=_judged, environment=environment
+    )
+
+
+def engine_health(order: HostOrder) -> HealthCheck:
+    """It is up when its heart beats and it answers at its socket; then the heartbeat tells."""
+    moving = Moving(lambda: pulse(pulse_folder(order)), STUCK_S, start_s=START_S, must_move_first=True, late_s=LATE_S)
+    path, answered = socket_path(Path(order.data_dir)), set[int]()
+
+    def health(pid: int) -> HealthReport:
+        report = moving(pid)
+        if report.health is ServiceHealth.HEALTHY and pid not in answered:
+            if not _listens(path, pid):
+                return HealthReport(ServiceHealth.LOADING, "it restores its crawls")  # for as long as its heart beats
+            answered.add(pid)
+        return report
+
+    return health
+
+
+def _listens(path: Path, pid: int) -> bool:
+    try:
+        connection = Connection(path)
+    except Gone:
+        return False
+    try:
+        return connection.pid == pid
+    finally:
+        connection.close()
+
+
+class Api:
+    """The workers, and the socket at which they answer."""
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        engine: Service,
+        environment: Mapping[str, str] | None = None,
+        panels: Sequence[str] = (),
+    ) -> None:
+        """Listens, though nobody answers yet. `panels`: see jobs/dashboard/panels.py."""
+        self._config = config
+        self._panels = tuple(panels)
+        self._data_dir = Path(config.server.data_dir)
+        check_store(self._data_dir / STORE)
+        self._socket = _listening(config)
+        self._is_excused = False  # what is wrong, by the last answer, is no worker's fault
+        self._probe = HealthProbe(self._healthz)
+        count = config.server.workers
+        self.workers = [
+            self._worker(index, "api" if count == 1 else f"api{index}", engine, environment) for index in range(count)
+        ]
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        host, port = self._socket.getsockname()[:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def close(self) -> None:
+        """After the workers have ended."""
+        self._probe.close()
+        self._socket.close()
+
+    def _worker(self, index: int, name: str, engine: Service, environment: Mapping[str, str] | None) -> Service:
+        beats = self._data_dir / f"worker{index}.pulse"
+
+        def command() -> Command:
+            argv = [sys.executable, "-m", "weft.jobs.processes.worker", str(self._data_dir), str(index)]
+            # The process gets a copy of the socket; what is handed over is closed here, so it is one more.
+            fd = os.dup(self._socket.fileno())
+            order = WorkerOrder(self._config, index, fd, str(beats), self._panels)
+            return Command(argv, stdin=order.framed(), keeps_words=True, inherits=(fd,))
+
+        # Without an engine it answers what it can, and its runner ends the tasks whose deadlines pass.
+        return Service(
+            name, command, health=self._health(beats, engine), policy=WORKER_POLICY, ask=StopMethod.CLOSE_INPUT,
+            judge=_judged, needs=(engine,), needs_once=True, environment=environment,
+        )  # fmt: skip
+
+    def _health(self, beats: Path, engine: Service) -> HealthCheck:
+        """The worker's own heartbeat, and what all of them together answer."""
+        moving = Moving(lambda: touched(beats), STUCK_S, must_move_first=True, late_s=LATE_S)
+        answers = Patience(self._probe.answer, STUCK_S, excused=lambda: self._is_excused or not engine.healthy)
+
+        def health(pid: int) -> HealthReport:
+            report = moving(pid)
+            return answers(pid) if report.health is ServiceHealth.HEALTHY else report
+
+        return health
+
+    def _healthz(self) -> HealthReport:
+        """GET /healthz: 200 while tasks are started, and the engine that runs them answers."""
+        host, port = self._socket.getsockname()[:2]
+        here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (asked at loopback)
+        connection = http.client.HTTPConnection(here, port, timeout=HEALTHZ_S)
+        self._is_excused = False
+        try:
+            connection.request("GET", "/healthz", headers={"Connection": "close"})
+            answer = connection.getresponse()
+            if answer.status == http.client.OK:
+                return HEALTHY
+            problems = [str(one) for one in json.loads(answer.read(65_536))["problems"]]
+            is_workers_fault = any(problem.startswith(WORKERS_FAULTS) for problem in problems)
+            self._is_excused = not is_workers_fault or disk_usage(self._data_dir).free < LEAST_ROOM_BYTES
+            return HealthReport(ServiceHealth.FAILING, "; ".join(problems))
+        except TimeoutError:
+            return HealthReport(ServiceHealth.FAILING, f"GET /healthz: no answer in {HEALTHZ_S:g} s")
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
+            return HealthReport(ServiceHealth.FAILING, f"GET /healthz: {error or type(error).__name__}")
+        finally:
+            connection.close()
+
+
+def worker_log(config: ServiceConfig, index: int) -> Path:
+    """Where a worker logs."""
+    return Path(config.log.log_dir) / log_name(index)
+
+
+def _listening(config: ServiceConfig) -> socket.socket:
+    try:
+        from weft.jobs.api.access.keys import Keyring
+        from weft.jobs.api.server import listen
+        from weft.jobs.api.settings import KEYS_FILE, check_address
+    except ImportError:
+        raise Missing.of_extra("the HTTP server", "serve") from None
+    server = config.server
+    keyring = Keyring(Path(server.data_dir) / KEYS_FILE)
+    if keyring.problem is not None:
+        raise keyring.problem
+    check_address(server.host, not keyring.is_empty, server.data_dir)
+    return listen(server.host, server.port)
+
+
+def _judged(how: Exit) -> ExitMeaning:
+    """What it refuses it would refuse again; who kills it from outside has not found a mistake in it."""
+    if how.code == REFUSED:
+        return ExitMeaning.FINAL
+    return ExitMeaning.HARMLESS if how.signal_name == "SIGKILL" else ExitMeaning.BY_TIME

@@ -1,0 +1,148 @@
+"""One process of `weft serve` that answers requests; the runner works in one of them.
+
+Its order comes on standard input, a length and msgpack; the pipe stays open, and its end is the supervisor's end. The
+listening socket is inherited, so that a worker that dies loses its own connections and no others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+if __name__ == "__main__":
+    gc.disable()  # nothing that is imported is garbage; looking for it would be a tenth of the start
+
+import msgspec
+
+from weft import __version__
+from weft.config import ServiceConfig
+from weft.errors import Missing, WeftError
+from weft.frames import framed, read_frame
+from weft.jobs.crawls import proxies_of
+from weft.jobs.embedded import EmbeddedJobService
+from weft.jobs.layout import ENGINE
+from weft.supervise.process import set_name
+from weft.telemetry import Log, Slot, log_to_file
+
+PULSE_S = 1.0
+log = Log("weft.jobs.processes.worker")
+
+
+class WorkerOrder(msgspec.Struct, frozen=True):
+    """What a supervisor wants run."""
+
+    config: ServiceConfig
+    index: int
+    socket: int  # the descriptor of the listening socket
+    pulse: str  # the file that is touched while it is well
+    panels: tuple[str, ...] = ()  # what other rooms show on the dashboard, as `module:name`
+
+    def framed(self) -> bytes:
+        """As it goes over the pipe."""
+        return framed(msgspec.msgpack.encode(self))
+
+
+async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], None]) -> None:
+    """Answers until it is asked to end; `has_gone` is given what to do when the supervisor has."""
+    from weft.jobs.api.app import create_app
+    from weft.jobs.api.server import server_of
+    from weft.jobs.api.settings import ApiSettings
+    from weft.jobs.dashboard.panels import load_panels
+    from weft.jobs.proxies_panel import ProxiesPanel
+    from weft.jobs.sites.panel import SitesPanel
+    from weft.jobs.sites.registry import SiteRegistry
+
+    config = order.config
+    service = EmbeddedJobService(config)
+    data_dir = Path(config.server.data_dir)
+    settings = ApiSettings(
+        data_dir=data_dir, host=config.server.host, workers=config.server.workers, index=order.index,
+        allow_private=config.fetch.allow_private, max_articles=config.jobs.max_articles,
+        retention_s=config.jobs.retention_hours * 3600, has_proxies=bool(proxies_of(config)),
+        log_dir=Path(config.log.log_dir), metrics_dir=data_dir / ENGINE / "metrics",
+    )  # fmt: skip
+    sites = SitesPanel(SiteRegistry(data_dir, store=service.store))
+    proxies = (ProxiesPanel(config),) if settings.has_proxies else ()
+    server = server_of(create_app(service, settings, (sites, *proxies, *load_panels(order.panels))))
+    gc.freeze()
+    gc.enable()
+
+    def end() -> None:
+        server.should_exit = True
+
+    has_gone(end)
+    await service.start()
+    beating = asyncio.create_task(_beat(Path(order.pulse)))
+    try:
+        await server.serve(sockets=[socket.socket(fileno=order.socket)])
+    finally:
+        beating.cancel()
+        await service.close()
+
+
+async def _beat(pulse: Path) -> None:
+    """A heartbeat of the event loop itself: one that hangs has none."""
+    while True:
+        with suppress(OSError):  # on a full disk this must not be what ends the worker
+            pulse.touch()
+        await asyncio.sleep(PULSE_S)
+
+
+def main() -> int:
+    """Answers requests until it is told to stop; returns the exit code. What went wrong is one line on stderr."""
+    pipe = sys.stdin.fileno()
+    try:
+        order = msgspec.msgpack.decode(read_frame(pipe), type=WorkerOrder)
+    except EOFError:
+        return 1
+    set_name(f"api{order.index}")
+    os.umask(0o077)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the supervisor's to hear
+    try:
+        log_to_file(
+            Path(order.config.log.log_dir), Slot(order.index, "api"), order.config.log.log_level,
+            name=log_name(order.index),
+        )  # fmt: skip
+        log.always("process started", pid=os.getpid(), worker=order.index, weft=__version__)
+        _run(order, pipe)
+    except WeftError as error:
+        log.error("stopped", error=error)
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+    finally:
+        gc.freeze()  # the interpreter's end would look through everything for cycles, several times
+    return 0
+
+
+def log_name(index: int) -> str:
+    """The file that a worker logs to, in the folder of the log files."""
+    return f"api{index or ''}.log"
+
+
+def _run(order: WorkerOrder, pipe: int) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        raise Missing.of_extra("the HTTP server", "serve") from None
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+
+        def gone(end: Callable[[], None]) -> None:
+            loop.remove_reader(pipe)  # its end could be read again and again
+            end()
+
+        await serve(order, lambda end: loop.add_reader(pipe, gone, end))
+
+    uvloop.run(work())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

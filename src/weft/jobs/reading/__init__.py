@@ -1,0 +1,1 @@
+"""What tasks have stored and done, for callers: events, results, overviews."""

@@ -1,0 +1,208 @@
+"""How much of what is counted no longer stands for its URL: rows of which a later visit, or a better one, took the
+place. Kept while rows get their keys, so that nobody has to look for URLs with several rows.
+
+    again           after which item a crawl's rows (0: every crawl's) may be visits of URLs that have a row
+    replaced        of a crawl, by kind: rows that do not stand, those of them that count as pages, their bytes, and
+                    how many are the last of a page that is gone
+    replaced_hosts  of a crawl and a host: 2xx rows that do not stand
+
+A frontier lets in a URL once. It has another row only where it was queued again, which is noted in `again` before, or
+where redirects led to it. So the rows to look at are known by themselves; all others cost one comparison.
+
+Must stay true: the tables say what is so of the rows that have keys. They change in the transaction that gives rows
+their keys or deletes them.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from weft.store.errors import DamagedIndex
+from weft.store.index.keys import FOLDED
+from weft.store.index.visits import Visit, standing
+
+TOGETHER = 1000  # URLs whose visits are read at a time
+COLUMNS = (
+    "p.url, p.item, p.status, p.fetched_at, p.error, p.file IS NOT NULL, p.content_type, p.depth, p.length, "
+    "p.crawl, p.request"
+)
+VISIT = tuple[str, int, int, float, str, int, str, int, int, int, str | None]
+
+_MAY_REPLACE = f"""SELECT DISTINCT crawl, url_hash FROM pages p WHERE seq > {FOLDED} AND ?1 IN (crawl, 0)
+    AND (hops > 0 OR EXISTS (SELECT 1 FROM again a WHERE a.crawl IN (p.crawl, 0) AND p.item > a.after))"""  # noqa: S608
+_OF_ROWS = "SELECT DISTINCT crawl, url_hash FROM pages WHERE seq IN (SELECT value FROM json_each(?))"
+# A crawl's first row: what other crawls have stored before is not read.
+_FIRST = "SELECT seq FROM pages WHERE crawl = ? ORDER BY number LIMIT 1"
+_WANTED = """WITH wanted(crawl, hash, first) AS MATERIALIZED (SELECT json_extract(value, '$[0]'),
+    json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(?1))"""
+_VISITS = f"""{_WANTED} SELECT p.seq, {COLUMNS} FROM wanted w CROSS JOIN runs r
+    CROSS JOIN keys k ON k.run = r.run AND k.key = w.hash AND k.seq >= w.first
+    CROSS JOIN pages p ON p.seq = k.seq AND p.crawl = w.crawl WHERE r.level >= 0
+    UNION ALL SELECT p.seq, {COLUMNS} FROM pages p
+    WHERE p.seq > {FOLDED} AND (p.crawl, p.url_hash) IN (SELECT crawl, hash FROM wanted)"""  # noqa: S608
+_ADD = """INSERT INTO replaced VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET rows = rows + excluded.rows,
+    pages = pages + excluded.pages, bytes = bytes + excluded.bytes, gone = gone + excluded.gone"""
+_ADD_HOST = "INSERT INTO replaced_hosts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET pages = pages + excluded.pages"
+_KINDS = (
+    "SELECT crawl, status, error, content_type, depth, rows, pages, bytes, gone FROM replaced WHERE ?1 IN (crawl, 0)"
+)
+_HOSTS = "SELECT crawl, host, pages FROM replaced_hosts WHERE ?1 IN (crawl, 0)"
+# Those alone that `hosts` counts.
+_TOP_HOSTS = "SELECT crawl, host, r.pages FROM hosts JOIN replaced_hosts r USING (crawl, host) WHERE ?1 IN (crawl, 0)"
+_NOTE = "INSERT INTO again VALUES (?, ?) ON CONFLICT DO UPDATE SET after = min(after, excluded.after)"
+TABLES = ("replaced", "replaced_hosts", "again")
+
+Kind = tuple[int, int, str, str, int]  # crawl, status, error, content type, depth
+Counts = tuple[int, int, int, int]  # rows, pages, bytes, the last of those that are gone
+_Asked = tuple[int, str, str | None]  # crawl, URL and request
+_NONE: Counts = (0, 0, 0, 0)
+
+
+class Replaced:
+    """Counts of rows that do not stand for their URL in their crawl."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[Kind, Counts] = {}
+        self.hosts: Counter[tuple[int, str]] = Counter()
+
+    def add(self, visits: Sequence[Visit], times: int = 1) -> None:
+        """Those of all visits of one URL in one crawl; with -1 they are taken back."""
+        if len(visits) < 2:
+            return
+        chosen, last = standing(visits), max(visits, key=attrgetter("fetched_at", "item"))
+        for visit in visits:
+            if visit is not chosen:
+                self._add(visit, times, is_last_of_gone=chosen is None and visit is last)
+
+    def _add(self, visit: Visit, times: int, *, is_last_of_gone: bool) -> None:
+        counts = (1, visit.is_page, visit.length if visit.is_page else 0, is_last_of_gone)
+        rows, pages, size, gone = (times * int(count) for count in counts)
+        self.count((visit.crawl, visit.status, visit.error, visit.content_type, visit.depth), (rows, pages, size, gone))
+        if 200 <= visit.status < 300:
+            self.hosts[visit.crawl, visit.host] += times
+
+    def count(self, kind: Kind, more: Counts) -> None:
+        """Adds these."""
+        rows, pages, size, gone = self.kinds.get(kind, _NONE)
+        self.kinds[kind] = rows + more[0], pages + more[1], size + more[2], gone + more[3]
+
+    def join(self, other: Replaced) -> None:
+        """Adds those of other rows."""
+        for kind, counts in other.kinds.items():
+            self.count(kind, counts)
+        for host, pages in other.hosts.items():  # `Counter.update` would read a Counter's keys one by one, too
+            self.hosts[host] += pages
+
+
+def may_come_again(db: sqlite3.Connection, crawl: int, after: int) -> None:
+    """Rows of items beyond this one may be visits of URLs that have a row."""
+    db.execute(_NOTE, (crawl, after))
+
+
+def notes(db: sqlite3.Connection) -> dict[int, int]:
+    """After which item rows of a crawl (0: of every crawl) may be further visits."""
+    return dict(db.execute("SELECT crawl, after FROM again"))
+
+
+class New(NamedTuple):
+    """The rows that have no keys yet: the position of the last one, and what they change."""
+
+    last: int
+    changes: Replaced
+
+
+def read_new(db: sqlite3.Connection, path: Path) -> New:
+    """Reads them, as of one moment: it takes half a second where all are further visits, so no commit waits for it."""
+    (last,) = db.execute(f"SELECT max(coalesce(max(seq), 0), {FOLDED}) FROM pages").fetchone()  # noqa: S608
+    return New(int(last), late(db, path))
+
+
+def count_new(db: sqlite3.Connection, new: New) -> None:
+    """Counts what rows replace that have no keys yet; before they get them, in that transaction."""
+    _change(db, new.changes)
+
+
+def late(db: sqlite3.Connection, path: Path, crawl: int = 0) -> Replaced:
+    """What the rows change that have no keys yet; those of one crawl, or of all (0)."""
+    found = Replaced()
+    (folded,) = db.execute(f"SELECT {FOLDED}").fetchone()
+    for visits in _several(db, path, db.execute(_MAY_REPLACE, (crawl,)).fetchall()):
+        found.add([visit for _, visit in visits])
+        found.add([visit for seq, visit in visits if seq <= folded], -1)
+    return found
+
+
+def take_out(db: sqlite3.Connection, path: Path, seqs: Sequence[int]) -> None:
+    """Counts as if these rows were not there; before they are deleted, in that transaction."""
+    found, gone = Replaced(), frozenset(seqs)
+    (folded,) = db.execute(f"SELECT {FOLDED}").fetchone()
+    for visits in _several(db, path, db.execute(_OF_ROWS, (json.dumps([*seqs]),)).fetchall()):
+        keyed = [(seq, visit) for seq, visit in visits if seq <= folded]
+        found.add([visit for _, visit in keyed], -1)
+        found.add([visit for seq, visit in keyed if seq not in gone])
+    _change(db, found)
+
+
+def stored(db: sqlite3.Connection, path: Path, crawl: int, top: int, most: int) -> Replaced:
+    """The counts of the rows that have keys, of one crawl or all (0); with the hosts that are asked for: none, those
+    of the table `hosts`, or all if more than `most` are wanted."""
+    found = Replaced()
+    for *kind, rows, pages, size, gone in db.execute(_KINDS, (crawl,)):
+        found.count(_typed(kind, Kind, path), _typed((rows, pages, size, gone), Counts, path))
+    for of, host, pages in db.execute(_HOSTS if top > most else _TOP_HOSTS, (crawl,)) if top else ():
+        found.hosts[of, host] += _typed(pages, int, path)
+    return found
+
+
+def by_url(visits: Iterable[Visit]) -> Iterator[list[Visit]]:
+    """The visits of each URL in each crawl, by the same request."""
+    found: dict[_Asked, list[Visit]] = defaultdict(list)
+    for visit in visits:
+        found[visit.crawl, visit.url, visit.request].append(visit)
+    yield from found.values()
+
+
+def less(counts: Mapping[tuple[int, str], int]) -> Counter[str]:
+    """The counts of hosts, over all crawls."""
+    found: Counter[str] = Counter()
+    for (_, host), pages in counts.items():
+        found[host] += pages
+    return found
+
+
+def _several(
+    db: sqlite3.Connection, path: Path, wanted: Sequence[tuple[int, int]]
+) -> Iterator[list[tuple[int, Visit]]]:
+    """The visits of URLs with these hashes in their crawls, each with its position: of those that have several."""
+    first: dict[int, int] = {}
+    for start in range(0, len(wanted), TOGETHER):
+        some = wanted[start : start + TOGETHER]
+        for crawl in {crawl for crawl, _ in some} - first.keys():
+            first[crawl] = db.execute(_FIRST, (crawl,)).fetchone()[0]
+        asked = json.dumps(sorted((crawl, hash_, first[crawl]) for crawl, hash_ in some))
+        found: dict[_Asked, list[tuple[int, Visit]]] = defaultdict(list)
+        for seq, *values in db.execute(_VISITS, (asked,)):
+            visit = Visit(*_typed(values, VISIT, path))
+            found[visit.crawl, visit.url, visit.request].append((seq, visit))
+        yield from (visits for visits in found.values() if len(visits) > 1)
+
+
+def _typed(values: Any, kind: Any, path: Path) -> Any:
+    """The values, if they are of this type: SQLite keeps no checksums."""
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise DamagedIndex(path, f"a count of it: {error}") from error
+
+
+def _change(db: sqlite3.Connection, more: Replaced) -> None:
+    db.executemany(_ADD, [(*kind, *counts) for kind, counts in more.kinds.items() if any(counts)])
+    db.executemany(_ADD_HOST, [(*host, pages) for host, pages in more.hosts.items() if pages])

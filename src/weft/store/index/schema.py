@@ -1,0 +1,332 @@
+"""The index's layout: one SQLite file for each slot and data dir, `index-{slot}.db`.
+
+    pages    one row for each ended item, in the order of their commits (`seq`, which is never used twice while a key of
+             it is left); `file` is the WARC file of its response, 0 for one that is kept as text alone, NULL where none
+             is kept; `number` counts the rows and changes of state of one crawl in the order of their commits, `place`
+             those of all crawls in one batch; `crc` is the checksum of the other values, since SQLite keeps none, and a
+             flipped bit in a URL would be a page that nobody finds
+    keys     (run, key, seq): the way from a URL, a host or an item to its rows (`runs`, `keys`)
+    runs     the sorted runs of keys, their sizes and checksums
+    hosts    how many pages the hosts of a crawl have, of rows that have their keys (`hosts`)
+    again, replaced, replaced_hosts  the rows of which later visits took the place, counted (`replaced`)
+    batches  the first and last `seq` of each batch that has rows, and the latest time of any row up to it
+    files    the slot's WARC files and how much of each is committed
+    outputs  what a user's code has made of a page, by the `seq` of its row: behind a checksum and compressed, with how
+             many items that is; written with the row. Those of `lost` rows go to `lost_outputs`, by item
+    asked    (url_hash, seq) of rows whose request is no plain GET of the URL, by the hash of the URL alone
+    tally    how many rows, pages (stored 2xx) and bytes a crawl has of each kind, counted in the rows' transaction
+    crawls   the crawls of an engine that has many: number, name, and what else is known of it
+    changes  their changes of state, numbered with their rows
+    visited  of a crawl that asks for pages which its owner knows: what was found at them before
+    lost     rows that were removed because their bytes are gone, until their URLs are queued again
+    meta     schema_version, crawl_id, data_dirs, data_dir, and the numbers `batch`, `durable` and `folded` (the last
+             `seq` that has its keys); `rebuilt` until a writer has opened an index that was made again; `verified`
+             while rows are checked: the last `seq` that was
+
+Everything that grows with the crawl grows at its end: a table in the order of items, as links are found and not as
+their pages are fetched, writes 18 KB for a row of 300 bytes (docs/decisions/0063).
+
+WAL, so that readers and the writer never wait for each other. `synchronous=NORMAL` survives kill -9; what
+`SlotIndex.sync` has synced survives a power cut.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast
+from zlib import crc32
+
+import msgspec
+from isal import isal_zlib
+
+from weft import urls
+from weft.errors import BadInput
+from weft.records import MAY_SUCCEED, Reason, Row, RowOutput
+from weft.store.errors import DamagedIndex, reading, remedy
+
+_INFLATE_ERROR = cast(type[Exception], isal_zlib.error)  # its stub wrongly declares an instance
+VERSION = 9
+APPLICATION = 0x57656674  # "Weft"
+CHECKED_BYTES = 32 * 1024 * 1024  # that much is read through in a twentieth of a second
+
+# Rows that another visit may change, for those that are queued again: kinds of errors, and statuses.
+KIND = "CASE instr(error, ':') WHEN 0 THEN error ELSE substr(error, 1, instr(error, ':') - 1) END"
+_KINDS = ", ".join(f"'{kind}'" for kind in sorted({*MAY_SUCCEED, Reason.ADDRESS}))
+MAY_CHANGE = f"(status IN (408, 429) OR status >= 500 OR {KIND} IN ({_KINDS}))"
+
+TALLY = """INSERT INTO tally SELECT crawl, status, error, content_type, depth, count(*),
+  sum(status BETWEEN 200 AND 299 AND file IS NOT NULL), sum(length), min(fetched_at), max(fetched_at)
+  FROM pages WHERE seq BETWEEN ? AND ? GROUP BY crawl, status, error, content_type, depth
+  ON CONFLICT DO UPDATE SET rows = rows + excluded.rows, pages = pages + excluded.pages, bytes = bytes + excluded.bytes,
+  first = min(first, excluded.first), last = max(last, excluded.last)"""
+
+TABLES = f"""
+BEGIN IMMEDIATE;
+PRAGMA application_id = {APPLICATION};
+CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE files (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, length INTEGER NOT NULL, last INTEGER NOT NULL,
+  crawl INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE pages (
+  seq INTEGER PRIMARY KEY, batch INTEGER NOT NULL, item INTEGER NOT NULL, url_hash INTEGER NOT NULL,
+  crawl INTEGER NOT NULL, url TEXT NOT NULL, final_url TEXT, status INTEGER NOT NULL, fetched_at REAL NOT NULL,
+  content_type TEXT NOT NULL, charset TEXT NOT NULL, language TEXT NOT NULL, title TEXT NOT NULL,
+  depth INTEGER NOT NULL, parent INTEGER NOT NULL, digest TEXT NOT NULL, length INTEGER NOT NULL, error TEXT NOT NULL,
+  hops INTEGER NOT NULL, file INTEGER, warc_offset INTEGER NOT NULL, warc_length INTEGER NOT NULL,
+  number INTEGER NOT NULL, place INTEGER NOT NULL, crc INTEGER NOT NULL, fields TEXT, rendered INTEGER NOT NULL,
+  request TEXT
+);
+CREATE TABLE outputs (seq INTEGER PRIMARY KEY, crawl INTEGER NOT NULL, count INTEGER NOT NULL, record BLOB NOT NULL);
+CREATE TABLE lost_outputs (item INTEGER PRIMARY KEY, count INTEGER NOT NULL, record BLOB NOT NULL);
+CREATE TABLE asked (url_hash INTEGER, seq INTEGER, PRIMARY KEY (url_hash, seq)) WITHOUT ROWID;
+CREATE INDEX pages_by_number ON pages (crawl, number);
+CREATE INDEX pages_led ON pages (seq) WHERE hops > 0;
+CREATE INDEX pages_may_change ON pages (item) WHERE {MAY_CHANGE};
+CREATE TABLE tally (
+  crawl INTEGER, status INTEGER, error TEXT, content_type TEXT, depth INTEGER, rows INTEGER, pages INTEGER,
+  bytes INTEGER, first REAL, last REAL, PRIMARY KEY (crawl, status, error, content_type, depth)
+) WITHOUT ROWID;
+CREATE TABLE crawls (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, record BLOB NOT NULL);
+CREATE TABLE changes (crawl INTEGER, number INTEGER, batch INTEGER NOT NULL, at REAL NOT NULL, state TEXT NOT NULL,
+  reason TEXT NOT NULL, place INTEGER NOT NULL, PRIMARY KEY (crawl, number)) WITHOUT ROWID;
+CREATE INDEX changes_by_batch ON changes (batch);
+CREATE TABLE lost (item INTEGER PRIMARY KEY, record BLOB NOT NULL);
+CREATE TABLE visited (crawl INTEGER, url_hash INTEGER, record BLOB NOT NULL, PRIMARY KEY (crawl, url_hash))
+  WITHOUT ROWID;
+CREATE TABLE keys (run INTEGER, key INTEGER, seq INTEGER, PRIMARY KEY (run, key, seq)) WITHOUT ROWID;
+CREATE TABLE runs (run INTEGER PRIMARY KEY, level INTEGER NOT NULL, target INTEGER, entries INTEGER NOT NULL,
+  checksum INTEGER NOT NULL);
+CREATE TABLE hosts (crawl INTEGER, host TEXT, pages INTEGER NOT NULL, PRIMARY KEY (crawl, host)) WITHOUT ROWID;
+CREATE TABLE again (crawl INTEGER PRIMARY KEY, after INTEGER NOT NULL);
+CREATE TABLE replaced (
+  crawl INTEGER, status INTEGER, error TEXT, content_type TEXT, depth INTEGER, rows INTEGER, pages INTEGER,
+  bytes INTEGER, gone INTEGER, PRIMARY KEY (crawl, status, error, content_type, depth)
+) WITHOUT ROWID;
+CREATE TABLE replaced_hosts (crawl INTEGER, host TEXT, pages INTEGER NOT NULL, PRIMARY KEY (crawl, host))
+  WITHOUT ROWID;
+CREATE TABLE batches (batch INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL, latest REAL NOT NULL);
+INSERT INTO meta VALUES ('schema_version', {VERSION}), ('batch', 0), ('durable', 0), ('folded', 0);
+COMMIT;
+"""  # noqa: S608 - no value in it
+
+# What `values_of` gives and its checksum, then the name of the file.
+_COLUMNS = (
+    "item", "url_hash", "crawl", "url", "final_url", "status", "fetched_at", "content_type", "charset",
+    "language", "title", "depth", "parent", "digest", "length", "error", "hops", "file", "warc_offset", "warc_length",
+    "rendered", "fields", "request", "crc",
+)  # fmt: skip
+_FILE = _COLUMNS.index("file")
+ROW = ", ".join([*(f"p.{name}" for name in _COLUMNS), "coalesce(f.name, '')"])
+PAGES = "pages p LEFT JOIN files f ON f.id = p.file"
+PAGES_MAY_CHANGE = PAGES.replace("pages p", "pages p INDEXED BY pages_may_change")
+_TYPES = tuple[
+    int, int, int, str, str | None, int, float, str, str, str, str, int, int, str, int, str, int, int | None, int,
+    int, int, str | None, str | None, int, str,
+]  # fmt: skip
+# A row as `values_of` gives it, between what its commit adds.
+_STORED = ("seq", "batch", *_COLUMNS, "number", "place")
+INSERT = f"INSERT INTO pages ({','.join(_STORED)}) VALUES ({','.join('?' * len(_STORED))})"  # noqa: S608
+# The first `seq` of the batches after one; NULL where there is none.
+AFTER = "(SELECT first FROM batches WHERE batch > ? ORDER BY batch LIMIT 1)"
+ITEMS_SINCE = f"SELECT item FROM pages WHERE seq >= {AFTER}"  # noqa: S608
+FETCHED_AT = _COLUMNS.index("fetched_at")
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def place_of(column: str) -> int:
+    """Where a column is among the values of a row."""
+    return _COLUMNS.index(column)
+
+
+def rows(found: Iterable[tuple[Any, ...]], path: Path) -> list[Row]:
+    """The rows; DamagedIndex where one is not what was written."""
+    try:
+        return [_row(msgspec.convert(values, _TYPES), path) for values in found]
+    except msgspec.ValidationError as error:
+        raise DamagedIndex(path, f"a row of it: {error}") from error
+
+
+def check_row(values: tuple[Any, ...], path: Path) -> None:
+    """Raises DamagedIndex for a row that is not what was written."""
+    *written, crc, name = values
+    if crc != checksum(written):
+        raise DamagedIndex(path, f"the row of item {values[0]} is not what was written")
+    if values[_FILE] and not name:
+        raise DamagedIndex(path, f"it does not know the file of item {values[0]}")
+
+
+def _row(values: tuple[Any, ...], path: Path) -> Row:
+    check_row(values, path)
+    item, _, crawl, url, final_url, *facts, _, offset, length, rendered, read, request, _, name = values
+    fields: list[Any] = [
+        item,
+        crawl,
+        url,
+        url if final_url is None else final_url,
+        *facts,
+        name,
+        offset,
+        length,
+        read or "",
+        rendered,
+        request or "",
+    ]
+    return Row(*fields)
+
+
+def values_of(row: Row, digest: str, file: int | None, offset: int, length: int) -> tuple[Any, ...]:
+    """The values of a row in the index, without its batch; the last is their checksum."""
+    url, final_url = row.url, row.final_url
+    values = (
+        row.item,
+        row_hash(row),
+        row.crawl,
+        url,
+        None if final_url == url else _storable(final_url),
+        row.status,
+        row.fetched_at,
+        _storable(row.content_type),
+        row.charset,
+        row.language,
+        _storable(row.title),
+        row.depth,
+        row.parent,
+        digest,
+        row.length,
+        _storable(row.error),
+        row.hops,
+        file,
+        offset,
+        length,
+        row.rendered if file else 0,
+        row.fields or None,
+        row.request or None,
+    )
+    return (*values, checksum(values))
+
+
+def checksum(values: Sequence[Any]) -> int:
+    """Of the values of a row."""
+    return crc32(_encode(values))
+
+
+def _storable(text: str) -> str:
+    """Text that SQLite can store: half a surrogate pair, which a broken page may have, would make every commit fail."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def url_hash(url: str) -> int:
+    """A number for a URL that is the same in every process and run, among those of its host; always below zero."""
+    return _hash_of(url, url)
+
+
+def row_hash(row: Row) -> int:
+    """The number that a row is found by: a request other than a plain GET stands beside its URL's pages, not for one
+    of them. Those of a URL are listed in `asked`."""
+    return _hash_of(row.url, f"{row.request} {row.url}" if row.request else row.url)
+
+
+def _hash_of(url: str, text: str) -> int:
+    low = sha256(text.encode("utf-8", "surrogatepass")).digest()[:4]
+    return _host_hash(urls.host_of(url)) + int.from_bytes(low, "big")
+
+
+def hashes_of(host: str) -> range:
+    """Where the numbers of a host's URLs are; a few other hosts may have theirs there, too."""
+    first = _host_hash(host)
+    return range(first, first + (1 << 32))
+
+
+@lru_cache(maxsize=4096)
+def _host_hash(host: str) -> int:
+    high = int.from_bytes(sha256(host.encode("utf-8", "surrogatepass")).digest()[:4], "big") >> 1
+    return (high << 32) - (1 << 63)
+
+
+def packed_output(output: RowOutput) -> bytes:
+    """An output's data as it is kept."""
+    return crc32(output.data).to_bytes(4, "little") + isal_zlib.compress(output.data, 1)
+
+
+def output_of(count: int, record: bytes, path: Path) -> RowOutput:
+    """The output inside; DamagedIndex where it is not what was written."""
+    try:
+        data = isal_zlib.decompress(record[4:])
+    except _INFLATE_ERROR as error:
+        raise DamagedIndex(path, f"an output of it: {error}") from error
+    if crc32(data).to_bytes(4, "little") != record[:4]:
+        raise DamagedIndex(path, "an output is not what was written")
+    return RowOutput(count, data)
+
+
+def path_of(data_dir: Path, slot: str) -> Path:
+    """A slot's index in a data dir."""
+    return data_dir / f"index-{slot}.db"
+
+
+def slot_in(path: Path) -> str:
+    """The slot whose index it is."""
+    return path.name.removeprefix("index-").removesuffix(".db")
+
+
+def is_empty(db: sqlite3.Connection, path: Path) -> bool:
+    """Whether the file has no tables yet: its creator has only begun, or died there."""
+    try:
+        return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorname == "SQLITE_NOTADB":
+            raise BadInput(
+                f"{path} is not an index of Weft ({error}): if it was one, {remedy(path.parent)}; "
+                "else choose another data dir"
+            ) from error
+        raise
+
+
+def check_whole(db: sqlite3.Connection, path: Path) -> None:
+    """Refuses an index that was cut inside a page: SQLite reads the missing bytes as zeros, without an error.
+
+    One that is not large is read through, too: a flipped bit in SQLite's own structure can hide rows.
+    """
+    with reading(path):
+        size = path.stat().st_size
+        if size % db.execute("PRAGMA page_size").fetchone()[0] == 0:
+            found = db.execute("PRAGMA quick_check(1)").fetchone()[0] if size <= CHECKED_BYTES else "ok"
+            if found != "ok":
+                raise DamagedIndex(path, " ".join(str(found).split()))
+            return
+        log = Path(f"{path}-wal")
+        # A full disk can leave half a page, too, but then SQLite's write-ahead log has the whole of it.
+        if log.exists() and log.stat().st_size and db.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok":
+            return
+    raise DamagedIndex(path, "it ends in the middle of a page")
+
+
+def check(db: sqlite3.Connection, path: Path) -> None:
+    """Refuses a file of another program or another layout."""
+    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+        raise BadInput(
+            f"{path} is not an index of Weft, but another SQLite file: if it was one, {remedy(path.parent)}; "
+            "else choose another data dir"
+        )
+    version = fact(db, "schema_version")
+    if not isinstance(version, int):
+        raise DamagedIndex(path, f"its layout is {version!r}")
+    if version != VERSION:
+        raise BadInput(f"{path} has layout {version}, this Weft reads layout {VERSION}: use the Weft that made it")
+
+
+def check_facts(db: sqlite3.Connection, path: Path, facts: Mapping[str, object]) -> None:
+    """Refuses data dirs that are not those of the crawl, or not in their order: pages would be looked for elsewhere."""
+    for key in ("data_dirs", "data_dir"):
+        if key in facts and fact(db, key) != facts[key]:
+            where = f"number {fact(db, 'data_dir')} of {fact(db, 'data_dirs')} data dirs (counted from 0)"
+            raise BadInput(f"{path.parent} was made as {where}: name the same ones in the same order")
+
+
+def fact(db: sqlite3.Connection, key: str) -> object:
+    """A value in `meta`."""
+    found = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    return found[0] if found else None

@@ -1,0 +1,435 @@
+"""Rebuilds indexes and texts from the WARC files, which are the truth.
+
+A new index is written next to the old one (`index-{slot}.rebuilt`) and replaces it when all are complete, so that an
+interruption costs nothing but time. Every record carries its row (see `row_field`); an item gets one row, also where it
+has two records. What only the old index has is kept: how much of a file was committed, and rows without a record, as
+those of a crawl that stores texts alone.
+
+Damage costs the records that it hits: the scan continues at the next complete one. Items whose record is gone,
+according to the old index or to the frontier's finished items, are written to the new index as lost; the next opening
+queues them again.
+
+Must stay true: the new index's batches are in the order of the files, and all later than any earlier batch; a file's
+committed length covers every complete record in it except those of items that will be fetched again.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from weft import urls
+from weft.errors import BadInput, Unparsed
+from weft.files import sync_folder
+from weft.records import POD_SHIFT, Row, RowOutput
+from weft.store.contract import StoredPage
+from weft.store.errors import StoreError, writing
+from weft.store.index import schema
+from weft.store.index.index_writer import Change, FileState, SlotIndex
+from weft.store.index.query import IndexReader
+from weft.store.index.schema import values_of
+from weft.store.shard import TEXT_ALONE, own
+from weft.store.text import TextFiles
+from weft.store.warc import row_field
+from weft.store.warc.warc_file import crawl_of, files_in, files_of, slot_of
+from weft.store.warc.warc_read import Located, WarcScan
+
+BATCH_ROWS = 1000
+MOST_URLS = 1000  # listed by name
+TEXTS_AHEAD = 64  # pages whose texts are being extracted, at most
+BYTES_AHEAD = 4 << 20  # of their records, which are compressed
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedStretch:
+    """A damaged stretch of a WARC file, and the pages in it according to the old index."""
+
+    file: str
+    offset: int
+    bytes: int
+    urls: list[str]
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What was found and made."""
+
+    files: int = 0
+    records: int = 0
+    rows: int = 0
+    pages: int = 0
+    texts: int = 0
+    duplicates: int = 0  # records of items that already had a row
+    kept: int = 0  # rows of the old index that have no record
+    gone: int = 0  # rows of the old index whose record is gone
+    foreign: int = 0  # responses without a row
+    unfinished: int = 0  # records of items that were not finished when the crawl died: they are fetched again
+    torn: list[str] = field(default_factory=list)  # files that end in half a record
+    damage: list[DamagedStretch] = field(default_factory=list)
+    lost: int = 0  # items that were stored, or should have been, and have no row now: they are queued again
+    lost_urls: list[str] = field(default_factory=list)  # the first of them
+    unparsed: int = 0  # pages whose text could not be made: they kill or hold their parser
+    unparsed_pages: list[str] = field(default_factory=list)  # the first of them, each with the reason
+
+
+# Begins to extract a page's text; what it gives waits for it, and may raise Unparsed.
+TextOf = Callable[[StoredPage], Callable[[], str | None]]
+Watch = Callable[[int, int], None]
+Known = Callable[[Sequence[int]], set[int]]
+T = TypeVar("T")
+
+
+class Rebuild:
+    """One rebuild of a crawl that is not running. `text_of` extracts a page's text, where texts are to be rebuilt.
+
+    `is_done`: whether the crawl has finished an item; None where that is unknown. It decides where no old index says
+    what was committed, or the file has more: if only a page's bytes were written, its links may be missing from the
+    frontier, so it must be fetched again. `missing` gets a function that says which items have a row, and returns rows
+    for finished items that have none. `slots` get an index in every data dir in any case. `changes`: what an engine's
+    index has to know of its crawls, given those that have rows.
+    """
+
+    def __init__(
+        self,
+        data_dirs: Sequence[Path],
+        crawl_id: str,
+        *,
+        after_batch: int = 0,
+        text_of: TextOf | None = None,
+        is_done: Callable[[int], bool] | None = None,
+        missing: Callable[[Known], Iterable[Row]] | None = None,
+        slots: Sequence[str] = (),
+        changes: Callable[[Sequence[int]], Sequence[Change]] | None = None,
+        watch: Watch = lambda _done, _all: None,
+    ) -> None:
+        self._dirs = list(data_dirs)
+        self._crawl_id = crawl_id
+        self._text_of = text_of
+        self._is_done = is_done
+        self._missing = missing
+        self._changes = changes
+        self._watch = watch
+        self.report = Rebuilt()
+        self._places = [
+            _Place(number, folder, slot)
+            for number, folder in enumerate(self._dirs)
+            for slot in dict.fromkeys([*_slots(folder), *slots])
+        ]
+        has_files = any(files_of(place.folder / "warc", crawl_id, place.slot) for place in self._places)
+        if not has_files and missing is None:
+            raise BadInput(f"{self._dirs[0]} holds no WARC files of this crawl: there is nothing to rebuild from")
+        self._batch = after_batch
+        self._bytes = 0
+        self._outputs: dict[int, RowOutput] = {}  # of the records that were just read, whose pages follow
+        self._begun_bytes = 0
+        self._begun: deque[tuple[TextFiles, Row, Callable[[], str | None]]] = deque()
+        self._all_bytes = sum(path.stat().st_size for folder in self._dirs for path in (folder / "warc").rglob("*.gz"))
+
+    def run(self) -> Rebuilt:
+        """Rebuilds everything."""
+        locks = [own(place.folder, place.slot) for place in self._places]
+        try:
+            for place in self._places:
+                place.open_old()
+                self._batch = max(self._batch, place.last_batch())
+            for place in self._places:
+                self._make(place)
+            for folder in self._dirs if self._text_of else ():
+                TextFiles(folder).sync(always=True)
+            self._find_missing()
+            for place in self._places:
+                self._end(place)
+            for place in self._places:
+                place.swap()
+        finally:
+            for place in self._places:
+                place.close()
+            for lock in locks:
+                os.close(lock)
+        return self.report
+
+    def _make(self, place: _Place) -> None:
+        place.clear()
+        facts = {"crawl_id": self._crawl_id, "data_dirs": len(self._dirs), "data_dir": place.number}
+        place.new = index = SlotIndex(place.new_path, facts)
+        index.may_come_again(0, -1)  # rows come in another order now
+        for name in files_of(place.folder / "warc", self._crawl_id, place.slot):
+            self._read(place, index, index.register(name, crawl_of(name)))
+        self._carry_over(place, index)
+
+    def _end(self, place: _Place) -> None:
+        """Records what is lost, and completes the index."""
+        index = place.new
+        assert index is not None
+        known = self._known([*place.lost])
+        lost = [row for item, row in sorted(place.lost.items()) if item not in known]
+        index.add_lost(lost)
+        if self._changes is not None:
+            self._batch += 1
+            index.commit(self._batch, self._batch, [], [], self._changes(index.crawls_with_rows()))
+        index.note_rebuilt()
+        index.sync(last=True)
+        if (notes := place.old_notes()) is not None:
+            index.take_notes(notes)
+        index.note_durable(self._batch)
+        self.report.lost += len(lost)
+        self.report.lost_urls += [row.url for row in lost[: MOST_URLS - len(self.report.lost_urls)]]
+
+    def _find_missing(self) -> None:
+        for row in self._missing(self._known) if self._missing is not None else ():
+            number = urls.data_dir_of(row.url, len(self._dirs))
+            here = [place for place in self._places if place.number == number]
+            pod = f"pod{row.item >> POD_SHIFT}-"
+            place = next((place for place in here if place.slot.startswith(pod)), here[0])
+            place.lost.setdefault(row.item, row)
+
+    def _known(self, items: Sequence[int]) -> set[int]:
+        """Those of the items that have a row."""
+        return set().union(*(place.new.known(items) for place in self._places if place.new is not None))
+
+    def _read(self, place: _Place, index: SlotIndex, file: FileState) -> None:
+        """Inserts every row that a file holds."""
+        name = file.name
+        scan = WarcScan(place.folder / "warc" / name, known=lambda offset: place.old_row(name, offset) is not None)
+        limit = place.committed.get(name)
+        texts = TextFiles(place.folder)
+        batch: list[Row] = []
+        self.report.files += 1
+        for found in scan:
+            end = found.offset + found.length
+            is_committed = limit is not None and end <= limit
+            self.report.records += 1
+            row = self._row(place, file, found)
+            if row is None:
+                if (output := row_field.output_in(found.record)) is not None:
+                    self._outputs[output[0]] = output[1]
+                if not row_field.needs_next(found.record) and (is_committed or limit is None):
+                    file = FileState(file.id, name, end, found.offset, file.crawl)
+                continue
+            if not is_committed and not self._is_finished(place, row, limit):
+                self.report.unfinished += 1
+                continue
+            file = FileState(file.id, name, end, found.offset, file.crawl)
+            batch.append(row)
+            self._keep_text(texts, row, found)
+            if len(batch) >= BATCH_ROWS:
+                self._commit(place, index, batch, file)
+                self._watch(self._bytes + end, self._all_bytes)
+        self._write_texts()
+        self._commit(place, index, batch, file)
+        if scan.torn:
+            self.report.torn.append(name)
+        self.report.damage += [
+            DamagedStretch(name, gap.offset, gap.length, place.old_urls(name, gap.offset, gap.length))
+            for gap in scan.gaps
+        ]
+        self._bytes += scan.end
+
+    def _is_finished(self, place: _Place, row: Row, limit: int | None) -> bool:
+        """Whether to keep a page that no old index has as committed."""
+        if self._is_done is not None:
+            return self._is_done(row.item)
+        if limit is not None:  # unknown: queued again, rather than lost
+            place.lost.setdefault(row.item, row)
+        return limit is None
+
+    def _row(self, place: _Place, file: FileState, found: Located) -> Row | None:
+        row = row_field.row_of(found.record, file.name, found.offset, found.length)
+        if row is None and found.record.kind in ("response", "revisit"):
+            row = place.old_row(file.name, found.offset)
+            self.report.foreign += row is None
+        return row
+
+    def _keep_text(self, texts: TextFiles, row: Row, found: Located) -> None:
+        if self._text_of is None or found.record.kind != "response" or not 200 <= row.status < 300:
+            return
+        self._begun.append((texts, row, self._text_of(StoredPage(row, found.record))))
+        self._begun_bytes += row.warc_length
+        self._write_texts(leave=TEXTS_AHEAD, leave_bytes=BYTES_AHEAD)
+
+    def _write_texts(self, leave: int = 0, leave_bytes: int = 0) -> None:
+        """Writes the oldest of the texts that were begun, until no more than so many are left."""
+        while len(self._begun) > leave or self._begun_bytes > leave_bytes:
+            texts, row, text_of = self._begun.popleft()
+            self._begun_bytes -= row.warc_length
+            try:
+                text = text_of()
+            except Unparsed as error:
+                self.report.unparsed += 1
+                if len(self.report.unparsed_pages) < MOST_URLS:
+                    self.report.unparsed_pages.append(f"{row.url} ({error})")
+                continue
+            if text is not None:
+                texts.write(row.url, text, row.crawl)
+                self.report.texts += 1
+
+    def _commit(self, place: _Place, index: SlotIndex, batch: list[Row], file: FileState) -> None:
+        """Inserts rows of one file and its length; an item that has a row, here or in another slot, keeps it."""
+        rows = {row.item: row for row in reversed(batch)}
+        items = [*rows]
+        others = (other.new for other in self._places if other.number == place.number and other.new is not None)
+        for item in set().union(*(other.known(items) for other in others)):
+            del rows[item]
+        self.report.duplicates += len(batch) - len(rows)
+        self._insert(index, [(row, file.id if row.warc_file else None) for row in rows.values()], file)
+        batch.clear()
+
+    def _insert(self, index: SlotIndex, rows: list[tuple[Row, int | None]], file: FileState | None) -> None:
+        self._batch += 1
+        made = [values_of(row, row.digest, number, row.warc_offset, row.warc_length) for row, number in rows]
+        index.commit(self._batch, self._batch, made, [file] if file else [], outputs=self._outputs)
+        for row, _ in rows:
+            self._outputs.pop(row.item, None)
+        self.report.rows += len(rows)
+        self.report.pages += sum(200 <= row.status < 300 and number is not None for row, number in rows)
+
+    def _carry_over(self, place: _Place, index: SlotIndex) -> None:
+        """Keeps the old index's rows that have no record, and records those whose record is gone as lost."""
+        for rows in place.old_rows():
+            known = index.known([row.item for row in rows])
+            missing = [row for row in rows if row.item not in known]
+            place.lost |= {row.item: row for row in missing if row.warc_file}
+            self.report.gone += sum(bool(row.warc_file) for row in missing)
+            carried = [(row, place.kind_of(row)) for row in missing if not row.warc_file]
+            self._outputs.update(place.old_outputs([row.item for row, _ in carried]))
+            if carried:
+                self._insert(index, carried, None)
+                self.report.kept += len(carried)
+        place.lost |= {row.item: row for row in place.old_lost()}
+
+
+class _Place:
+    """One slot's index in one data dir: the old one, and the new one."""
+
+    def __init__(self, number: int, folder: Path, slot: str) -> None:
+        self.number, self.folder, self.slot = number, folder, slot
+        self.path = schema.path_of(folder, slot)
+        self.new_path = folder / f"index-{slot}.rebuilt"
+        self.new: SlotIndex | None = None
+        self.committed: dict[str, int] = {}
+        self._old: IndexReader | None = None
+        self.lost: dict[int, Row] = {}
+        self._file_read = ""
+        self._by_offset: dict[int, Row] = {}
+
+    def open_old(self) -> None:
+        """Opens the old index; a damaged one is read as far as possible."""
+        if not self.path.exists():
+            return
+        try:
+            self._old = IndexReader(self.path, whole=False)
+            self.committed = self._old.files()
+        except (StoreError, BadInput):
+            self._close_old()
+
+    def last_batch(self) -> int:
+        """The last batch of the old index."""
+        return self._from_old(lambda old: old.last_batch(), 0)
+
+    def old_row(self, name: str, offset: int) -> Row | None:
+        """The row that the old index has for a place."""
+        return self._in_file(name).get(offset)
+
+    def old_urls(self, name: str, offset: int, length: int) -> list[str]:
+        """The pages that the old index has in a stretch of a file."""
+        rows = self._in_file(name)
+        return [rows[at].url for at in sorted(rows) if offset <= at < offset + length][:MOST_URLS]
+
+    def old_lost(self) -> list[Row]:
+        """What was lost before, and not queued again yet."""
+        return self._from_old(lambda old: old.lost(), list[Row]())
+
+    def old_outputs(self, items: Sequence[int]) -> dict[int, RowOutput]:
+        """What the old index has as outputs of items."""
+        return self._from_old(lambda old: old.outputs_of(items), dict[int, RowOutput]())
+
+    def old_notes(self) -> dict[int, int] | None:
+        """After which items rows may be visits of known URLs; None where that is unknown."""
+        return self._from_old(lambda old: old.notes(), None) if self._old is not None else None
+
+    def old_rows(self) -> Iterator[list[Row]]:
+        """All rows of the old index, some at a time."""
+        if self._old is None:
+            return
+        try:
+            rows: list[Row] = []
+            for row in self._old.rows():
+                rows.append(row)
+                if len(rows) >= BATCH_ROWS:
+                    yield rows
+                    rows = []
+            yield rows
+        except StoreError:
+            yield rows  # damaged in the middle: what was read is kept
+
+    def _in_file(self, name: str) -> dict[int, Row]:
+        if name != self._file_read:
+            rows = self._from_old(lambda old: old.in_file(name), list[Row]())
+            self._file_read, self._by_offset = name, {row.warc_offset: row for row in rows}
+        return self._by_offset
+
+    def _from_old(self, query: Callable[[IndexReader], T], otherwise: T) -> T:
+        """The result of a query to the old index; where one part of it is damaged, others may be readable."""
+        try:
+            return query(self._old) if self._old is not None else otherwise
+        except StoreError:
+            return otherwise
+
+    def kind_of(self, row: Row) -> int | None:
+        """The value of the column `file` for a row without a WARC file: whether its text is stored."""
+        return TEXT_ALONE if row.digest and 200 <= row.status < 300 else None
+
+    def clear(self) -> None:
+        """Deletes what an interrupted rebuild left."""
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{self.new_path}{suffix}").unlink(missing_ok=True)
+
+    def swap(self) -> None:
+        """Replaces the old index; its log is deleted first, or SQLite would apply it to the new one."""
+        self.close()
+        _fold(self.path)
+        with writing(self.path):
+            for suffix in ("-wal", "-shm"):
+                Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            self.new_path.rename(self.path)
+            sync_folder(self.folder)
+
+    def close(self) -> None:
+        """Closes both indexes."""
+        self._close_old()
+        if self.new is not None:
+            self.new.close()
+            self.new = None
+
+    def _close_old(self) -> None:
+        if self._old is not None:
+            self._old.close()
+            self._old = None
+
+
+def _fold(path: Path) -> None:
+    """Moves an index's log into it, so that it is complete without; a damaged one is left as it is."""
+    if not path.exists():
+        return
+    try:
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.Error:
+        return
+
+
+def _slots(folder: Path) -> list[str]:
+    """The slots that have written to a data dir."""
+    found: dict[str, None] = defaultdict()
+    for name in sorted(files_in(folder / "warc")):
+        if slot := slot_of(name):
+            found[slot] = None
+    for path in sorted(folder.glob("index-*.db")):
+        found[schema.slot_in(path)] = None
+    return list(found)

@@ -1,0 +1,1 @@
+"""WARC files: records made, appended, read, also those of other tools."""

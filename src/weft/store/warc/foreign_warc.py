@@ -1,0 +1,200 @@
+"""Reads WARC files of any tool: one gzip member for each record, one for all, or no compression; cut or damaged ones
+too.
+
+Called by whoever takes archives that Weft did not write (those that it did have an index). A file is gone through
+once, for the places of its records; they are read again by their places, in any order and process. What cannot be
+read is skipped, and said: the next record after it is found by its first bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from weft.store.errors import StoreError, UnreadableData
+from weft.store.repair.damage import measure, member_starts
+from weft.store.warc.warc_content import Content, ContentPosition, GzipContent, Torn, content_of
+from weft.store.warc.warc_read import HEAD_BYTES, WarcRecord, headers_of
+
+START_BYTES = 1024  # of a record's block that are kept of it when a file is gone through
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_RECORD_END = b"\r\n\r\n"
+_VERSION = b"WARC/"
+_NEXT = _RECORD_END + b"WARC/1."
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """A complete record: its place, its headers (names in lower case) and how its block begins."""
+
+    place: ContentPosition
+    headers: dict[str, str]
+    start: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableStretch:
+    """A stretch of a file in which no record can be read."""
+
+    offset: int
+    detail: str
+
+
+def find_records(path: Path) -> Iterator[FoundRecord | UnreadableStretch]:
+    """The records of a file in their order, and what is damaged; BadInput for a file that is no WARC file."""
+    try:
+        with path.open("rb") as file:
+            content: Content | None = content_of(path, file)
+            while content is not None:
+                try:
+                    yield from _records(content)
+                    return
+                except Torn as torn:
+                    yield UnreadableStretch(torn.offset, torn.detail)
+                    content = _after(content, file, torn.offset)
+    except OSError as error:
+        raise StoreError(path, f"cannot be read: {error.strerror}") from error
+
+
+class RecordReader:
+    """Reads records by their places. The last file stays open: places inside a large member are read on from there."""
+
+    def __init__(self) -> None:
+        self._file: BinaryIO | None = None
+        self._content: Content | None = None
+        self._path = Path()
+
+    def read(self, path: Path, place: ContentPosition, limit: int) -> tuple[WarcRecord, bool]:
+        """The record at a place, with at most so many bytes of its block, and whether there were more; Unreadable."""
+        try:
+            content = self._at(path, place)
+            headers, length = _head(content)
+            block = _taken(content, min(length, limit))
+            if len(block) < min(length, limit):
+                raise UnreadableData(path, f"the record at {place.offset} is cut off")
+        except Torn as torn:
+            self.close()
+            raise UnreadableData(path, f"no WARC record at {place.offset}: {torn.detail}") from torn
+        except OSError as error:
+            self.close()
+            raise UnreadableData(path, f"cannot be read: {error.strerror}") from error
+        return WarcRecord(headers, block), length > limit
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            self._file.close()
+        self._file = self._content = None
+
+    def _at(self, path: Path, place: ContentPosition) -> Content:
+        content = self._content
+        if content is not None and path == self._path and place.inside:
+            now = content.place()
+            if now.offset == place.offset and now.inside <= place.inside:
+                _skip(content, place.inside - now.inside)
+                return content
+        if self._file is None or path != self._path:
+            self.close()
+            self._file, self._path = path.open("rb"), path
+        self._content = content = content_of(path, self._file, place.offset)
+        _skip(content, place.inside)
+        return content
+
+
+def _records(content: Content) -> Iterator[FoundRecord]:
+    """The records from where the content stands, to its end; Torn at the first that is damaged."""
+    while _next_begins(content):
+        place = content.place()
+        headers, length = _head(content)
+        start = _taken(content, min(length, START_BYTES))
+        if len(start) + _skip(content, length - len(start)) < length:
+            raise Torn(content.path, place.offset, "the file ends in the middle of a record")
+        record = FoundRecord(place, headers, start)
+        try:
+            if not _ends_well(content):
+                raise Torn(content.path, place.offset, "a record is longer than its Content-Length")
+        except Torn as torn:
+            if torn.offset != place.offset or place.inside:
+                yield record  # what is torn comes after it
+            raise
+        yield record
+
+
+def _next_begins(content: Content) -> bool:
+    """Whether a record begins after the empty lines here; False at the end of the content."""
+    _to_next(content)
+    if content.buffer and not content.buffer.startswith(_VERSION):
+        raise Torn(content.path, content.place().offset, "no WARC record begins here")
+    return bool(content.buffer)
+
+
+def _to_next(content: Content) -> None:
+    """Passes over empty lines. So a gzip member with one record is read to its end, where its checksum is."""
+    while True:
+        content.take(len(content.buffer) - len(content.buffer.lstrip(_RECORD_END)))
+        if len(content.buffer) >= len(_VERSION) or not content.fill():
+            return
+
+
+def _ends_well(content: Content) -> bool:
+    """Whether an empty line, the end of a member or that of the file follows a block."""
+    begins = content.place()
+    while not content.buffer and content.fill():
+        pass
+    is_end = content.buffer[:1] in (b"\r", b"\n", b"") or content.place() != begins
+    _to_next(content)
+    return is_end
+
+
+def _head(content: Content) -> tuple[dict[str, str], int]:
+    """The headers of the record that begins here, and the length of its block; Torn where there are none."""
+    place = content.place()
+    while (end := _HEAD_END.search(content.buffer)) is None:
+        if len(content.buffer) > HEAD_BYTES or not content.fill():
+            raise Torn(content.path, place.offset, "no WARC record begins here")
+    head = content.take(end.end())
+    headers = headers_of(head[: end.start()])
+    length = headers.get("content-length", "")
+    if not head.startswith(_VERSION) or not length.isascii() or not length.isdigit():
+        raise Torn(content.path, place.offset, "a record without a length")
+    return headers, int(length)
+
+
+def _taken(content: Content, count: int) -> bytes:
+    """So many bytes; fewer at the end of the content."""
+    while len(content.buffer) < count and content.fill():
+        pass
+    return content.take(count)
+
+
+def _skip(content: Content, count: int) -> int:
+    """Passes over so many bytes, and returns how many there were."""
+    left = count
+    while left > 0 and (content.buffer or content.fill()):
+        left -= len(content.take(left))
+    return count - left
+
+
+def _after(content: Content, file: BinaryIO, offset: int) -> Content | None:
+    """The content from the next record on after a damaged place; None where there is none."""
+    if isinstance(content, GzipContent):
+        found = next((start for start in member_starts(file, offset + 1) if measure(file, start)), None)
+    else:
+        found = _next_version(file, offset + 1)
+    return None if found is None else type(content)(content.path, file, found)
+
+
+def _next_version(file: BinaryIO, start: int) -> int | None:
+    """The offset of the next record of a file that is not compressed."""
+    file.seek(start)
+    window = b""
+    while chunk := file.read(_CHUNK):
+        window = window[-len(_NEXT) :] + chunk
+        start += len(chunk)
+        if (found := window.find(_NEXT)) >= 0:
+            return start - len(window) + found + len(_RECORD_END)
+    return None

@@ -1,0 +1,161 @@
+"""The content of a WARC file as one stream of bytes, whether it is compressed or not, and where in the file each byte
+is.
+
+gzip files are read member by member: a tool may have made one for each record, one for the whole file, or cut them
+anywhere. A byte's place is the member that it is in and how much of the member's content comes before it; so whatever
+begins a member can be read without anything before it.
+
+Must stay true: memory does not grow with the file, nor with what a hostile file unpacks to.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from isal import isal_zlib
+
+from weft.errors import BadInput
+from weft.store.errors import StoreError
+from weft.store.repair.damage import BROKEN, GZIP, MAGIC
+
+_CHUNK = 1 << 16
+_MOST_OUT = 1 << 17  # that one step unpacks
+_ZSTD = (b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18")
+
+
+class Torn(StoreError):
+    """The content cannot be read beyond `offset`: the file ends early, or its bytes are damaged."""
+
+    def __init__(self, path: Path, offset: int, detail: str) -> None:
+        super().__init__(path, detail)
+        self.offset = offset
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class ContentPosition:
+    """Where something begins: at an offset of the file, and so far inside the gzip member there."""
+
+    offset: int
+    inside: int = 0
+
+
+class PlainContent:
+    """A file that is not compressed."""
+
+    def __init__(self, path: Path, file: BinaryIO, offset: int) -> None:
+        self.path = path
+        self.buffer = b""
+        self._file = file
+        self._at = offset
+        file.seek(offset)
+
+    def place(self) -> ContentPosition:
+        """Of the first byte that was not taken."""
+        return ContentPosition(self._at)
+
+    def fill(self) -> bool:
+        """Adds to the buffer; False at the end of the file."""
+        more = self._file.read(_CHUNK)
+        self.buffer += more
+        return bool(more)
+
+    def take(self, count: int) -> bytes:
+        """Takes bytes that are in the buffer."""
+        taken, self.buffer = self.buffer[:count], self.buffer[count:]
+        self._at += len(taken)
+        return taken
+
+
+class GzipContent:
+    """A file of gzip members."""
+
+    def __init__(self, path: Path, file: BinaryIO, offset: int) -> None:
+        self.path = path
+        self.buffer = b""
+        self._file = file
+        file.seek(offset)
+        self._read = offset  # of the file, as far as it was given to the decoder
+        self._input = b""
+        self._inflate: Any = None
+        self._position = 0  # in the content, of the first byte that was not taken
+        self._unpacked = 0
+        self._members: deque[tuple[int, int]] = deque()  # content positions and offsets of members from there on
+
+    def place(self) -> ContentPosition:
+        """Of the first byte that was not taken."""
+        while len(self._members) > 1 and self._members[1][0] <= self._position:
+            self._members.popleft()
+        if not self._members or (not self.buffer and self._inflate is None):
+            return ContentPosition(self._read - len(self._input))
+        start, offset = self._members[0]
+        return ContentPosition(offset, self._position - start)
+
+    def fill(self) -> bool:
+        """Adds to the buffer; False at the end of the file. Raises Torn."""
+        self._input = self._input or self._more()
+        at_end = not self._input
+        if at_end and self._inflate is None:
+            return False
+        if self._inflate is None:
+            self._begin()
+        # The decoder may hold back what went beyond one step, and the last bytes of the file with it.
+        if not self._unpack() and at_end and self._inflate is not None:
+            raise Torn(self.path, self._members[-1][1], "the file ends in the middle of a record")
+        return True
+
+    def take(self, count: int) -> bytes:
+        """Takes bytes that are in the buffer."""
+        taken, self.buffer = self.buffer[:count], self.buffer[count:]
+        self._position += len(taken)
+        return taken
+
+    def _more(self) -> bytes:
+        data = self._file.read(_CHUNK)
+        self._read += len(data)
+        return data
+
+    def _begin(self) -> None:
+        offset = self._read - len(self._input)
+        if len(self._input) < len(MAGIC):
+            self._input += self._more()
+        if not self._input.startswith(MAGIC):
+            raise Torn(self.path, offset, "there is no gzip member")
+        self._inflate = isal_zlib.decompressobj(wbits=GZIP)
+        self._members.append((self._unpacked, offset))
+
+    def _unpack(self) -> bool:
+        """Unpacks some of the input; False if nothing came of it."""
+        inflate = self._inflate
+        try:
+            out = inflate.decompress(self._input, _MOST_OUT)
+        except BROKEN as error:
+            raise Torn(self.path, self._members[-1][1], f"damaged: {error}") from error
+        self._unpacked += len(out)
+        self.buffer += out
+        if inflate.eof:
+            self._input, self._inflate = inflate.unused_data, None
+        else:
+            self._input = inflate.unconsumed_tail
+        return bool(out)
+
+
+Content = PlainContent | GzipContent
+
+
+def content_of(path: Path, file: BinaryIO, offset: int = 0) -> Content:
+    """The content of a file from a member on, or from any byte of a plain one; BadInput for what is no WARC file."""
+    file.seek(0)
+    first = file.read(len(MAGIC) + 4)
+    if first.startswith(MAGIC):
+        return GzipContent(path, file, offset)
+    if first.startswith(b"WARC/"):
+        return PlainContent(path, file, offset)
+    if not first:
+        raise BadInput(f"{path} is empty")
+    if first.startswith(_ZSTD) or first[1:4] == _ZSTD[1]:
+        raise BadInput(f"{path} is compressed with zstd, which is not read: unpack it first, with `zstd -d`")
+    raise BadInput(f"{path} is no WARC file: it begins with {first[:5]!r}, not with `WARC/` or a gzip member")

@@ -1,0 +1,257 @@
+"""Closed files of a request log: packed and deleted beside the crawl, whole after a kill at every step of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pace import patience
+
+from weft.frontier.requests import (
+    LogOpening,
+    RequestEnd,
+    RequestLog,
+    RequestStart,
+    Retention,
+    last_requests,
+    missing_bytes,
+    read_events,
+    segments,
+    upkeep,
+    writing,
+)
+from weft.frontier.requests.partitions import log_files
+from weft.frontier.requests.segments import Deleted, deleted_from, record_deleted, segments_of
+from weft.frontier.requests.upkeep import Upkeep
+
+HOSTS = 7
+REQUESTS = 120
+
+
+@pytest.fixture(autouse=True)
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "ROTATE_BYTES", 2000)
+    monkeypatch.setattr(upkeep, "PAUSE_SHARE", 0.0)
+    monkeypatch.setattr(upkeep, "LEAST_KEPT_S", -1e9)
+
+
+def fill(folder: Path, first: int = 0, retention: Retention = upkeep.KEEP_ALL) -> RequestLog:
+    log = RequestLog(folder, 1000.0 * (first + 1), retention=retention)
+    for number in range(first, first + REQUESTS):
+        at = 1000.0 * (first + 1) + number - first
+        log.start(number + 1, at, f"h{number % HOSTS}", 0.5, 1, f"http://h{number % HOSTS}/{number}")
+        log.end(number + 1, at + 0.5, "200")
+        log.flush()
+    return log
+
+
+def plain_log(folder: Path) -> int:
+    """Closed files that no thread has packed; the number of the one that is open."""
+
+    class Idle(Upkeep):
+        def begin(self, serial: int) -> None:
+            self._serial = serial
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writing, "Upkeep", Idle)
+        fill(folder).close()
+    return segments_of(folder)[-1].serial
+
+
+def requests(folder: Path) -> list[tuple[Any, ...]]:
+    return sorted(
+        (one.item, one.at, one.key if isinstance(one, RequestStart) else one.status)
+        for one in read_events(folder)
+        if isinstance(one, RequestStart | RequestEnd)
+    )
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + patience(30)
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def is_packed(folder: Path) -> bool:
+    *closed, _ = segments_of(folder)
+    return all(segment.plain is None for segment in closed) and not list(folder.glob("*.tmp"))
+
+
+def test_full_files_are_packed_beside_the_crawl_and_nothing_of_them_is_lost(tmp_path: Path) -> None:
+    log = fill(tmp_path)
+    until(lambda: is_packed(tmp_path))
+    assert len(segments_of(tmp_path)) > 3
+    found = requests(tmp_path)
+    assert [item for item, _, what in found if what != "200"] == list(range(1, REQUESTS + 1))
+    assert len(found) == 2 * REQUESTS
+    log.close()
+    assert requests(tmp_path) == found
+    assert sum(isinstance(one, LogOpening) for one in read_events(tmp_path)) == 1
+
+
+def test_a_start_reads_packed_files_back_as_far_as_it_needs(tmp_path: Path) -> None:
+    log = fill(tmp_path)
+    until(lambda: is_packed(tmp_path))
+    place = log.place
+    log.close()
+    recent = last_requests(tmp_path, 1000.0, 5000.0)
+    last = {f"h{number % HOSTS}": 1000.5 + number for number in range(REQUESTS)}
+    assert (recent.ended, recent.unreadable, recent.unsure_at) == (last, 0, None)
+    few = last_requests(tmp_path, 1000.0 + REQUESTS - HOSTS - 1, 5000.0)
+    assert few.ended == last
+    assert missing_bytes(tmp_path, place) == 0
+    first = segments_of(tmp_path)[0]
+    assert missing_bytes(tmp_path, (f"{first.path.stem}.log", 2000)) == 0
+    data = bytearray(first.path.read_bytes())
+    for at in range(0, len(data), 8):
+        data[at] ^= 1
+    first.path.write_bytes(data)
+    assert last_requests(tmp_path, 1000.0, 5000.0).unsure_at == 5000.0, "what it hides may be recent"
+    assert missing_bytes(tmp_path, (f"{first.path.stem}.log", 2000)) == 2000
+
+
+def kill_at(folder: Path, serial: int, retention: Retention, name: str, number: int, *, is_after: bool) -> bool:
+    """Has a process of its own pack and delete, which dies at some call; returns whether it came to its end."""
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    try:
+        calls = 0
+
+        def dying(real: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **more: Any) -> Any:
+                nonlocal calls
+                calls += 1
+                if calls == number and not is_after:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                value = real(*args, **more)
+                if calls == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return value
+
+            return call
+
+        owner: Any = {"write_packed": segments, "record_deleted": upkeep, "fsync": os}.get(name, Path)
+        setattr(owner, name, dying(getattr(owner, name)))
+        keeper = Upkeep(folder, retention)
+        keeper._serial = serial
+        keeper._clean_up()
+        keeper._pack_all()
+        keeper._delete_old()
+        os._exit(0)
+    except BaseException:
+        os._exit(9)
+
+
+@pytest.mark.parametrize("name", ["write_packed", "fsync", "replace", "unlink", "record_deleted"])
+@pytest.mark.parametrize("is_after", [False, True])
+def test_a_kill_at_any_step_loses_nothing(tmp_path: Path, name: str, is_after: bool) -> None:
+    folder = tmp_path / "log"
+    serial, limit = plain_log(folder), Retention(bytes=3000)
+    whole = requests(folder)
+    for number in range(1, 200):
+        is_over = kill_at(folder, serial, limit, name, number, is_after=is_after)
+        rest, deleted = requests(folder), deleted_from(folder)
+        starts = [one for one in rest if one[2] != "200"]
+        assert len(starts) + deleted.requests == REQUESTS
+        assert rest == whole[-len(rest) :], "the oldest files, and whole ones"
+        files = log_files(folder, tmp_path / f"scratch-{number}")[""]
+        assert not [file for file in files if file.why]
+        if is_over:
+            break
+    assert is_over and deleted.requests and not list(folder.glob("*.tmp"))
+    assert sum(path.stat().st_size for path in folder.glob("requests-*")) < 8000
+    assert not [path for path in folder.glob("requests-*") if segments.serial_of(path) <= deleted.through]
+
+
+@pytest.mark.parametrize("name", ["write_packed", "record_deleted"])
+def test_a_full_disk_leaves_the_log_as_it_is(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner: Any = segments if name == "write_packed" else upkeep
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    plain_log(tmp_path)
+    whole = requests(tmp_path)
+    with monkeypatch.context() as patch, caplog.at_level("WARNING", "weft"):
+        patch.setattr(owner, name, full)
+        log = RequestLog(tmp_path, 5000.0, retention=Retention(bytes=1))
+        until(lambda: any("was not packed" in record.getMessage() for record in caplog.records))
+        log.close()
+    assert requests(tmp_path) == whole and not list(tmp_path.glob("*.tmp"))
+    log = RequestLog(tmp_path, 6000.0)
+    until(lambda: is_packed(tmp_path))
+    log.close()
+    assert requests(tmp_path) == whole
+
+
+def test_a_packed_file_that_is_damaged_while_the_lines_are_still_there_is_made_again(tmp_path: Path) -> None:
+    plain_log(tmp_path)
+    whole = requests(tmp_path)
+    first = segments_of(tmp_path)[0]
+    assert first.plain is not None
+    lines = first.plain.read_bytes()
+    log = RequestLog(tmp_path, 5000.0)
+    until(lambda: is_packed(tmp_path))
+    log.close()
+    packed = first.plain.with_suffix(".packed")
+    packed.write_bytes(packed.read_bytes()[:200])
+    first.plain.write_bytes(lines)
+    log = RequestLog(tmp_path, 6000.0)
+    until(lambda: is_packed(tmp_path))
+    log.close()
+    assert requests(tmp_path) == whole
+
+
+def test_a_damaged_file_is_kept_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plain_log(tmp_path)
+    second = segments_of(tmp_path)[1].plain
+    assert second is not None
+    data = second.read_bytes()
+    second.write_bytes(data[:300] + b"\0" * 8 + data[308:])
+    damaged = second.read_bytes()
+    whole = requests(tmp_path)
+    with caplog.at_level("WARNING", "weft"):
+        log = RequestLog(tmp_path, 5000.0)
+        until(lambda: all(one.plain in (None, second) for one in segments_of(tmp_path)[:-1]))
+        log.close()
+    assert second.read_bytes() == damaged
+    assert requests(tmp_path) == whole
+
+
+def test_old_files_are_deleted_by_days_and_by_bytes_and_the_newest_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, limit in (("days", Retention(days=1e-9)), ("bytes", Retention(bytes=1))):
+        folder = tmp_path / name
+        log = fill(folder, retention=limit)
+        until(lambda: len(segments_of(folder)) == 2 and is_packed(folder))  # noqa: B023 (called here)
+        log.close()
+        assert log.deleted_until == deleted_from(folder).until > 1e9
+        again = RequestLog(folder, 9000.0)
+        assert segments.serial_of(folder / again.place[0]) > deleted_from(folder).through
+        again.close()
+    monkeypatch.setattr(upkeep, "LEAST_KEPT_S", 3600.0)
+    folder = tmp_path / "young"
+    log = fill(folder, retention=Retention(bytes=1))
+    until(lambda: is_packed(folder))
+    log.close()
+    assert deleted_from(folder) == Deleted(), "a start may need them"
+
+
+def test_what_is_recorded_as_deleted_counts_no_more(tmp_path: Path) -> None:
+    plain_log(tmp_path)
+    record_deleted(tmp_path, Deleted(1, 5.0, 10))
+    assert segments_of(tmp_path)[0].serial == 2
+    assert missing_bytes(tmp_path, ("requests-00001.log", 10**6)) > 0, "its file is still there, and shorter"
+    (tmp_path / "requests-00001.log").unlink()
+    assert missing_bytes(tmp_path, ("requests-00001.log", 10**6)) == 0
