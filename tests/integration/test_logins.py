@@ -111,7 +111,9 @@ FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no form": ({"form": "<p>Log in below</p>{token:.0}"}, {}, "has no form with a field for a password"),
     "another form": ({}, {"form": "#signin"}, "no form matches '#signin'"),
     "two steps": (
-        {"form": "<form method=post><input name=mail value={token}></form>"}, {}, "a login in two steps is not supported"
+        {"form": "<form method=post><input name=mail value={token}></form>"},
+        {},
+        "a login in two steps is not supported",
     ),
     "a field less": ({"form": FORM.replace("name=user", "name=mail")}, {}, "no field 'user'; it has csrf, mail"),
     "in the URL": ({"form": FORM.replace("method=post", "method=get")}, {}, "sends its fields in the URL"),

@@ -49,7 +49,7 @@ def errors(crawl_dirs: tuple[str, ...], top: int, as_json: bool, quiet: bool) ->
     \b
     weft errors ./weft-data
 
-    After a fix of the spider, `weft extract DIR -o FILE` calls it again for all stored pages, without a request.
+    After a fix of the spider, `weft extract DIR --failed` calls it again for the pages that failed, without a request.
     """
     from weft.crawl.items.failures import failures
     from weft.crawl.reports.crawls import ReportFolder

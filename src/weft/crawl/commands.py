@@ -11,13 +11,17 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from weft import urls
 from weft.config import load
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.items.orders import give_order
 from weft.crawl.pods.nodes import is_part
 from weft.engine.crawls.limits import check_email
 from weft.engine.crawls.settings import EDITABLE, of_crawl
 from weft.engine.process.channel import Connection, Gone, socket_path
+from weft.engine.user_code.calls import Description
 from weft.errors import BadInput, BadUrl, Busy
 from weft.telemetry import Log
 
@@ -101,6 +105,14 @@ class CrawlCommands:
         new = len(self._folder.seeds()) - before
         log.always("seeds added", seeds=new, refused=len(refused))
         return new, refused
+
+    def extract(self, spider: Mapping[str, Any]) -> int:
+        """Has the pages whose callback has failed read again; `spider` describes the code. The order's number."""
+        self.check_open()
+        self._folder.keep_spider(msgspec.convert(spider, Description))
+        number = give_order(self._folder)
+        log.always("failed pages are to be extracted again", number=number)
+        return number
 
     def check_open(self) -> None:
         """BadInput if the crawl was cancelled."""

@@ -88,11 +88,12 @@ def prepare(
     complain: Callable[[str], None] = lambda _: None,
     announce: Callable[[str], None] = lambda _: None,
     stays_paused: bool = False,
+    is_paused: bool = False,
 ) -> Prepared:
     """Checks everything and takes the folder, or raises what is wrong.
 
     `complain` is told what a person should mend, `announce` what is only good to know. `stays_paused`: a crawl that a
-    command has paused is not continued by being resumed.
+    command has paused is not continued by being resumed; `is_paused`: one that is resumed begins paused.
     """
     # What fits together depends on what a resumed crawl was started with, which lies in its data dir.
     asked = load(config_file, environment, flags, is_judged=False)
@@ -121,7 +122,9 @@ def prepare(
         seeds += [_seed(text) for text in description.start_urls]
     given = SeedFile(config.scope.seed_file) if config.scope.seed_file else None
     try:
-        return _prepare(loaded, folder, seeds, given, environment, complain, announce, stays_paused, description)
+        return _prepare(
+            loaded, folder, seeds, given, environment, complain, announce, stays_paused, is_paused, description
+        )
     finally:
         if given is not None:
             given.close()
@@ -136,6 +139,7 @@ def _prepare(
     complain: Callable[[str], None],
     announce: Callable[[str], None],
     stays_paused: bool,
+    is_paused: bool,
     description: Description | None,
 ) -> Prepared:
     config, resume = loaded.config, loaded.config.run.resume
@@ -176,7 +180,7 @@ def _prepare(
             identity = folder.go_on()
             CrawlCommands(folder).check_open()
             if not stays_paused:
-                folder.keep_state(is_paused=False)
+                folder.keep_state(is_paused=is_paused)
             record_siblings(folder.data_dirs, identity.id)
             check_resumed(folder, description, complain)
             folder.check_streams()  # what is damaged is refused before anything is started

@@ -166,6 +166,7 @@ def take_up(
         politeness=config.politeness,
         book=None if ways is None else RobotsBook(frontier.sites, config.fetch.user_agent()),
         way=None if ways is None else ways.open(config.fetch),
+        open_way=None if ways is None else ways.open,
         extraction=extraction_of(config.extract),
         spider=None if description is None else RunningSpider(description, rules, frontier.notes),
         origins=origins,

@@ -37,7 +37,7 @@ from weft.engine.user_code.calls import (
     RequestSpec,
 )
 from weft.engine.user_code.page import Page
-from weft.engine.user_code.request import Request
+from weft.engine.user_code.request import Request, render_of
 from weft.errors import BadInput
 from weft.extract.page import ParsedPage
 from weft.fetch.headers import Head
@@ -91,7 +91,7 @@ class SpiderRunner:
             start_urls=_texts(spider.start_urls, "start_urls"),
             has_start=_overrides(kind, "start"),
             allowed_domains=_texts(spider.allowed_domains, "allowed_domains"),
-            settings=_settings(spider.settings) | _login(spider.login),
+            settings=_settings(spider) | _login(spider.login),
             follows=bool(spider.follow),
             chooses_links=_overrides(kind, "should_follow"),
             hears_failures=_overrides(kind, "on_error"),
@@ -209,8 +209,9 @@ class Gathered:
         if request.body is not None:
             self._sized(request.body)
         spec = RequestSpec(
-            callback, request.method, request.body, request.headers, meta, self._page_url, request.idempotent
-        )
+            callback, request.method, request.body, request.headers, meta, self._page_url, request.idempotent,
+            request.render, request.actions,
+        )  # fmt: skip
         return MadeRequest(request.url, spec, request.priority, request.unique)
 
     def _sized(self, data: bytes) -> bytes:
@@ -275,10 +276,11 @@ def _iterated(yielded: object) -> Iterable[Any]:
 
 def _page_of(call: Call, parsed: ParsedPage | None, body: bytes) -> Page:
     page = Page(
-        call.url, body,
+        call.url, call.original if call.is_rendered else body,
         status=call.status, headers=tuple(Head(call.head).items()), requested_url=call.requested_url, depth=call.depth,
         parent=call.spec.parent or None, meta=_meta_of(call.spec),
-        fetched_at=datetime.fromtimestamp(call.fetched_at, UTC),
+        fetched_at=datetime.fromtimestamp(call.fetched_at, UTC), rendered=body if call.is_rendered else b"",
+        screenshot=call.screenshot,
     )  # fmt: skip
     page._parsed = parsed
     return page
@@ -329,10 +331,11 @@ def _texts(value: object, name: str) -> list[str]:
     return texts
 
 
-def _settings(value: object) -> dict[str, object]:
+def _settings(spider: Spider) -> dict[str, object]:
+    value, render = spider.settings, render_of(spider.render)
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise BadInput(f"settings: {value!r:.80} is not accepted; use a mapping of a crawl's settings")
-    return value
+    return {"render": render, **value} if render else dict(value)
 
 
 def _login(value: object) -> dict[str, object]:

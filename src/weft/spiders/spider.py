@@ -45,6 +45,7 @@ class Spider:
     allowed_domains: Sequence[str] = ()  # requests to other hosts are refused; empty: all are admitted
     settings: Mapping[str, Any] = {}  # any setting of a crawl; the command line and the environment override it
     login: FormLogin | Mapping[str, Any] | None = None  # what it logs in with; see `weft.FormLogin`
+    render: str | None = None  # have a browser draw the pages: auto (those that scripts must draw) or always
     follow = False  # follow the links of all pages by scope, as `weft crawl` does, besides what is yielded
 
     def __init__(self) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
 import click
 
 from weft.cli.crawls.own_items import check_flags
@@ -11,33 +14,61 @@ from weft.cli.terminal.output import output_flags, print_document, shown
 @click.command()
 @click.argument("crawl_dirs", metavar="DIR...", nargs=-1, required=True)
 @click.option("--spider", metavar="FILE.py[:CLASS]", help="The spider; without it that of the crawl.")
-@click.option("-o", "--out", metavar="FILE", required=True, help="FILE.jsonl, .csv, .json or .parquet.")
+@click.option("-o", "--out", metavar="FILE", help="FILE.jsonl, .csv, .json or .parquet.")
 @click.option("--overwrite", is_flag=True, help="Replace the file if there is one.")
+@click.option("--failed", is_flag=True, help="Only the pages whose callback has failed; their items join the crawl's.")
 @output_flags
 def extract(
-    crawl_dirs: tuple[str, ...], spider: str | None, out: str, overwrite: bool, as_json: bool, quiet: bool
+    crawl_dirs: tuple[str, ...],
+    spider: str | None,
+    out: str | None,
+    overwrite: bool,
+    failed: bool,
+    as_json: bool,
+    quiet: bool,
 ) -> int:
-    """Call a spider again for every stored page of a crawl, and write the items.
+    """Call a spider again for the stored pages of a crawl. Nothing is requested.
 
     \b
     weft extract ./weft-data --spider quotes.py -o again.jsonl
+    weft extract ./weft-data --failed
 
-    Each page goes to the callback, with the meta, that it was fetched for. Nothing is requested, and what the crawl has
-    committed stays as it is. The exit code is 1 where a callback failed.
+    Each page goes to the callback, with the meta, that it was fetched for. With --out the items of all pages are
+    written to that file, and what the crawl has committed stays as it is. With --failed only the pages are read whose
+    callback has failed, and what it makes of them is committed as if it had not: `weft items` has the items, and
+    `weft run --resume` continues with the requests. The crawl may run meanwhile. The exit code is 1 where a callback
+    failed.
     """
+    from weft.crawl.reports.crawls import ReportFolder
+    from weft.errors import BadInput
+
+    check_flags(out, overwrite=overwrite, append=False)
+    folder = ReportFolder(list(crawl_dirs))
+    folder.close()
+    if folder.is_engines:
+        raise BadInput(f"{crawl_dirs[0]}: holds the crawls of an engine, which have no spider")
+    dirs = folder.folder.data_dirs
+    if failed:
+        if out is not None:
+            raise BadInput(
+                "--failed: its items join those of the crawl: leave `--out` out; `weft items` writes them all"
+            )
+        return _failed(dirs, spider, as_json=as_json, quiet=quiet)
+    if out is None:
+        raise BadInput("name the file for the items: `--out FILE`; or give `--failed`, which commits them to the crawl")
+    if out == "-":
+        raise BadInput("--out: name a file; `weft items` writes to standard output")
+    return _all(dirs, spider, out, overwrite=overwrite, as_json=as_json, quiet=quiet)
+
+
+def _all(dirs: Sequence[Path], spider: str | None, out: str, *, overwrite: bool, as_json: bool, quiet: bool) -> int:
+    """All pages, into a file."""
     from weft.crawl.folder import CrawlFolder
     from weft.crawl.items.extracting import extract_items
-    from weft.crawl.reports.crawls import ReportFolder
     from weft.engine.user_code.describing import describe
     from weft.engine.user_code.sources import code_in, code_of
     from weft.errors import BadInput
 
-    check_flags(out, overwrite=overwrite, append=False)
-    if out == "-":
-        raise BadInput("--out: name a file; `weft items` writes to standard output")
-    folder = ReportFolder(list(crawl_dirs))
-    folder.close()
-    dirs = folder.folder.data_dirs
     config = CrawlFolder(dirs).config()
     code = code_of(spider) if spider is not None else code_in(config)
     if code is None:
@@ -48,8 +79,36 @@ def extract(
         print_document({"path": out, "pages": made.pages, "items": made.items, "failed": made.failed})
     elif not quiet:
         click.echo(f"{made.items:,} items of {made.pages:,} pages in {out}", err=True)
-    for cause, count in made.failed.items():
+    return _print_failures(made.failed, made.first_failure, with_first=not (as_json or quiet))
+
+
+def _failed(dirs: Sequence[Path], spider: str | None, *, as_json: bool, quiet: bool) -> int:
+    """The pages that have failed, for the crawl."""
+    from weft.cli.crawls.suggestions import resume
+    from weft.crawl.folder import CrawlFolder
+    from weft.crawl.items.failed import extract_failed
+    from weft.crawl.reports.standing import current_status
+
+    made = extract_failed(dirs, spider)
+    folder = CrawlFolder(dirs)
+    queued = current_status(folder).queued
+    if as_json:
+        print_document(
+            {"pages": made.pages, "items": made.items, "requests": made.requests, "queued": queued,
+             "failed": made.failed}
+        )  # fmt: skip
+    elif not quiet:
+        nothing = "no page is left whose callback has failed"
+        done = f"{made.items:,} items of {made.pages:,} pages that had failed are committed"
+        click.echo(done if made.pages or made.failed else nothing, err=True)
+        if queued and not folder.is_held():
+            click.echo(shown(f"{queued:,} URLs are queued. Continue: {resume(dirs)}", err=True), err=True)
+    return _print_failures(made.failed, made.first_failure, with_first=not (as_json or quiet))
+
+
+def _print_failures(failed: Mapping[str, int], first: str, *, with_first: bool) -> int:
+    for cause, count in failed.items():
         click.echo(shown(f"weft: {count:,} pages: {cause}", err=True), err=True)
-    if made.failed and not as_json and not quiet:
-        click.echo(shown(f"The first of them: {made.first_failure}", err=True), err=True)
-    return 1 if made.failed else 0
+    if failed and with_first:
+        click.echo(shown(f"The first of them: {first}", err=True), err=True)
+    return 1 if failed else 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -10,12 +11,14 @@ from msgspec import Struct
 
 from weft.engine.loop.fetcher.verdict import refusal_of
 from weft.engine.loop.stop import CALLBACK_ERROR
+from weft.engine.user_code.again import has_come_again
 from weft.engine.user_code.calls import decode_output
-from weft.records import Reason
+from weft.records import Reason, Row
 from weft.store.index.query import Where
 from weft.store.pages import PageStore
 
 EXAMPLES = 3
+_TOGETHER = 200
 
 
 class FailureCause(Struct, frozen=True):
@@ -28,17 +31,41 @@ class FailureCause(Struct, frozen=True):
 
 
 def failures(data_dirs: Sequence[Path], top: int) -> list[FailureCause]:
-    """The most frequent causes. What was refused on purpose (robots.txt, scope, a limit) is none."""
+    """The most frequent causes, of what has not come again since without one. What was refused on purpose (robots.txt,
+    scope, a limit) is none."""
     store = PageStore.open(data_dirs, read_only=True)
     try:
-        counts = [(error, count) for error, count in store.stats(0).errors.items() if _is_failure(error)]
-        counts.sort(key=lambda one: (not one[0].startswith(CALLBACK_ERROR), -one[1], one[0]))
-        found = [_cause(store, error, count) for error, count in counts[:top]]
-        by_status = {status: count for status, count in store.stats(0).statuses.items() if status >= 400}
-        found += [_by_status(store, status, count) for status, count in sorted(by_status.items())][: top - len(found)]
-        return found
+        now, ever = store.current().kinds, store.stats(0).errors
+        of_callbacks = {error for error in ever if error.startswith(CALLBACK_ERROR)}
+        counts = Counter[str]()
+        for (_, error), count in now.items():
+            if error and error not in of_callbacks and _is_failure(error):
+                counts[error] += count
+        for error in of_callbacks:
+            if count := _left(store, error, ever[error], sum(n for (_, kind), n in now.items() if kind == error)):
+                counts[error] = count
+        ordered = sorted(counts.items(), key=lambda one: (one[0] not in of_callbacks, -one[1], one[0]))
+        causes = [_cause(store, error, count) for error, count in ordered[:top]]
+        by_status = Counter[int]()
+        for (status, _), count in now.items():
+            by_status[status] += count if status >= 400 else 0
+        causes += [_by_status(store, status, count) for status, count in sorted(by_status.items()) if count]
+        return causes[:top]
     finally:
         store.abandon()
+
+
+def _left(store: PageStore, error: str, ever: int, now: int) -> int:
+    """How many pages a callback has failed for that were not read again since. A URL may be asked for by several
+    callbacks, and only one of its rows counts now: where the two counts differ, each row is looked at."""
+    return now if ever == now else sum(1 for _ in _rows_left(store, error))
+
+
+def _rows_left(store: PageStore, error: str) -> Iterator[Row]:
+    rows = store.rows(Where(error=error))
+    while some := list(islice(rows, _TOGETHER)):
+        outputs = store.outputs_of([row.item for row in some])
+        yield from (row for row in some if not has_come_again(store, row, outputs.get(row.item)))
 
 
 def _is_failure(error: str) -> bool:
@@ -46,8 +73,9 @@ def _is_failure(error: str) -> bool:
 
 
 def _cause(store: PageStore, error: str, count: int) -> FailureCause:
-    rows = list(islice(store.rows(Where(error=error)), EXAMPLES))
-    outputs = store.outputs_of([row.item for row in rows]) if error.startswith(CALLBACK_ERROR) else {}
+    is_callback = error.startswith(CALLBACK_ERROR)
+    rows = list(islice(_rows_left(store, error) if is_callback else store.rows(Where(error=error)), EXAMPLES))
+    outputs = store.outputs_of([row.item for row in rows]) if is_callback else {}
     traces = (decode_output(output.data).traceback for output in outputs.values())
     return FailureCause(error, count, [row.url for row in rows], next(filter(None, traces), ""))
 

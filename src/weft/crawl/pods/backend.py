@@ -7,6 +7,7 @@ from typing import Protocol
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.items.again_failed import FailedAgain
 from weft.crawl.processes.order import ProcessOrder
 from weft.engine.assembly import Chore, Fetching
 from weft.engine.crawls.running_crawl import RunningCrawl
@@ -45,6 +46,9 @@ class Backend(Protocol):
 
     def chores(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[Chore]:
         """What this process does for its pod between pages."""
+
+    def failed_again(self, parts: Fetching, crawl: RunningCrawl) -> FailedAgain | None:
+        """What calls a user's code again for failed pages; None where there is no such code."""
 
     def has_edited(self, config: Config) -> None:
         """The crawl follows other settings now."""

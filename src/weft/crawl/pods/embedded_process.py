@@ -7,6 +7,7 @@ from functools import partial
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.items.again_failed import FailedAgain
 from weft.crawl.pods.exchange import Exchange
 from weft.crawl.pods.permits import PermitChore, Permits
 from weft.crawl.processes.order import ProcessOrder
@@ -34,6 +35,7 @@ class EmbeddedBackend:
         self._folder = folder
         self._exchange: Exchange | None = None
         self._permits: PermitChore | None = None
+        self._failed_again: FailedAgain | None = None
         self.owner = order.slot.name
         home, section = folder.of_pod(order.pod), order.config.politeness
         machine = open_clock(section)
@@ -91,6 +93,15 @@ class EmbeddedBackend:
         self._permits = PermitChore(Permits.of(folder), frontier, crawl, order.pod, order.pods)
         return [exchange, self._permits]
 
+    def failed_again(self, parts: Fetching, crawl: RunningCrawl) -> FailedAgain | None:
+        """Of a crawl with a user's code."""
+        if crawl.spider is None:
+            return None
+        self._failed_again = FailedAgain(
+            self._folder, self._order.config, parts, self.frontier, crawl, self._order.pod
+        )  # fmt: skip
+        return self._failed_again
+
     def has_edited(self, config: Config) -> None:  # noqa: ARG002
         """A pod among others keeps to its share of the pages."""
         if self._permits is not None:
@@ -98,5 +109,7 @@ class EmbeddedBackend:
 
     def close(self) -> None:
         """Hangs up."""
+        if self._failed_again is not None:
+            self._failed_again.close()
         if self._exchange is not None:
             self._exchange.close()

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.items.again_failed import FailedAgain
 from weft.crawl.pods.places import slots
 from weft.crawl.processes.frontier_settings import bloom_of, settings_of
 from weft.crawl.processes.order import ProcessOrder
@@ -93,6 +94,10 @@ class RedisBackend:
         expand = None if self.outlet is not None else parts.results.round.expand
         chores = shared_chores(order, frontier, crawl, expand)
         return [*chores, *lead_chores(order, self._folder, frontier, crawl)] if order.index == 0 else chores
+
+    def failed_again(self, parts: Fetching, crawl: RunningCrawl) -> FailedAgain | None:  # noqa: ARG002
+        """None: no user's code runs here."""
+        return None
 
     def has_edited(self, config: Config) -> None:
         """Nothing to do: how many pages its pod may have is in Redis."""

@@ -58,20 +58,28 @@ class Fetcher:
         if crawl.spider is not None and order.pod == 0:
             chores.append(SpiderStart(crawl, crawl.spider, backend.frontier, parts.results.call))
         self._is_first = order.pod == 0
+        self._failed_again = failed_again = backend.failed_again(parts, crawl)
+        if failed_again is not None:
+            chores.append(failed_again)
         following = Following(
             folder, order.config, control, backend.frontier, crawl, self.progress, opening.seeds,
             drain=lambda reason: self.loop.drain(reason), admit=opening.admit, has_edited=backend.has_edited,
+            read_more=failed_again.read if failed_again is not None else lambda: None,
         )  # fmt: skip
         start.is_over()
         self.feed = opening.feed
         self.loop = parts.start(
             backend.owner,
             [*chores, following],
-            why_over=crawl.why_over,
+            why_over=self._why_over,
             ends_alone=folder.is_one_process,
             gather_s=backend.gather_s,
             feed=self.feed,
         )
+
+    def _why_over(self) -> Stop | None:
+        is_busy = self._failed_again is not None and self._failed_again.is_busy
+        return None if is_busy else self._crawl.why_over()
 
     def run(self) -> int:
         """Crawls; gives the exit code."""

@@ -51,9 +51,10 @@ class Following:
         drain: Callable[[Stop], None],
         admit: Callable[[list[str]], None] = lambda _: None,
         has_edited: Callable[[Config], None] = lambda _: None,
+        read_more: Callable[[], None] = lambda: None,
     ) -> None:
         """`drain` ends the process. `admit` is for the process that admits its pod's seeds. `has_edited`: the crawl
-        follows other settings now."""
+        follows other settings now. `read_more` reads what else there may be."""
         self._folder = folder
         self._config = config
         self._control = control
@@ -64,6 +65,7 @@ class Following:
         self._drain = drain
         self._admit = admit
         self._has_edited = has_edited
+        self._read_more = read_more
         self._revision = 1  # what is recorded may be newer than what the process was started with
         self._read()
 
@@ -99,3 +101,4 @@ class Following:
         if record.is_paused is not crawl.is_paused:
             log.always("paused" if record.is_paused else "resumed")
         crawl.pause(record.is_paused, record.pause_reason)
+        self._read_more()

@@ -165,6 +165,8 @@ class Orchestrator:
                 result["changed"]["max_duration"] = (None, change.max_duration_s)
         elif verb == "seed":
             result["new"], result["refused_urls"] = commands.seed(**arguments)
+        elif verb == "extract":
+            result["number"] = commands.extract(**arguments)
         elif verb == "cancel":
             commands.cancel()
             self._end(Stop.CANCELLED)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from weft import urls
 from weft.config import Config, FetchSection, PolitenessSection, ScopeSection
@@ -18,7 +19,9 @@ from weft.engine.loop.fetcher.robots import RobotsBook
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.stop import Stop
 from weft.engine.parsing.extraction import Extraction
+from weft.engine.transports.lazy_rendering import LazyRendering
 from weft.engine.transports.shells import ShellHosts
+from weft.engine.user_code.calls import RequestSpec
 from weft.engine.user_code.running import RunningSpider
 from weft.errors import ServerAway
 from weft.fetch.auth import authorization
@@ -67,10 +70,11 @@ class RunningCrawl:
         extraction: Extraction | None = None,
         spider: RunningSpider | None = None,
         origins: Iterable[str] = (),
+        open_way: Callable[[FetchSection], Transport] | None = None,
     ) -> None:
-        """`book`, `way` and `origins` are for processes that fetch; `origins`: those that its credentials go to (see
-        `credentials.seed_origins`). `extraction` is what is read from pages beyond their links, `spider` the user's
-        code that they are given to."""
+        """`book`, `way`, `open_way` and `origins` are for processes that fetch; `origins`: those that its credentials
+        go to (see `credentials.seed_origins`). `extraction` is what is read from pages beyond their links, `spider` the
+        user's code that they are given to."""
         self.number = number
         self.fetch = fetch
         self.politeness = politeness
@@ -79,6 +83,7 @@ class RunningCrawl:
         self.agent = product_token(fetch.user_agent())
         self._book = book
         self._way = way
+        self._rendering = LazyRendering(fetch, politeness, open_way) if fetch.render == "never" else None
         self.rules = rules
         self.scope = scope
         self.progress = progress
@@ -176,6 +181,25 @@ class RunningCrawl:
         """How it fetches."""
         assert self._way is not None
         return self._way
+
+    def way_of(self, spec: RequestSpec | None) -> Transport:
+        """How a request is fetched: one that a browser shall have may need another transport than the crawl's."""
+        if spec is not None and spec.render not in ("", "never") and self._rendering is not None:
+            return self._rendering.transport() or self.way
+        return self.way
+
+    def rendering(self, lease: Lease) -> tuple[str, tuple[dict[str, Any], ...]]:
+        """Whether a page is rendered (never, auto, always), and what is done on it first."""
+        spec = self.spider.spec_of(lease) if self.spider is not None and lease.request else None
+        if spec is None:
+            return self.fetch.render, self.fetch.render_actions
+        return spec.render or self.fetch.render, spec.actions or self.fetch.render_actions
+
+    def not_rendered(self, lease: Lease) -> str:
+        """Why a page was not given to a browser though its request says so; empty for all others."""
+        if self._rendering is None or not self._rendering.trouble or self.spider is None or not lease.request:
+            return ""
+        return self._rendering.trouble if self.spider.spec_of(lease).render not in ("", "never") else ""
 
     def headers(self, lease: Lease, now: float) -> Sequence[tuple[str, str]]:
         """What this crawl sends beyond the usual; nothing, for most."""

@@ -28,7 +28,10 @@ STEPS = (
 )
 
 # And where a request must not be sent twice:
-SPIDER_STEPS = ("sending",)  # that it may have been sent is on the disk; nothing is sent yet
+SPIDER_STEPS = (
+    "sending",  # that it may have been sent is on the disk; nothing is sent yet
+    "read-again",  # a failed page was read again, and is in memory alone
+)
 
 # And where fetchers and parsers are processes of their own:
 SPLIT_STEPS = (

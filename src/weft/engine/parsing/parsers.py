@@ -250,6 +250,12 @@ class Parsers:
             since_s, self._checked_at = now - self._checked_at, now
             self._check(since_s)
 
+    def renew(self) -> None:
+        """Replaces the children between two pages, so that the user's code is read again from its file."""
+        for slot in self._slots:
+            if slot.worker is not None and slot.running and not slot.retiring:
+                self._pool.end(slot, again=True)
+
     def close(self) -> None:
         """Ends the children; what is not answered stays so."""
         self._pool.close()

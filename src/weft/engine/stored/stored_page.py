@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 from weft.engine.user_code.page import Page
 from weft.extract.formats import MAIN, Shape, check_formats, render
 from weft.fetch.decode import decode
-from weft.records import Row
+from weft.records import FetchResult, Rendered, Row
 from weft.store.contract import StoredPage
-from weft.store.warc.warc_records import RENDERED, VIEW
+from weft.store.warc.warc_records import PRINTED, RENDERED, VIEW
+
+_PICTURE = re.compile(rf"{VIEW}\d+:").match
 
 
 class CrawledPage(Page):
@@ -28,10 +31,9 @@ class CrawledPage(Page):
     ) -> None:
         super().__init__(
             row.url, body, status=row.status, headers=headers, depth=row.depth,
-            fetched_at=datetime.fromtimestamp(row.fetched_at, UTC), rendered=rendered,
+            fetched_at=datetime.fromtimestamp(row.fetched_at, UTC), rendered=rendered, screenshot=screenshot,
         )  # fmt: skip
         self.row = row
-        self.screenshot = screenshot  # a PNG
         self.damage = ""  # why its body is missing, where what was stored cannot be read any more
         self.number = 0  # among its crawl's rows, where an engine gives it
         self.asked_url = row.url  # where redirects have led to it, what was asked for first: where an engine gives it
@@ -72,3 +74,29 @@ def read_page(stored: StoredPage) -> CrawledPage | None:
     encoding = http.content_encoding
     body = decode(http.body, encoding, 1 << 31).body if encoding else http.body
     return CrawledPage(stored.row, http.headers, body, stored.resource(RENDERED), stored.resource(VIEW))
+
+
+def as_fetched(stored: StoredPage) -> tuple[FetchResult, str | None]:
+    """A stored response as its transfer had brought it, to be stored once more under another number; and why its body
+    is not whole, in WARC's words."""
+    record = stored.record
+    assert record is not None, "a row without a response"
+    http = record.http()
+    result = FetchResult(
+        stored.row.url, http.status, record.head, http.body, None, "", 0.0, 0.0,
+        record.headers.get("warc-ip-address", ""), b"", rendered=_as_rendered(stored),
+    )  # fmt: skip
+    return result, record.headers.get("warc-truncated")
+
+
+def _as_rendered(stored: StoredPage) -> Rendered | None:
+    """What a browser had made of it."""
+    if not (html := stored.resource(RENDERED)):
+        return None
+    views = [one for one in stored.resources if one.headers["warc-target-uri"].startswith(VIEW)]
+    pictures = [one.block for one in views if _PICTURE(one.headers["warc-target-uri"])]
+    whole = [one.block for one in views if not _PICTURE(one.headers["warc-target-uri"])]
+    return Rendered(
+        url=stored.row.final_url, html=html, title=stored.row.title, screenshot=whole[0] if whole else b"",
+        pictures=tuple(pictures), pdf=stored.resource(PRINTED),
+    )  # fmt: skip

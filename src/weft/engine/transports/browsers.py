@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
+import msgspec
+
 from weft import urls
 from weft.bodies import first_of
 from weft.config import FetchSection
@@ -160,14 +162,17 @@ class PartJudge:
     def wants(self, tag: object, result: FetchResult) -> RenderOptions | None:
         """How a page is to be rendered, if it is HTML that needs it."""
         crawl = self._crawl(tag)
-        if crawl is None or crawl.fetch.render == "never":
+        if crawl is None or not isinstance(tag, Lease):
+            return None
+        render, actions = crawl.rendering(tag)
+        if render == "never":
             return None
         head = Head(result.head)
         if "html" not in head.content_type()[0]:
             return None
-        if crawl.fetch.render == "auto" and not self._needs_it(crawl, result, head):
+        if render == "auto" and not self._needs_it(crawl, result, head):
             return None
-        return options_of(crawl.fetch)
+        return msgspec.structs.replace(options_of(crawl.fetch), actions=tuple(actions))
 
     def refusal(self, tag: object, url: str, is_page: bool) -> str | None:
         """Why a part may not be requested; None: its origin's robots.txt is not known."""

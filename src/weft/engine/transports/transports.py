@@ -177,6 +177,12 @@ class Transports:
         self._epoll.register(fd, select.EPOLLIN)
         self._choose()
 
+    def unwatch(self, fd: int) -> None:
+        """The descriptor is about to be closed."""
+        del self._watched[fd]
+        if self._epoll is not None:
+            self._epoll.unregister(fd)
+
     def poll(self, timeout_s: float) -> Done:
         """Works until a transfer has ended, a watched descriptor can be read, or the time is over."""
         if self._only is not None and not self._early:

@@ -29,10 +29,11 @@ def call_again(parsers: Parsers, store: PageStore, row: Row, output: RowOutput |
     if page is None:
         return None
     head = f"HTTP/1.1 {row.status} \r\n" + "".join(f"{name}: {value}\r\n" for name, value in page.headers)
-    message = encode(
-        Call(calls.PAGE, spec_in(output), row.url, row.url, row.status, head.encode(), row.depth, row.fetched_at)
-    )
-    return parsers.submit(page.body, row.url, page.headers.get("content-type"), ("called",), call=message)
+    call = Call(calls.PAGE, spec_in(output), row.url, row.url, row.status, head.encode(), row.depth, row.fetched_at)
+    if page.rendered:
+        call.is_rendered, call.original, call.screenshot = True, page.body, page.screenshot
+    message = encode(call)
+    return parsers.submit(page.readable, row.url, page.readable_type, ("called",), call=message)
 
 
 def result_of(parsers: Parsers, pending: Pending) -> CallResult:
@@ -58,6 +59,22 @@ def request_again(crawl: RunningCrawl, queue: QueuePart, parsers: Parsers, store
         return
     made = result_of(parsers, pending).requests
     queue.admit(crawl.number, crawl.spider.found(lease, made, partial(crawl.refused_request, parent=row.item)))
+
+
+def has_come_again(store: PageStore, row: Row, output: RowOutput | None) -> bool:
+    """Whether a later page is the same request's: one that was read again, or visited again. Requests that are made
+    several times on purpose have other parents, callbacks or meta."""
+    later = [
+        one
+        for one in store.for_url(row.url, row.crawl)
+        if one.item > row.item and one.request == row.request and one.parent == row.parent and _is_page(one)
+    ]
+    outputs, spec = store.outputs_of([one.item for one in later]), spec_in(output)
+    return any(spec_in(outputs.get(one.item)) == spec for one in later)
+
+
+def _is_page(row: Row) -> bool:
+    return 200 <= row.status < 300 and bool(row.warc_file)
 
 
 def lease_of(row: Row, spec: RequestSpec) -> Lease:

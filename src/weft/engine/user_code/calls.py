@@ -6,7 +6,7 @@ goes along with a page that is to be read; its `CallResult` comes back with what
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -45,6 +45,8 @@ class RequestSpec(Struct, array_like=True, frozen=True, gc=False):
     meta: bytes = b""  # MessagePack
     parent: str = ""  # the URL of the page that yielded it
     idempotent: bool = True
+    render: str = ""  # whether a browser has it: never, auto or always; empty: as the crawl says
+    actions: tuple[dict[str, Any], ...] = ()  # what the browser does on it first
 
     @property
     def is_plain(self) -> bool:
@@ -78,6 +80,9 @@ class Call(Struct, array_like=True, gc=False):
     skip: int = 0  # of START: how many requests were taken before
     most: int = 0  # ... and how many are wanted
     reason: str = ""  # of CLOSED
+    is_rendered: bool = False  # what goes along is what a browser has made of the page
+    original: bytes = b""  # ... and this is what came
+    screenshot: bytes = b""  # PNG
 
 
 class CallResult(Struct, array_like=True, gc=False):
@@ -128,6 +133,29 @@ class PageOutput(Struct, omit_defaults=True):
     request: RequestSpec | None = None  # without its body, and without headers that may be credentials
     error: str = ""
     traceback: str = ""
+
+
+class Reextracted(Struct):
+    """What came of calling the code again for failed pages."""
+
+    pages: int = 0  # that have succeeded now
+    items: int = 0
+    requests: int = 0
+    failed: dict[str, int] = {}  # by cause: these stay as they were
+    first_failure: str = ""  # its URL and traceback
+
+    def fail(self, url: str, cause: str, traceback: str = "") -> None:
+        """One page more has failed."""
+        self.failed[cause] = self.failed.get(cause, 0) + 1
+        self.first_failure = self.first_failure or f"{url}\n{traceback}".strip()
+
+    def add(self, other: Reextracted) -> None:
+        """What another pod's pass has brought."""
+        self.pages, self.items = self.pages + other.pages, self.items + other.items
+        self.requests += other.requests
+        for cause, count in other.failed.items():
+            self.failed[cause] = self.failed.get(cause, 0) + count
+        self.first_failure = self.first_failure or other.first_failure
 
 
 encode_spec = msgspec.msgpack.Encoder().encode

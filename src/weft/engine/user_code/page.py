@@ -73,6 +73,7 @@ class Page:
         meta: Mapping[str, Any] | None = None,
         fetched_at: datetime | None = None,
         rendered: bytes = b"",
+        screenshot: bytes = b"",
     ) -> None:
         self.url = url
         self.requested_url = requested_url or url
@@ -84,6 +85,7 @@ class Page:
         self.meta: dict[str, Any] = dict(meta or {})
         self.fetched_at = fetched_at or datetime.now(UTC)
         self.rendered = rendered  # the page as a browser had it at the end, UTF-8; empty where none was asked
+        self.screenshot = screenshot  # a PNG, where one was asked for
         self._parsed: parsed.ParsedPage | None = None
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -26,10 +26,13 @@ class Request:
     as `page.meta`. `body` is bytes or text, `json` any value, `form` a mapping: one of the three. `priority`: the
     higher ones of a site come first. A request that was made before is made once; `unique=False` makes it again.
     A request other than GET, HEAD and OPTIONS that may have been sent when the crawl was killed is not sent again,
-    unless it is `idempotent`.
+    unless it is `idempotent`. `render` has a browser draw the page of a GET (`auto`: where scripts must), `actions` are
+    what it does there first (docs/rendering.md).
     """
 
-    __slots__ = ("body", "callback", "headers", "idempotent", "meta", "method", "priority", "unique", "url")
+    __slots__ = (
+        "actions", "body", "callback", "headers", "idempotent", "meta", "method", "priority", "render", "unique", "url",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -45,6 +48,8 @@ class Request:
         priority: int = 0,
         unique: bool = True,
         idempotent: bool | None = None,
+        render: str | bool | None = None,
+        actions: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.url = _text("url", url)
         self.callback = name_of(callback)
@@ -59,6 +64,12 @@ class Request:
         self.priority = priority
         self.unique = unique
         self.idempotent = self.method in SAFE if idempotent is None else idempotent
+        self.actions = _actions(actions)
+        self.render = render_of(render) or ("always" if self.actions else "")
+        if self.render not in ("", "never") and self.method != "GET":
+            raise BadInput(f"render: only a page that is asked for with GET is rendered, not with {self.method}")
+        if self.actions and self.render == "never":
+            raise BadInput("actions: the page is not rendered: leave `render` out, or use auto or always")
 
     def __repr__(self) -> str:
         callback = f" → {self.callback}" if self.callback else ""
@@ -101,6 +112,28 @@ def _encoded(body: bytes | str | None, json: Any, form: Mapping[str, Any] | None
     if body is not None and not isinstance(body, bytes):
         raise BadInput(f"body: {type(body).__name__} is not accepted; use bytes or text, or `json=` or `form=`")
     return body
+
+
+def render_of(value: object) -> str:
+    """How a page is rendered: never, auto or always; empty for the default."""
+    if value is None or isinstance(value, bool):
+        return "" if value is None else "always" if value else "never"
+    if value not in ("never", "auto", "always"):
+        raise BadInput(f"render: {value!r:.40} is not accepted; use never, auto or always")
+    return str(value)
+
+
+def _actions(actions: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    from weft.config.contradictions import MOST_ACTIONS, wrong_action
+
+    if not isinstance(actions, list | tuple) or not all(isinstance(one, Mapping) for one in actions):
+        raise BadInput("actions: use a list of mappings, each with a `type`")
+    for number, action in enumerate(actions, 1):
+        if why := wrong_action(action):
+            raise BadInput(f"actions: action {number}: {why}")
+    if len(actions) > MOST_ACTIONS:
+        raise BadInput(f"actions: {len(actions)} are too many: {MOST_ACTIONS} at most")
+    return tuple(dict(one) for one in actions)
 
 
 def _text(name: str, value: object) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
+from typing import NamedTuple
 
 import msgspec
 
@@ -39,6 +40,13 @@ _GET_AFTER = frozenset({301, 302, 303})
 Refuse = Callable[[str, str], None]
 
 
+class DrawnPage(NamedTuple):
+    """What a page has besides what a browser has made of it."""
+
+    original: bytes  # what came, without its content codings
+    screenshot: bytes
+
+
 class RunningSpider:
     """The code of one crawl, as the engine sees it."""
 
@@ -60,13 +68,24 @@ class RunningSpider:
     # ── calls ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def call(
-        self, kind: str, lease: Lease, status: int, head: bytes, fetched_at: float, error: str = "", detail: str = ""
+        self,
+        kind: str,
+        lease: Lease,
+        status: int,
+        head: bytes,
+        fetched_at: float,
+        error: str = "",
+        detail: str = "",
+        drawn: DrawnPage | None = None,
     ) -> bytes:
-        """The call for an answer, or for a failure."""
+        """The call for an answer, or for a failure. `drawn`: what goes along is what a browser has made of it."""
         spec = self.spec_of(lease)
         first = lease.about.partition(" ")[0] if lease.hops else lease.url
         without_body = msgspec.structs.replace(spec, body=None) if spec.body is not None else spec
-        return encode(Call(kind, without_body, lease.url, first, status, head, lease.depth, fetched_at, error, detail))
+        call = Call(kind, without_body, lease.url, first, status, head, lease.depth, fetched_at, error, detail)
+        if drawn is not None:
+            call.is_rendered, call.original, call.screenshot = True, drawn.original, drawn.screenshot
+        return encode(call)
 
     def keep_state(self, result: CallResult) -> None:
         """Keeps the spider's state where a call has changed it."""

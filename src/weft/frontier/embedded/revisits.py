@@ -10,6 +10,7 @@ from weft.frontier.embedded.durability import EmbeddedDurability
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.queue import EmbeddedQueue
 from weft.frontier.embedded.resources import Resources
+from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found
 
 _AT_ONCE = 50  # queued without looking whether the crawl has something else to do
@@ -34,6 +35,23 @@ class EmbeddedRevisits:
         if not owner.seen.add(found.url):
             owner.seen.again(found.url)
         self._base.queues.enqueue(owner, found, self._queue.numbered(owner, found))
+
+    @property
+    def last_number(self) -> int:
+        """The last number that was given."""
+        return self._base.counts.next_item - 1
+
+    def number_again(self, crawl: int, found: Found) -> int:
+        """A new number for a stored page that is read again, without a request. `found` has a key of its own.
+
+        The commit that writes the number down writes its end, too: a crash before the page's row never queues it.
+        """
+        owner = self._base.queues.crawls[crawl]
+        owner.seen.add(seen_key(found))
+        item = self._queue.numbered(owner, found)
+        self._base.counts.finished += 1
+        self._journal.done[crawl].append(item)
+        return item
 
     def readmit_once(self, crawl: int, name: str, what: str, stored: Stored) -> Iterator[None]:
         """Queues URLs once more, those of which the note `name` does not say that they (`what`) are already."""

@@ -332,7 +332,7 @@ class Loop:
         keep_bytes = ROBOTS_BYTES if is_robots else 0
         if lease.purpose is Purpose.LOGIN and crawl.session is not None:
             asked, keep_bytes = crawl.session.asked(), LOGIN_BYTES
-        crawl.way.submit(
+        crawl.way_of(spec).submit(
             lease.url,
             headers,
             lease,

@@ -33,6 +33,7 @@ from weft.engine.parsing.parser_child import FaultMarks
 from weft.engine.parsing.parsers import CRASH, LOOK_EVERY_S, Parsers, Pending
 from weft.engine.user_code import calls
 from weft.engine.user_code.calls import CallResult
+from weft.engine.user_code.running import DrawnPage
 from weft.errors import BadUrl, Unparsed
 from weft.extract.lacking import is_shell
 from weft.extract.page import MAX_BYTES, ParsedPage, extract
@@ -235,7 +236,9 @@ class Parsing:
         """Ends the children."""
         self._parsers.close()
 
-    def _send(self, answer: EndedTransfer, body: bytes, content_type: str | None, error: str) -> None:
+    def _send(
+        self, answer: EndedTransfer, body: bytes, content_type: str | None, error: str, drawn: DrawnPage | None
+    ) -> None:
         lease = answer.lease
         needs_text = self._keeps_text or answer.crawl.rules.sameness.may_compare(lease.url)
         wanted, rules = (("hrefs", "text") if needs_text else ("hrefs",)), b""
@@ -244,7 +247,7 @@ class Parsing:
         call, result = b"", answer.result
         if answer.crawl.spider is not None:
             wanted = (*wanted, "called")
-            call = answer.crawl.spider.call(calls.PAGE, lease, result.status, result.head, answer.asked_at)
+            call = answer.crawl.spider.call(calls.PAGE, lease, result.status, result.head, answer.asked_at, drawn=drawn)
         pending = self._parsers.submit(body, lease.url, content_type, wanted, rules=rules, call=call)
         self._sent[pending.position] = _Sent(answer, error, len(body))
         self._sent_bytes += len(body)
@@ -327,15 +330,19 @@ class Parsing:
         body, error = decoded.body, "wrong_length" if answer.result.surplus else ""
         error = "decode" if decoded.error else error
         content_type, rendered = head.get("content-type"), answer.result.rendered
+        drawn: DrawnPage | None = None
         if rendered is not None and rendered.error:
             error = f"render_{rendered.error}: {rendered.detail}"
         elif rendered is not None:
+            drawn = DrawnPage(body, rendered.screenshot or next(iter(rendered.pictures), b""))
             body, content_type = rendered.html, "text/html; charset=utf-8"
+        elif why := crawl.not_rendered(lease):
+            error = f"render_browser: {why}"
         if self._suspects.is_poison(lease.item):
             self._end_unparsed(answer, CRASH)
             return None
         if self._sends_all or crawl.extraction is not None or crawl.spider is not None:
-            self._send(answer, body, content_type, error)
+            self._send(answer, body, content_type, error, drawn)
             return None
         return self._judged(answer, self._parse(lease, body, content_type), error, "")
 
