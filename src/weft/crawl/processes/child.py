@@ -42,7 +42,7 @@ def run_child(work: Callable[[ProcessOrder, Control], int]) -> int:
     core = "any" if order.core is None else order.core
     section = order.config.log
     enter(
-        order.slot, Path(section.log_dir), section.log_level,
+        order.slot, Path(section.log_dir), section.log_level, section.log_format,
         core=core, incarnation=order.incarnation, crawl=order.crawl_id,
     )  # fmt: skip
     collect_rarely()
