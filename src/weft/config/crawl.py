@@ -224,7 +224,7 @@ class LoginSection(Section, frozen=True, kw_only=True):
 
     login: Annotated[
         dict[str, Any],
-        Help("login by a form: a mapping of url, fields, form, success, logged_out, or a file of YAML that has one"),
+        Help("login by a form: a mapping, or a file of YAML that has one"),
     ] = field(default_factory=dict)
 
 
@@ -246,7 +246,7 @@ class LogSection(Section, frozen=True, kw_only=True):
     ] = "INFO"
     log_format: Annotated[
         Literal["text", "json"] | None,
-        Help("also write log lines to standard output, as text or json; none: to the log files alone"),
+        Tuning("also write log lines to standard output, as text or json; none: to the log files alone"),
     ] = None
     prometheus_port: Annotated[Port, Help("port of the metrics endpoint; 0 for none")] = 8001
     prometheus_host: Annotated[
