@@ -18,12 +18,12 @@ from harnesses import ALLOW, Harness, done, no_robots, page
 from weft import urls
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord, Wanted
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.redis.connection import RedisSettings, connect
-from weft.frontier.redis.frontier import RedisFrontier, RoutedRedisFrontier
 from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.pods.other_pod import OtherPod
+from weft.frontier.redis.redis_frontier import RedisFrontier, RoutedRedisFrontier
 from weft.records import Lease, Reason
 from weft.supervise.redis_server import RedisServer
 

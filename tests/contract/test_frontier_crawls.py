@@ -25,7 +25,7 @@ from harnesses import (
 
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits, End, EndedLease
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Purpose
 
 Make = Callable[..., Harness]

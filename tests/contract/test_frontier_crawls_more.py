@@ -24,7 +24,7 @@ from harnesses import (
 )
 
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.requests import RequestEnd, RequestStart, read_events
 from weft.records import Found, Lease, Purpose
 

@@ -14,7 +14,7 @@ from harnesses import ALLOW, EmbeddedHarness, pages
 
 from weft.frontier.clock import MachineClock
 from weft.frontier.contract import End, Ended, EndedLease, Wanted
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Lease
 
 Make = Callable[..., list["Process"]]

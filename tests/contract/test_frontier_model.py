@@ -15,7 +15,7 @@ from harnesses import Harness
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, CrawlStanding, End, Ended, EndedLease, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found, Lease, Purpose, Reason
 
 STEPS = 150

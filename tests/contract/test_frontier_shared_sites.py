@@ -8,7 +8,7 @@ import pytest
 from harnesses import NO_ENDS, Harness, claim_one, cool, done, no_robots, page, pages, polite, served
 
 from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found, Purpose
 
 Make = Callable[..., Harness]

@@ -13,8 +13,8 @@ from log_lines import log_lines
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, RobotsRecord
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.link import Limits
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
 

@@ -18,11 +18,11 @@ from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, 
 from weft.frontier.redis import bloom, scripts
 from weft.frontier.redis import marks as marks_module
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.link import CrawlFacts, Limits, PodLink
 from weft.frontier.redis.marks import PodMarks
 from weft.frontier.redis.pods.client import PodClient
-from weft.frontier.redis.pods.outbox import Behind
+from weft.frontier.redis.pods.pod_outbox import Behind
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.frontier.requests import RequestEnd, read_events
 from weft.frontier.view import FrontierView
 from weft.records import Found, Purpose, Reason

@@ -16,9 +16,9 @@ from weft.config import PolitenessSection
 from weft.errors import ServerAway
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, RobotsRecord, Wanted
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RoutedRedisFrontier
 from weft.frontier.redis.link import Limits
-from weft.frontier.redis.pods.outbox import Behind
+from weft.frontier.redis.pods.pod_outbox import Behind
+from weft.frontier.redis.redis_frontier import RoutedRedisFrontier
 from weft.frontier.requests import RequestEnd, RequestStart, read_events
 from weft.records import Found, Purpose
 from weft.supervise.redis_server import RedisServer

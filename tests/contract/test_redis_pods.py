@@ -17,13 +17,13 @@ from weft.errors import ServerAway
 from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord
 from weft.frontier.outbox import PodMessage, encoded
 from weft.frontier.redis.connection import RedisSettings, connect
-from weft.frontier.redis.frontier import RoutedRedisFrontier
 from weft.frontier.redis.link import Limits, PodLink
+from weft.frontier.redis.pod_view import PodFigures, figures, site_pace
 from weft.frontier.redis.pods import other_pod
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.pods.other_pod import OtherPod
-from weft.frontier.redis.pods.outbox import FileOutbox
-from weft.frontier.redis.view import PodFigures, figures, site_pace
+from weft.frontier.redis.pods.pod_outbox import FileOutbox
+from weft.frontier.redis.redis_frontier import RoutedRedisFrontier
 from weft.records import Found, Purpose
 from weft.supervise.redis_server import RedisServer
 
@@ -377,7 +377,7 @@ def test_a_pods_figures_can_be_read_from_outside(make: Callable[..., Pods]) -> N
 
 
 def test_sitemaps_and_redirects_wait_before_the_pages_of_their_site(make: Callable[..., Pods]) -> None:
-    from weft.frontier.redis.view import waiting
+    from weft.frontier.redis.pod_view import waiting
 
     pods = make()
     at = f"https://{MINE}"

@@ -10,7 +10,7 @@ import pytest
 from harnesses import RedisHarness, no_robots, page, pages, polite
 
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, Slots, Wanted
-from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Lease
 from weft.supervise.redis_server import RedisServer
 

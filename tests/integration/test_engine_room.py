@@ -18,7 +18,7 @@ import weft
 from weft.config import PolitenessSection
 from weft.engine.model import CrawlState, EndReason
 from weft.frontier.contract import CrawlLimits
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.scheduling.sites import Crawl
 from weft.records import Found
 from weft.supervise.process import rss_bytes

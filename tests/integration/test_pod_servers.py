@@ -20,8 +20,8 @@ from weft.engine.loop.progress import CrawlStatus
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis.connection import RedisSettings, connect
-from weft.frontier.redis.frontier import RedisFrontier
-from weft.frontier.redis.view import PodFigures, figures
+from weft.frontier.redis.pod_view import PodFigures, figures
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import FetchResult, Found, Row
 from weft.store.pages import PageStore
 from weft.supervise.redis_server import RedisServer, socket_path

@@ -16,7 +16,7 @@ from msgspec import Struct
 from weft.errors import BadInput, Damaged
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.durability.journal import REMEDY, SEEDS_OF_CLOSED, seeds_of, undamaged, unsealed_row
-from weft.frontier.durability.lines import Line, parsed
+from weft.frontier.durability.journal_lines import Line, parsed
 from weft.frontier.requests import Event, Gaps, read_events, read_site, robots_digest, robots_evidence
 from weft.frontier.seen.url_lookup import UrlLookup
 from weft.records import Purpose

@@ -12,10 +12,10 @@ from server_kills import kill_written
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import Admission, CrawlLimits, End, Ended, EndedLease, RobotsRecord, Stored
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.outbox import PodMessage, encoded
 from weft.frontier.redis.connection import RedisSettings, connect
-from weft.frontier.redis.frontier import IDLE_S, RedisFrontier
+from weft.frontier.redis.redis_frontier import IDLE_S, RedisFrontier
 from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
 

@@ -10,7 +10,7 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.items.again_failed import FailedAgain
 from weft.crawl.pods.exchange import Exchange
 from weft.crawl.pods.permits import PermitChore, Permits
-from weft.crawl.processes.order import ProcessOrder
+from weft.crawl.processes.process_spec import ProcessOrder
 from weft.engine.assembly import Chore, Fetching, when_free
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.login.checking import checked_login
@@ -18,8 +18,8 @@ from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.parser.handoff import Outlet
 from weft.engine.machine import open_clock
 from weft.engine.recovery import read_links_again
-from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.routing import Received
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_routing import Received
 from weft.telemetry import Peer
 
 

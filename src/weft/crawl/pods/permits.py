@@ -21,7 +21,7 @@ from weft.files import locked, replace_file
 
 if TYPE_CHECKING:
     from weft.engine.crawls.running_crawl import RunningCrawl
-    from weft.frontier.embedded.frontier import EmbeddedFrontier
+    from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 
 LARGEST_BLOCK = 1000
 LOOK_EVERY_S = 0.05

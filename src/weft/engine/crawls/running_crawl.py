@@ -9,8 +9,8 @@ from typing import Any
 from weft import urls
 from weft.config import Config, FetchSection, PolitenessSection, ScopeSection
 from weft.credentials import Credentials, without_host
-from weft.engine.admission.familiar import Familiar
 from weft.engine.admission.names import NameSet
+from weft.engine.admission.recent_links import Familiar
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.login.session import LoginSession
 from weft.engine.loop.fetcher.cookies import CookieShare

@@ -22,7 +22,7 @@ from weft.engine.model import WAITING_FOR_SEEDS, CrawlSnapshot, CrawlState, EndR
 from weft.engine.parsing.extraction import extraction_of
 from weft.fetch.contract import Transport
 from weft.frontier.contract import CrawlLimits
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found, Reason
 
 RATE_WINDOW = 10  # looks, half a second apart

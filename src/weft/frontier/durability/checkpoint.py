@@ -1,7 +1,7 @@
 """The working set written down, so that a restart need not replay the journal from its beginning.
 
 What grows with a crawl is written as it comes: the pieces of long queues and the sites at rest as blobs (`blobs`), the
-list of those sites as changes (`resting_file`). A checkpoint names what of them counts, and has itself what is in
+list of those sites as changes (`swap_file`). A checkpoint names what of them counts, and has itself what is in
 memory of sites that are awake, which are bounded. It names the last journal line that it includes; the journal stays
 the truth. It is a stream of length-prefixed msgpack records, written to a temporary file that replaces the old one when
 it is complete and on the disk. Where it is missing, torn, of another layout or fails its checksum, or where what it
@@ -26,7 +26,7 @@ from weft.files import sync_folder
 from weft.frontier.contract import Item
 from weft.frontier.durability.blobs import BlobsAt
 from weft.frontier.durability.journal import REMEDY
-from weft.frontier.durability.resting_file import RestingAt
+from weft.frontier.durability.swap_file import RestingAt
 from weft.frontier.scheduling.queues import Queues
 from weft.frontier.scheduling.sites import Crawl, KnownDepth, SiteQueue
 from weft.frontier.scheduling.spill import QueueState, pieces_of

@@ -26,9 +26,9 @@ from weft.frontier.durability.checkpoint import (
 )
 from weft.frontier.durability.items import Bitmap
 from weft.frontier.durability.journal import Journal, sync_log
-from weft.frontier.durability.lines import parsed
-from weft.frontier.durability.resting_file import RestingAt, RestingFile
+from weft.frontier.durability.journal_lines import parsed
 from weft.frontier.durability.saving import Saving
+from weft.frontier.durability.swap_file import RestingAt, RestingFile
 from weft.frontier.requests import boot_id
 from weft.frontier.scheduling.queues import Queues
 from weft.frontier.scheduling.sites import Crawl, KnownDepth

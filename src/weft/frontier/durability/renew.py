@@ -21,7 +21,7 @@ import msgspec
 from weft.errors import Damaged
 from weft.frontier.durability.blobs import delete_blobs
 from weft.frontier.durability.journal import FROM_STORE, KEYS, Journal, mark_of, unsealed_row
-from weft.frontier.durability.resting_file import delete_resting
+from weft.frontier.durability.swap_file import delete_resting
 
 _KEPT = {"robots_history": 3, "sites": 2, "refusals": 4}  # tables, and their columns
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from weft.frontier.contract import Admission, Item, PageLinks, RobotsRecord
-from weft.frontier.durability.lines import LETTER, line_of
+from weft.frontier.durability.journal_lines import LETTER, line_of
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.rejected import EmbeddedRejected

@@ -21,7 +21,7 @@ from weft.records import Found
 from weft.telemetry import Log
 
 _LONGEST_REQUEST_S = 600.0
-log = Log("weft.frontier.embedded.frontier")
+log = Log("weft.frontier.embedded.embedded_frontier")
 
 
 class EmbeddedRecovery:

@@ -19,9 +19,9 @@ from weft.errors import BadInput, ServerAway, ServerFull
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.politeness import log_change
 from weft.frontier.redis.connection import Emptied, Restarted, asking, check_run
+from weft.frontier.redis.item_packing import Keys
 from weft.frontier.redis.known import KnownUrls
 from weft.frontier.redis.marks import PodMarks
-from weft.frontier.redis.packing import Keys
 from weft.frontier.redis.pod_info import PodIdentity, claim_of, renew_claim
 from weft.frontier.redis.scripts import Argument, Scripts
 from weft.records import Purpose

@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from weft.errors import WeftError
-from weft.frontier.requests.packed import PackedSegment, Unjudged
+from weft.frontier.requests.packed_log import PackedSegment, Unjudged
 from weft.frontier.requests.segments import (
     Deleted,
     Segment,

@@ -12,8 +12,8 @@ from pathlib import Path
 from weft.errors import DiskFull, writing
 from weft.files import sync_folder
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.requests.lines import boot_id, robots_digest, robots_evidence, summed
-from weft.frontier.requests.packed import Unjudged
+from weft.frontier.requests.packed_log import Unjudged
+from weft.frontier.requests.request_lines import boot_id, robots_digest, robots_evidence, summed
 from weft.frontier.requests.segments import deleted_from, name_of, serial_of
 from weft.frontier.requests.upkeep import DAY_S, KEEP_ALL, Retention, Upkeep
 from weft.records import RenderedPart

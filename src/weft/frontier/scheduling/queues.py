@@ -22,12 +22,12 @@ from weft.frontier.durability.journal import Journal
 from weft.frontier.link_lists import numbered
 from weft.frontier.politeness import PolitenessClock, Shown
 from weft.frontier.ranks import rank_of
-from weft.frontier.scheduling.at_rest import AtRest
 from weft.frontier.scheduling.fairness import Fairness
-from weft.frontier.scheduling.packing import packed_page
-from weft.frontier.scheduling.resting import Resting
 from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S, SiteClocks
+from weft.frontier.scheduling.site_packing import packed_page
 from weft.frontier.scheduling.sites import Crawl, IsBlocked, Site, SiteQueue
+from weft.frontier.scheduling.swapped_sites import Resting
+from weft.frontier.scheduling.swapping import AtRest
 from weft.frontier.scheduling.turns import KNOWN_TURNS
 from weft.frontier.scheduling.wheel import Wheel
 from weft.records import Found, Purpose

@@ -16,13 +16,13 @@ from weft.config import PolitenessSection
 from weft.errors import Damaged, DiskFull
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.durability import blobs as blobs_module
-from weft.frontier.durability import resting_file
+from weft.frontier.durability import swap_file
 from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.durability.items import Bitmap
-from weft.frontier.durability.resting_file import RestingAt, RestingFile
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.durability.swap_file import RestingAt, RestingFile
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.scheduling import spill
-from weft.frontier.scheduling.resting import Resting
+from weft.frontier.scheduling.swapped_sites import Resting
 from weft.records import Found
 
 
@@ -178,7 +178,7 @@ def content(resting: Resting) -> dict[int, list[list[bytes]]]:
 def test_what_is_at_rest_comes_back_from_a_whole_copy_and_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    monkeypatch.setattr(resting_file, "_FEW", few)
+    monkeypatch.setattr(swap_file, "_FEW", few)
     chance, at = random.Random(few), RestingAt()
     store, resting, file = resting_in(tmp_path)
     alive: list[str] = []
@@ -232,7 +232,7 @@ def test_a_damaged_list_of_sites_at_rest_is_not_used(tmp_path: Path, damage: str
 
 def test_changes_do_not_grow_without_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same sites wake and rest: what is on the disk is a few times what is at rest."""
-    monkeypatch.setattr(resting_file, "_FEW", 10)
+    monkeypatch.setattr(swap_file, "_FEW", 10)
     store, resting, file = resting_in(tmp_path)
     sizes = []
     for _ in range(50):

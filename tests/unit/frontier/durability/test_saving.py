@@ -22,7 +22,7 @@ from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.durability import blobs
 from weft.frontier.durability.checkpoint import Writer
 from weft.frontier.durability.saving import Saving
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.scheduling import spill
 from weft.records import Found
 from weft.supervise.process import has_ended

@@ -16,7 +16,7 @@ from weft.config import PolitenessSection
 from weft.errors import Busy
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord, Wanted
 from weft.frontier.embedded import rejected as rejected_module
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.requests import RequestEnd, RequestStart, read_events, writing
 from weft.frontier.view import FrontierView
 from weft.records import POD_SHIFT, Found, Lease, Purpose, Reason

@@ -24,7 +24,7 @@ from weft.frontier.durability import checkpoint
 from weft.frontier.durability.journal import FROM_STORE, Journal, sealed
 from weft.frontier.durability.renew import renew
 from weft.frontier.embedded import pods, rejected, restoring, robots_files
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.embedded.robots_files import RobotsFiles
 from weft.frontier.requests import RequestLog, boot_id, last_requests, read_events
 from weft.frontier.scheduling import spill

@@ -15,7 +15,7 @@ from weft.frontier.clock import MachineClock
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Item, RobotsRecord, Wanted
 from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.durability.journal import Journal
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.politeness import Shown
 from weft.frontier.scheduling import queues as queues_module
 from weft.frontier.scheduling import site_clocks

@@ -16,13 +16,13 @@ from weft.engine.admission import names
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord, Slots, Wanted
 from weft.frontier.durability import blobs as blobs_module
 from weft.frontier.durability.blobs import BlobStore
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.politeness import PolitenessClock, Shown
-from weft.frontier.scheduling import packed as packed_module
-from weft.frontier.scheduling.packed import PackedMap
-from weft.frontier.scheduling.resting import DueOrder, Resting
+from weft.frontier.scheduling import packed_map as packed_module
+from weft.frontier.scheduling.packed_map import PackedMap
 from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S
 from weft.frontier.scheduling.sites import Site
+from weft.frontier.scheduling.swapped_sites import DueOrder, Resting
 from weft.frontier.scheduling.turns import KNOWN_TURNS, Turns
 from weft.frontier.scheduling.wheel import Wheel
 from weft.records import Found, Lease, Purpose

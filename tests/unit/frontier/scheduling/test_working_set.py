@@ -12,7 +12,7 @@ from log_lines import log_lines
 from weft.config import PolitenessSection
 from weft.errors import Damaged
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, PageLinks, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.scheduling import spill
 from weft.frontier.scheduling.queues import SOON_S
 from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S

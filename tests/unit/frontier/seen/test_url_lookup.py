@@ -9,7 +9,7 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.seen import seen_runs, url_lookup
 from weft.frontier.view import Entry, FrontierView
 from weft.records import Found, Purpose, Reason

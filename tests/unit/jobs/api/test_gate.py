@@ -16,7 +16,7 @@ from scripted_service import ScriptedService
 from weft.errors import BadInput, Damaged
 from weft.jobs.api.access.keys import Keyring, KeyScope
 from weft.jobs.api.access.rates import Rate
-from weft.jobs.api.app import create_app
+from weft.jobs.api.http_app import create_app
 from weft.jobs.api.settings import ApiSettings, check_address
 from weft.scraping import TaskState
 

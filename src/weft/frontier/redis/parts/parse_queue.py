@@ -7,9 +7,9 @@ from typing import Any
 
 from weft.frontier.contract import Handed, Taken
 from weft.frontier.redis.link import NUMBER_MASK, PodLink
-from weft.frontier.redis.parts.crawls import RedisCrawls
 from weft.frontier.redis.parts.held import HeldLease, HeldLeases
-from weft.frontier.redis.parts.leases import RedisLeases, cooling_of
+from weft.frontier.redis.parts.redis_crawls import RedisCrawls
+from weft.frontier.redis.parts.redis_leases import RedisLeases, cooling_of
 from weft.frontier.redis.scripts import Argument
 from weft.frontier.requests import RequestLog
 

@@ -23,7 +23,7 @@ from weft.telemetry import Log
 AWAY_S = 1.0  # how long a pod that did not answer is left alone
 ABSENT = (ServerAway, ServerFull)
 T = TypeVar("T")
-log = Log("weft.frontier.redis.pods.routing")
+log = Log("weft.frontier.redis.pods.pod_routing")
 
 
 class OtherPod:

@@ -10,7 +10,7 @@ import msgspec
 from weft.errors import BadUrl
 from weft.jobs.api.problems import Refusal
 from weft.jobs.targets import check_target
-from weft.jobs.webhooks.model import HookOrder, problem_of_order
+from weft.jobs.webhooks.webhook_model import HookOrder, problem_of_order
 from weft.scraping import WebhookOrder
 
 

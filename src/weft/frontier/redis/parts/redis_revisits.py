@@ -11,9 +11,9 @@ from weft.frontier.contract import Stored
 from weft.frontier.durability.walk import STEP, Walk
 from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.parts.intake import PodIntake
-from weft.frontier.redis.parts.notes import RedisNotes
-from weft.frontier.redis.parts.sites import RedisSites
-from weft.frontier.redis.parts.status import figures
+from weft.frontier.redis.parts.redis_notes import RedisNotes
+from weft.frontier.redis.parts.redis_sites import RedisSites
+from weft.frontier.redis.parts.redis_status import figures
 from weft.records import Found
 
 

@@ -13,20 +13,20 @@ from starlette.types import Receive, Scope, Send
 from weft.jobs.api.access.callers import asked_task, needs
 from weft.jobs.api.access.keys import Keyring, KeyScope
 from weft.jobs.api.access.rates import Rate
-from weft.jobs.api.figures import WorkerFigures
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import EventStream, StreamSlots
+from weft.jobs.api.worker_metrics import WorkerFigures
 from weft.jobs.dashboard.board import Board
 from weft.jobs.dashboard.deliveries import WebhookPages
 from weft.jobs.dashboard.door import Door
 from weft.jobs.dashboard.one_task import OneTask
-from weft.jobs.dashboard.ordering import Ordering
 from weft.jobs.dashboard.pages import DashboardPages, squeezed
 from weft.jobs.dashboard.panels import Panel
 from weft.jobs.dashboard.service_page import ServicePage
 from weft.jobs.dashboard.sessions import Sessions
-from weft.jobs.dashboard.signing import Signing
+from weft.jobs.dashboard.sign_in import Signing
 from weft.jobs.dashboard.site_list import SiteListPage
+from weft.jobs.dashboard.task_form import Ordering
 from weft.jobs.dashboard.task_lists import TaskLists
 from weft.jobs.reading.hub import Hub, View
 from weft.jobs.service import JobService

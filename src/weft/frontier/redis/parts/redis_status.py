@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from weft.frontier.contract import CAUSES, CrawlStanding, FrontierStats, WaitReason
 from weft.frontier.redis.link import PodLink
-from weft.frontier.redis.parts.crawls import sites_of
+from weft.frontier.redis.parts.redis_crawls import sites_of
 
 # What may keep a crawl from being over, in the order of lua/stats.lua.
 WAITS = ("outboxes", "scheduled", "blocked", "rejects", "mail", "seeded", "spilled")

@@ -18,16 +18,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weft.jobs.api.access.gate import Gate
 from weft.jobs.api.access.keys import Keyring
-from weft.jobs.api.figures import WorkerFigures
 from weft.jobs.api.openapi import Operation, document, routes_of
-from weft.jobs.api.routes.health import HealthRoutes
+from weft.jobs.api.routes.health_routes import HealthRoutes
 from weft.jobs.api.routes.sites import SiteRoutes, site_schemas
 from weft.jobs.api.routes.tasks import TaskRoutes
 from weft.jobs.api.routes.webhooks import WebhookRoutes
 from weft.jobs.api.settings import ApiSettings, is_loopback
 from weft.jobs.api.streams import StreamSlots
+from weft.jobs.api.worker_metrics import WorkerFigures
 from weft.jobs.compat.routes import CompatRoutes
-from weft.jobs.dashboard.app import Dashboard
+from weft.jobs.dashboard.dashboard_app import Dashboard
 from weft.jobs.dashboard.pages import DashboardPages
 from weft.jobs.dashboard.panels import Panel
 from weft.jobs.reading.hub import Hub

@@ -14,7 +14,7 @@ import msgspec
 
 from weft.alive import Alive
 from weft.frontier.politeness import AddressClock, PolitenessClock, Shown
-from weft.frontier.scheduling.packing import (
+from weft.frontier.scheduling.site_packing import (
     SITE,
     PackedSite,
     clock_of,

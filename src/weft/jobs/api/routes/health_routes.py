@@ -12,10 +12,10 @@ from weft.errors import WeftError
 from weft.jobs.api import answers
 from weft.jobs.api.access.callers import needs
 from weft.jobs.api.access.keys import Keyring, KeyScope
-from weft.jobs.api.figures import WorkerFigures
 from weft.jobs.api.openapi import Operation
 from weft.jobs.api.problems import problem_of
 from weft.jobs.api.streams import StreamSlots
+from weft.jobs.api.worker_metrics import WorkerFigures
 from weft.jobs.service import Health, JobService
 
 ANSWER_S = 5.0  # a service that does not know how it is by then is not well

@@ -19,10 +19,18 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
-from weft.frontier.requests import packing
+from weft.frontier.requests import log_packing
 from weft.frontier.requests.columns import unpacked_ints, unpacked_steps
-from weft.frontier.requests.lines import Boot, CrawlSettings, Line, RequestEnd, RequestStart, RobotsKnown, parsed
-from weft.frontier.requests.packing import BUCKETS, Frame, PartIndex, zstd
+from weft.frontier.requests.log_packing import BUCKETS, Frame, PartIndex, zstd
+from weft.frontier.requests.request_lines import (
+    Boot,
+    CrawlSettings,
+    Line,
+    RequestEnd,
+    RequestStart,
+    RobotsKnown,
+    parsed,
+)
 
 MAGIC = b"weft\x00rq1"
 PART_BYTES = 16 * 1024 * 1024
@@ -71,7 +79,7 @@ class LogPart:
 
     def open(self) -> dict[int, int]:
         """The blocks of the requests that have no end yet."""
-        opened = self._frame(self.index.open, packing.Opened)
+        opened = self._frame(self.index.open, log_packing.Opened)
         return dict(zip(unpacked_steps(opened.items), unpacked_ints(opened.buckets), strict=True))
 
     def frames(self) -> list[Frame]:
@@ -81,7 +89,7 @@ class LogPart:
 
     def pairs(self, bucket: int) -> list[tuple[str, str]]:
         """The politeness keys and origins of a block's requests."""
-        head = self._frame(self.index.blocks[bucket].head, packing.BlockHeader)
+        head = self._frame(self.index.blocks[bucket].head, log_packing.BlockHeader)
         return list(zip(*(texts.decode().split("\n") for texts in (head.keys, head.origins)), strict=True)) if (
             head.keys
         ) else []  # fmt: skip
@@ -93,12 +101,12 @@ class LogPart:
 
     def mentions(self, bucket: int, texts: tuple[bytes, ...]) -> bool:
         """Whether one of some texts occurs in the origins of a block."""
-        origins = self._frame(self.index.blocks[bucket].head, packing.BlockHeader).origins
+        origins = self._frame(self.index.blocks[bucket].head, log_packing.BlockHeader).origins
         return any(text in origins for text in texts)
 
     def robots(self, slot: str, takes: Callable[[str], bool]) -> list[RobotsKnown]:
         """The robots.txt files that came into force in this part, of the origins that are taken."""
-        columns = self._frame(self.index.robots, packing.RobotsColumns)
+        columns = self._frame(self.index.robots, log_packing.RobotsColumns)
         if not columns.origins:
             return []
         rows = zip(
@@ -121,7 +129,7 @@ class LogPart:
         block = self.index.blocks[bucket]
         if takes is not None and not any(mask) and not self.index.boots and not block.far:
             return iter(())
-        body = self._frame(block.body, packing.BlockColumns)
+        body = self._frame(block.body, log_packing.BlockColumns)
         return self._decoded(body, pairs, mask, slot, only_requests=only_requests)
 
     def requests(self, slot: str) -> Iterator[Line]:
@@ -152,7 +160,7 @@ class LogPart:
 
     def _decoded(
         self,
-        body: packing.BlockColumns,
+        body: log_packing.BlockColumns,
         pairs: list[tuple[str, str]],
         mask: list[bool],
         slot: str,
@@ -164,9 +172,9 @@ class LogPart:
         statuses = texts.statuses.decode().split("\n")
         pages, robots_items = iter(unpacked_steps(body.items)), iter(unpacked_steps(body.robots_items))
         items = [
-            next(pages) if kind == packing.START else next(robots_items)
+            next(pages) if kind == log_packing.START else next(robots_items)
             for kind in body.kinds
-            if kind in (packing.START, packing.ROBOTS_START)
+            if kind in (log_packing.START, log_packing.ROBOTS_START)
         ]
         ats, of = unpacked_steps(body.ats), unpacked_ints(body.pairs)
         starts = zip(
@@ -179,37 +187,37 @@ class LogPart:
         settings: list[CrawlSettings] | None = None
         count = 0
         for kind in body.kinds:
-            if kind == packing.END:
+            if kind == log_packing.END:
                 back, took, status = next(ends)
                 if not back:
                     yield _FarFinish(next(far), took / 1e6, statuses[status])
                 elif not mask or mask[of[count - back]]:
                     number = count - back
                     yield RequestEnd(items[number], (ats[number] + took) / 1e6, statuses[status])
-            elif kind in (packing.START, packing.ROBOTS_START):
+            elif kind in (log_packing.START, log_packing.ROBOTS_START):
                 item, at, lead, pair, form, path = next(starts)
                 count += 1
                 if not mask or mask[pair]:
                     (key, origin), (delay_s, places, crawl) = pairs[pair], forms[form]
                     wall = (at + lead) / 1e6
                     yield RequestStart(item, at / 1e6, wall, key, delay_s, places, origin + path, slot, crawl)
-            elif only_requests and kind != packing.BOOT:
+            elif only_requests and kind != log_packing.BOOT:
                 next(notes)
-            elif kind == packing.ROBOTS:
+            elif kind == log_packing.ROBOTS:
                 robots = self.robots(slot, _any) if robots is None else robots
                 yield robots[next(notes)]
-            elif kind == packing.CRAWL:
+            elif kind == log_packing.CRAWL:
                 settings = self._settings(texts, slot) if settings is None else settings
                 yield settings[next(notes)]
             else:
                 yield self.index.boots[next(notes)]
 
-    def _settings(self, texts: packing.Texts, slot: str) -> list[CrawlSettings]:
+    def _settings(self, texts: log_packing.Texts, slot: str) -> list[CrawlSettings]:
         lines = (parsed(text, slot) for text in texts.settings.split(b"\n") if text)
         return [line for line in lines if isinstance(line, CrawlSettings)]
 
-    def _texts(self) -> packing.Texts:
-        return self._frame(self.index.texts, packing.Texts)
+    def _texts(self) -> log_packing.Texts:
+        return self._frame(self.index.texts, log_packing.Texts)
 
     def _frame(self, frame: Frame, kind: type[_Read]) -> _Read:
         data = self.segment.read(frame)

@@ -9,8 +9,8 @@ from typing import Any
 
 from weft.jobs.sites.changes import ChangeReport
 from weft.jobs.sites.files import site_of
-from weft.jobs.sites.model import SiteFile
 from weft.jobs.sites.registry import SiteRegistry
+from weft.jobs.sites.site_model import SiteFile
 from weft.jobs.sites.status import SiteView
 
 

@@ -14,10 +14,10 @@ from weft.errors import BadInput, DiskFull
 from weft.frontier.contract import End, Ended, EndedLease, Slots, Wanted
 from weft.frontier.politeness import Shown
 from weft.frontier.redis.link import NUMBER_MASK, PodLink
-from weft.frontier.redis.parts.crawls import RedisCrawls
+from weft.frontier.redis.parts.address_slots import AddressPlaces, slow_of, took_of
 from weft.frontier.redis.parts.held import HeldLease, HeldLeases
-from weft.frontier.redis.parts.places import AddressPlaces, slow_of, took_of
-from weft.frontier.redis.parts.sites import RedisSites
+from weft.frontier.redis.parts.redis_crawls import RedisCrawls
+from weft.frontier.redis.parts.redis_sites import RedisSites
 from weft.frontier.redis.scripts import Argument
 from weft.frontier.requests import RequestLog
 from weft.frontier.seen.seen_set import seen_key

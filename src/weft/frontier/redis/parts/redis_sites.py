@@ -13,8 +13,8 @@ from typing import Any
 
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.redis.link import PodLink
+from weft.frontier.redis.parts.address_slots import AddressPlaces
 from weft.frontier.redis.parts.held import HeldLeases
-from weft.frontier.redis.parts.places import AddressPlaces
 from weft.frontier.redis.parts.shelf import Shelf
 from weft.frontier.redis.scripts import Argument
 from weft.frontier.requests import RequestLog

@@ -19,7 +19,7 @@ from itertools import islice
 import msgspec
 
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.processes.order import ProcessOrder
+from weft.crawl.processes.process_spec import ProcessOrder
 from weft.crawl.seeds.feeding import SLICE_S
 from weft.engine.loop.stop import BLOCKING
 from weft.engine.user_code.running import found_again
@@ -33,7 +33,7 @@ from weft.telemetry import Log
 
 RECRAWL, RETRY, ADDRESSES = "recrawl", "retry_failed", "addresses_asked"  # notes
 _ROWS = 250  # read together: some milliseconds
-log = Log("weft.crawl.seeds.again")
+log = Log("weft.crawl.seeds.known_urls")
 
 
 class WalkStart(msgspec.Struct, frozen=True):

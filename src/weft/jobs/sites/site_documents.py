@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from weft.jobs.sites.model import SiteFile
+from weft.jobs.sites.site_model import SiteFile
 from weft.store.export.facts import iso
 
 # A moment of the wall clock, which a document has as a text.

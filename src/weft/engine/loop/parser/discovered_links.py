@@ -24,7 +24,7 @@ from weft.store.errors import UnreadableData
 from weft.store.pages import PageStore
 from weft.telemetry import Log
 
-log = Log("weft.engine.loop.parser.leads")
+log = Log("weft.engine.loop.parser.discovered_links")
 
 
 class _Lead:

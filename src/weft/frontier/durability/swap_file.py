@@ -19,7 +19,7 @@ from xxhash import xxh3_64_digest
 
 from weft.alive import Alive
 from weft.errors import writing
-from weft.frontier.scheduling.resting import CHANGE, Resting
+from weft.frontier.scheduling.swapped_sites import CHANGE, Resting
 
 _SUM = 8
 _HEAD = 4 + _SUM

@@ -1,7 +1,7 @@
 """Sites at rest: those that are not asked soon, packed into rows on the disk. In memory each takes about thirty bytes.
 
 A row is a blob, with the number of the row before it of the same site. What is in memory is written to the disk as a
-whole now and then, and between that as the changes since (`durability/resting_file`).
+whole now and then, and between that as the changes since (`durability/swap_file`).
 
 A site comes to rest when more are awake than are needed: as one that nobody has asked yet, of which there are only
 pages; or packed with its politeness clock, exactly as it was. It belongs to the one crawl that has something queued
@@ -21,7 +21,7 @@ import msgspec
 from xxhash import xxh3_64_digest
 
 from weft.frontier.durability.blobs import BlobStore
-from weft.frontier.scheduling.packed import PackedMap
+from weft.frontier.scheduling.packed_map import PackedMap
 
 _CRAWL_BITS = 32
 _CRAWL = (1 << 31) - 1

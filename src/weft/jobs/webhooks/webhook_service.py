@@ -13,8 +13,8 @@ from weft.errors import BadInput
 from weft.jobs.errors import NoWebhook, TaskUnknown
 from weft.jobs.model import Task
 from weft.jobs.store.sqlite import SqliteJobStore
-from weft.jobs.webhooks.model import END, NOTHING, Delivery, Hook, HookOrder, end_number, order_of
-from weft.jobs.webhooks.signing import secret_of
+from weft.jobs.webhooks.signatures import secret_of
+from weft.jobs.webhooks.webhook_model import END, NOTHING, Delivery, Hook, HookOrder, end_number, order_of
 from weft.scraping import MOST_RESENT
 
 

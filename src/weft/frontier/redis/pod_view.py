@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from weft.errors import BadInput
 from weft.frontier.redis.connection import asking, describe
+from weft.frontier.redis.item_packing import Keys, unpacked, unpacked_breakers, unpacked_item
 from weft.frontier.redis.link import POD_BITS
-from weft.frontier.redis.packing import Keys, unpacked, unpacked_breakers, unpacked_item
 from weft.frontier.view import Entry, SitePace
 
 if TYPE_CHECKING:

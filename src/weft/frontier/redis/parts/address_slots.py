@@ -21,7 +21,7 @@ ABSENT = (ServerAway, ServerFull)
 AWAY_WAIT = 1_000_000  # microseconds to wait for an address whose pod did not answer
 TOO_LONG = "x"
 Wait = int | str  # microseconds, or TOO_LONG: longer than the maximum
-log = Log("weft.frontier.redis.parts.places")
+log = Log("weft.frontier.redis.parts.address_slots")
 
 
 class _Held:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from weft.errors import BadUrl
-from weft.jobs.api.hook_orders import webhook_of
+from weft.jobs.api.webhook_bodies import webhook_of
 from weft.jobs.checking import misfits
 from weft.jobs.compat.fields import BodyFields, Denied, bad
 from weft.jobs.compat.options import PageOptions, page_options

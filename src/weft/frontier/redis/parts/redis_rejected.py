@@ -9,8 +9,8 @@ from weft.frontier.contract import Item, Rejection, RobotsRecord
 from weft.frontier.politeness import UNREACHABLE_S
 from weft.frontier.redis.link import OwnPodLink
 from weft.frontier.redis.parts.held import HeldLeases
+from weft.frontier.redis.parts.redis_sites import RedisSites
 from weft.frontier.redis.parts.shelf import Shelf
-from weft.frontier.redis.parts.sites import RedisSites
 from weft.frontier.redis.scripts import Argument
 from weft.records import Found, Purpose, Reason
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from weft.frontier.contract import Admission, Item, PageLinks
+from weft.frontier.redis.item_packing import unpacked, unpacked_item
 from weft.frontier.redis.link import PURPOSES, PodLink
-from weft.frontier.redis.packing import unpacked, unpacked_item
-from weft.frontier.redis.parts.crawls import sites_of
 from weft.frontier.redis.parts.intake import PodIntake
 from weft.frontier.redis.parts.lead import Lead
-from weft.frontier.redis.pods.routing import PodRouter
+from weft.frontier.redis.parts.redis_crawls import sites_of
+from weft.frontier.redis.pods.pod_routing import PodRouter
 from weft.frontier.redis.scripts import Argument
 from weft.records import Found
 

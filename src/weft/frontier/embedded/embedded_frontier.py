@@ -25,6 +25,7 @@ from weft.frontier.clock import MachineClock
 from weft.frontier.durability.recovery import FrontierRecovery
 from weft.frontier.embedded.crawls import EmbeddedCrawls, EmbeddedPermits
 from weft.frontier.embedded.durability import CHECKPOINT_EVERY, Checkpoints, EmbeddedDurability
+from weft.frontier.embedded.embedded_routing import Inbox, RoutedQueue
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.leases import EmbeddedLeases
@@ -35,7 +36,6 @@ from weft.frontier.embedded.rejected import EmbeddedRejected
 from weft.frontier.embedded.resources import Resources
 from weft.frontier.embedded.restoring import EmbeddedRecovery
 from weft.frontier.embedded.revisits import EmbeddedRevisits
-from weft.frontier.embedded.routing import Inbox, RoutedQueue
 from weft.frontier.embedded.status import EmbeddedStatus
 from weft.frontier.scheduling.queues import MOST_AWAKE
 

@@ -21,25 +21,25 @@ from weft.alive import Alive, silent
 from weft.config import PolitenessSection
 from weft.frontier.redis.link import LinkOptions, OwnPodLink
 from weft.frontier.redis.marks import PodMarks
-from weft.frontier.redis.parts.crawls import RedisCrawls
-from weft.frontier.redis.parts.crew import PodCrew
-from weft.frontier.redis.parts.durability import RedisDurability
+from weft.frontier.redis.parts.address_slots import AddressPlaces
 from weft.frontier.redis.parts.held import HeldLeases
 from weft.frontier.redis.parts.lead import Lead
-from weft.frontier.redis.parts.leases import RedisLeases
-from weft.frontier.redis.parts.notes import RedisNotes
 from weft.frontier.redis.parts.parse_queue import RedisParseQueue
-from weft.frontier.redis.parts.places import AddressPlaces
-from weft.frontier.redis.parts.queue import RedisQueue
-from weft.frontier.redis.parts.recovery import RedisRecovery
-from weft.frontier.redis.parts.rejected import RedisRejected
-from weft.frontier.redis.parts.revisits import RedisRevisits
+from weft.frontier.redis.parts.pod_processes import PodCrew
+from weft.frontier.redis.parts.redis_crawls import RedisCrawls
+from weft.frontier.redis.parts.redis_durability import RedisDurability
+from weft.frontier.redis.parts.redis_leases import RedisLeases
+from weft.frontier.redis.parts.redis_notes import RedisNotes
+from weft.frontier.redis.parts.redis_queue import RedisQueue
+from weft.frontier.redis.parts.redis_recovery import RedisRecovery
+from weft.frontier.redis.parts.redis_rejected import RedisRejected
+from weft.frontier.redis.parts.redis_revisits import RedisRevisits
+from weft.frontier.redis.parts.redis_sites import RedisSites
 from weft.frontier.redis.parts.shelf import Shelf
-from weft.frontier.redis.parts.sites import RedisSites
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.pods.mail import PodMail
 from weft.frontier.redis.pods.other_pod import OtherPod
-from weft.frontier.redis.pods.routing import PodRouter
+from weft.frontier.redis.pods.pod_routing import PodRouter
 from weft.frontier.redis.scripts import Argument
 from weft.frontier.requests import RequestLog, Retention
 from weft.records import Found, Purpose, Reason

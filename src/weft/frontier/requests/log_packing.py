@@ -24,7 +24,7 @@ from msgspec import Struct, msgpack
 from xxhash import xxh3_64_intdigest
 
 from weft.frontier.requests.columns import packed_ints, packed_steps
-from weft.frontier.requests.lines import SUM_BYTES, Boot, CrawlSettings, RobotsKnown, parsed, unsummed
+from weft.frontier.requests.request_lines import SUM_BYTES, Boot, CrawlSettings, RobotsKnown, parsed, unsummed
 from weft.urls import domain_of, host_of
 
 if sys.version_info >= (3, 14):

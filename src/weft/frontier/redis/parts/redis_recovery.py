@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 
 from weft.alive import Alive
 from weft.frontier.redis.link import NUMBER_MASK, POD_BITS, OwnPodLink
-from weft.frontier.redis.parts.crew import PodCrew
-from weft.frontier.redis.parts.durability import RedisDurability
+from weft.frontier.redis.parts.address_slots import AddressPlaces
 from weft.frontier.redis.parts.held import HeldLeases
 from weft.frontier.redis.parts.intake import PodIntake
-from weft.frontier.redis.parts.places import AddressPlaces
-from weft.frontier.redis.parts.status import figures
+from weft.frontier.redis.parts.pod_processes import PodCrew
+from weft.frontier.redis.parts.redis_durability import RedisDurability
+from weft.frontier.redis.parts.redis_status import figures
 
 
 class RedisRecovery:

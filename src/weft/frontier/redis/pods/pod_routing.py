@@ -22,14 +22,14 @@ from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.parts.intake import CrawlGone
 from weft.frontier.redis.pods.client import NotOpened, PodClient
 from weft.frontier.redis.pods.other_pod import ABSENT, OtherPod
-from weft.frontier.redis.pods.outbox import Arrived, Behind, FileOutbox, Sent
+from weft.frontier.redis.pods.pod_outbox import Arrived, Behind, FileOutbox, Sent
 from weft.frontier.redis.scripts import Argument
 from weft.records import Found, Purpose
 from weft.telemetry import Log
 
 ASK_EVERY_S = 1.0  # how often a pod that gets many messages is asked which are safe
 _MOST_ORIGINS = 200_000  # whose pods are remembered; then the cache is emptied
-log = Log("weft.frontier.redis.pods.routing")
+log = Log("weft.frontier.redis.pods.pod_routing")
 
 
 class Outgoing:

@@ -9,8 +9,8 @@ from weft.config import Config
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.fetcher.results import ResultHandler
 from weft.engine.loop.metrics import EngineMetrics
+from weft.engine.loop.parser.discovered_links import Leads
 from weft.engine.loop.parser.handoff import Handoff
-from weft.engine.loop.parser.leads import Leads
 from weft.engine.loop.parser.parsing import Parsing
 from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.round import Round

@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Unpack
 
-from weft.crawl.api import News, given_settings, prepared_for, run_beside
 from weft.crawl.items.reading import PROGRAM, KeptReader
 from weft.crawl.keywords import Settings
+from weft.crawl.page_iteration import News, given_settings, prepared_for, run_beside
 from weft.engine.user_code.sources import text_of_object
 from weft.errors import BadConfig, BadInput, NothingStored
 

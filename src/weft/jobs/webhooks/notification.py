@@ -7,7 +7,7 @@ from msgspec import Struct
 from weft.jobs.model import Task
 from weft.jobs.service import ScrapedResult
 from weft.jobs.sites.changes import ChangeReport
-from weft.jobs.webhooks.model import HookOrder, event_id
+from weft.jobs.webhooks.webhook_model import HookOrder, event_id
 from weft.scraping import HookEvent
 
 
