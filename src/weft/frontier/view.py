@@ -101,7 +101,8 @@ class FrontierView:
         return next((pace for pod in self._pods if (pace := pod.site(key)) is not None), SitePace())
 
     def robots_tries(self, origin: str) -> tuple[int, float] | None:
-        """How often an origin's robots.txt was asked for in vain so far, and when it will be again (wall clock)."""
+        """How often an origin's robots.txt was asked for without success so far, and when it will be again (wall
+        clock)."""
         return next((tries for pod in self._pods if (tries := pod.robots_tries(origin)) is not None), None)
 
     def robots(self, origin: str) -> RobotsRecord | None:

@@ -95,7 +95,7 @@ class Permits:
         replace_file(self._path, msgspec.json.encode(state), durable=False)
 
 
-class PermitChore:
+class PermitSupply:
     """Keeps one pod's frontier in permits, between its pages."""
 
     def __init__(self, permits: Permits, frontier: EmbeddedFrontier, crawl: RunningCrawl, pod: int, pods: int) -> None:

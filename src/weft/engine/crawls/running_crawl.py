@@ -159,7 +159,7 @@ class RunningCrawl:
 
     def _nothing_left(self) -> Stop | None:
         """Why nothing of it is left to do, whatever seeds may come; None while there is something."""
-        frontier, at = self._frontier, self._frontier.status.crawl_standing(self.number)
+        frontier, at = self._frontier, self._frontier.status.crawl_counts(self.number)
         if at.leased:
             return None
         if self._is_full(at.pages):

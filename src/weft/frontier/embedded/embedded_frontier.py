@@ -37,7 +37,7 @@ from weft.frontier.embedded.resources import Resources
 from weft.frontier.embedded.restoring import EmbeddedRecovery
 from weft.frontier.embedded.revisits import EmbeddedRevisits
 from weft.frontier.embedded.status import EmbeddedStatus
-from weft.frontier.scheduling.queues import MOST_AWAKE
+from weft.frontier.scheduling.queues import MAX_IN_MEMORY
 
 
 class EmbeddedFrontier:
@@ -52,7 +52,7 @@ class EmbeddedFrontier:
         pods: int = 1,
         revision: int = 0,
         checkpoint_every: int = CHECKPOINT_EVERY,
-        most_awake: int = MOST_AWAKE,
+        max_in_memory: int = MAX_IN_MEMORY,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         machine: MachineClock | None = None,
@@ -69,7 +69,7 @@ class EmbeddedFrontier:
         except BaseException:
             os.close(self._lock)
             raise
-        base.queues.most_awake = most_awake
+        base.queues.max_in_memory = max_in_memory
         restoring = FrontierRecovery(folder, base.journal, base.queues, base.seen_runs, alive)
         checkpoints = Checkpoints(base, restoring, checkpoint_every)
         excluded = Excluded(base.journal)

@@ -263,7 +263,7 @@ class OwnPodLink(PodLink):
         self._marks = marks
         self.epoch = 0
         self.worked = False  # the server can lose something of this process
-        self.has_found_loss = False  # when it was opened
+        self.has_lost_data = False  # when it was opened
         self.rejects_wait = False  # there are rejected items whose rows are to be stored
         self._is_lost = self._is_emptied = False
         self._operation = 0
@@ -291,7 +291,7 @@ class OwnPodLink(PodLink):
         mark = "?" if operation is None else operation
         epoch, lost = self.scripts.call_first("open", [self._run, mark, item & NUMBER_MASK, int(new_epoch)])
         if lost:
-            self.has_found_loss = True
+            self.has_lost_data = True
             log.error("the server has lost data: every site waits a full delay", server=self.where)
         self.epoch = int(epoch)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
 
-class PodFigures(Struct, frozen=True):
+class PodCounters(Struct, frozen=True):
     """The counters of a pod."""
 
     queued: int
@@ -30,7 +30,7 @@ class PodFigures(Struct, frozen=True):
     to_parse: int
 
 
-def figures(client: Redis, where: str) -> PodFigures:
+def figures(client: Redis, where: str) -> PodCounters:
     """Reads the counters of lua/common.lua. ServerAway if the server does not answer, BadInput if it is not a pod's."""
     import redis
 
@@ -40,7 +40,7 @@ def figures(client: Redis, where: str) -> PodFigures:
         raise BadInput(f"{where}: {describe(error)}") from None
 
 
-def _read(client: Redis, where: str) -> PodFigures:
+def _read(client: Redis, where: str) -> PodCounters:
     with asking(where):
         pipe = client.pipeline(transaction=False)
         pipe.hmget("n", "queued", "sites")
@@ -50,7 +50,7 @@ def _read(client: Redis, where: str) -> PodFigures:
         answers: list[Any] = pipe.execute()
         (queued, sites), leased, to_parse, crawls = answers
         seen: list[Any] = [client.hget(f"c:{int(crawl)}", "seen") for crawl in crawls]
-    return PodFigures(int(queued or 0), sum(int(one or 0) for one in seen), int(sites or 0), leased, to_parse)
+    return PodCounters(int(queued or 0), sum(int(one or 0) for one in seen), int(sites or 0), leased, to_parse)
 
 
 class WaitingItem(Struct, frozen=True):
@@ -138,8 +138,8 @@ class _Look:
                     yield from self._found(item, place)
 
     def _depths(self, crawl: int) -> list[str]:
-        lanes = (self._client.hget(f"s:{self._key}", "L") or b"").decode().split(";")
-        depths = next((lane.split(":")[6] for lane in lanes if lane.startswith(f"{crawl}:")), "")
+        queues = (self._client.hget(f"s:{self._key}", "L") or b"").decode().split(";")
+        depths = next((queue.split(":")[6] for queue in queues if queue.startswith(f"{crawl}:")), "")
         return list(filter(None, depths.replace("w", "").split(".")))
 
     def _queue(self, queue: str) -> list[tuple[bytes, str]]:

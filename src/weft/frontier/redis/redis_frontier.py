@@ -21,11 +21,11 @@ from weft.alive import Alive, silent
 from weft.config import PolitenessSection
 from weft.frontier.redis.link import LinkOptions, OwnPodLink
 from weft.frontier.redis.marks import PodMarks
-from weft.frontier.redis.parts.address_slots import AddressPlaces
+from weft.frontier.redis.parts.address_slots import AddressSlots
 from weft.frontier.redis.parts.held import HeldLeases
 from weft.frontier.redis.parts.lead import Lead
 from weft.frontier.redis.parts.parse_queue import RedisParseQueue
-from weft.frontier.redis.parts.pod_processes import PodCrew
+from weft.frontier.redis.parts.pod_processes import PodProcesses
 from weft.frontier.redis.parts.redis_crawls import RedisCrawls
 from weft.frontier.redis.parts.redis_durability import RedisDurability
 from weft.frontier.redis.parts.redis_leases import RedisLeases
@@ -92,7 +92,7 @@ class RedisFrontier:
         places = None
         if section.key_scope == "ip":
             ask = router.places if router is not None else self._own_places
-            places = AddressPlaces(slot, self.owner, link.pod, link.pods, ask, link.now, held.places_of)
+            places = AddressSlots(slot, self.owner, link.pod, link.pods, ask, link.now, held.places_of)
         self.queue = RedisQueue(link, router or pod.intake, self.lead)
         self.notes = RedisNotes(link, shelf, router.extend_scope if router else None)
         self.sites = RedisSites(link, held, shelf, requests, places, wall, router.send_robots if router else None)
@@ -102,7 +102,7 @@ class RedisFrontier:
         self.rejected = RedisRejected(link, slot, held, shelf, self.sites, wall)
         self.revisits = RedisRevisits(link, pod.intake, self.sites, self.notes, alive)
         self.durability = RedisDurability(link, slot, requests, shelf, router.outgoing.sync if router else None)
-        self.crew = PodCrew(link, held, requests)
+        self.crew = PodProcesses(link, held, requests)
         self.recovery = RedisRecovery(link, slot, pod.intake, held, self.crew, self.durability, places, alive)
 
     def now(self) -> float:

@@ -81,7 +81,7 @@ class RequestLog:
         self._buffer.append(summed(f"R\t{now:.6f}\t{robots_digest(robots_evidence(record))}\t{origin}"))
 
     def crawl(self, now: float, crawl: int, revision: int, trust: str) -> None:
-        """What the requests of a crawl after this follow; a process that opens the log anew begins without any."""
+        """What the requests of a crawl after this follow; a process that opens the log again begins without any."""
         self._buffer.append(summed(f"C\t{now:.6f}\t{crawl}\t{revision}\t{trust}"))
 
     def flush(self) -> None:

@@ -1,12 +1,13 @@
-"""Sites at rest: those that are not asked soon, packed into rows on the disk. In memory each takes about thirty bytes.
+"""Swapped-out sites: those that are not asked soon, packed into rows on the disk. In memory each takes about thirty
+bytes.
 
 A row is a blob, with the number of the row before it of the same site. What is in memory is written to the disk as a
 whole now and then, and between that as the changes since (`durability/swap_file`).
 
-A site comes to rest when more are awake than are needed: as one that nobody has asked yet, of which there are only
+A site is swapped out when more are in memory than are needed: as one that nobody has asked yet, of which there are only
 pages; or packed with its politeness clock, exactly as it was. It belongs to the one crawl that has something queued
-there. Sites are woken in the order in which they are due, by the claim that needs them, or by what is not for the end
-of their queue. A woken site is scheduled by its own clock, so that it is never asked early.
+there. Sites are swapped in in the order in which they are due, by the claim that needs them, or by what is not for the
+end of their queue. A swapped in site is scheduled by its own clock, so that it is never asked early.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from weft.frontier.scheduling.packed_map import PackedMap
 
 _CRAWL_BITS = 32
 _CRAWL = (1 << 31) - 1
-_WAKES = 1 << 31  # a page wakes it: what waits there must wait longer than a page would
+_WAKES = 1 << 31  # a page swaps it in: what waits there must wait longer than a page would
 _MARK = 8  # bytes of a fingerprint
 _NUMBER = 8  # of a blob, at the beginning of a row
-_VALUE, _DUE = 10, 5  # bytes of a change: the fingerprint, what it stands for (0: nothing), and when it is due
+_VALUE, _DUE = 10, 5  # bytes of a change: the fingerprint, what it represents (0: nothing), and when it is due
 CHANGE = _MARK + _VALUE + _DUE
 _NOT_DUE = (1 << 8 * _DUE) - 1  # it is in the order already
 _PIECE = 4096  # buckets, or seconds, that are written down together
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class DueOrder:
-    """Fingerprints of sites by the second in which they are due; some may be awake again."""
+class DueSeconds:
+    """Fingerprints of sites by the second in which they are due; some may be in memory again."""
 
     __slots__ = ("_at", "_seconds", "_ticks")
 
@@ -46,7 +47,7 @@ class DueOrder:
         self._at = 0  # how far the first second was read
 
     def add(self, mark: bytes, due: float) -> None:
-        """Adds one, to be woken up to a second before it is due: its clock knows the moment."""
+        """Adds one, to be swapped in up to a second before it is due: its clock knows the moment."""
         second = int(due)
         if second not in self._ticks:
             if self._at and second < self._seconds[0]:
@@ -61,7 +62,7 @@ class DueOrder:
         return float(self._seconds[0]) if self._seconds else None
 
     def due(self, now: float) -> int:
-        """About how many are due: one that is awake again may be counted, too."""
+        """About how many are due: one that is in memory again may be counted, too."""
         return sum(len(self._ticks[second]) for second in self._seconds if second <= now) // _MARK
 
     def pop(self, now: float) -> bytes | None:
@@ -100,17 +101,17 @@ class DueOrder:
                 yield bytes(marks[at : at + _MARK])
 
 
-class Resting:
-    """The sites at rest of all crawls."""
+class SwappedSites:
+    """The swapped-out sites of all crawls."""
 
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
         self.clear()
 
     def clear(self) -> None:
-        """Nothing is at rest."""
+        """Nothing is swapped out."""
         self._last = PackedMap()  # the number of each site's last row, and its crawl
-        self._orders: dict[int, DueOrder] = defaultdict(DueOrder)  # by crawl
+        self._due_seconds: dict[int, DueSeconds] = defaultdict(DueSeconds)  # by crawl
         self._counts: Counter[int] = Counter()  # sites by crawl
         self._seed = int.from_bytes(urandom(7))
         self.changes = bytearray()  # since it was written down last
@@ -122,35 +123,36 @@ class Resting:
         return len(self._last)
 
     def count(self, crawl: int) -> int:
-        """How many sites of a crawl are at rest."""
+        """How many sites of a crawl are swapped out."""
         return self._counts[crawl]
 
     def find(self, key: str) -> tuple[int, bool] | None:
-        """The crawl that a site at rest belongs to, and whether a page wakes it; None for one that is not at rest."""
+        """The crawl that a swapped-out site belongs to, and whether a page swaps it in; None for one that is not
+        swapped out."""
         found = self._last.get(self._mark(key))
         return None if found is None else (found & _CRAWL, bool(found & _WAKES))
 
     def add(self, key: str, crawl: int, row: bytes, due: float, *, wakes: bool = False) -> None:
-        """Adds a row to a site at rest, or brings one to rest with this row. `wakes`: see `find`."""
+        """Adds a row to a swapped-out site, or swaps a site out with this row. `wakes`: see `find`."""
         mark = self._mark(key)
         before = self._last.get(mark)
         number = self._blobs.put((0 if before is None else before >> _CRAWL_BITS).to_bytes(_NUMBER, "little") + row)
         value = number << _CRAWL_BITS | (_WAKES if wakes else 0) | crawl
         self._last.put(mark, value)
         if before is None:
-            self._orders[crawl].add(mark, due)
+            self._due_seconds[crawl].add(mark, due)
             self._counts[crawl] += 1
         self._note(mark, value, int(due) if before is None else _NOT_DUE)
 
     def take(self, key: str) -> tuple[int, list[bytes]] | None:
-        """Takes a site out: its crawl, and its rows in order; None for one that is not at rest."""
+        """Takes a site out: its crawl, and its rows in order; None for one that is not swapped out."""
         mark = self._mark(key)
         found = self._last.get(mark)
         return None if found is None else (found & _CRAWL, self._take(mark, found))
 
     def take_due(self, crawl: int, now: float) -> list[bytes] | None:
         """Takes out a crawl's next site that is due: its rows."""
-        order = self._orders.get(crawl)
+        order = self._due_seconds.get(crawl)
         while order is not None and (mark := order.pop(now)) is not None:
             found = self._last.get(mark)
             if found is not None and found & _CRAWL == crawl:
@@ -159,23 +161,23 @@ class Resting:
 
     def due(self, now: float) -> int:
         """About how many sites are due."""
-        return sum(min(order.due(now), self._counts[crawl]) for crawl, order in self._orders.items())
+        return sum(min(order.due(now), self._counts[crawl]) for crawl, order in self._due_seconds.items())
 
     def next_due(self, crawl: int) -> float | None:
         """When a crawl's next site may be due."""
-        order = self._orders.get(crawl)
+        order = self._due_seconds.get(crawl)
         return order.next_due() if order is not None else None
 
     def hurry(self, crawl: int, now: float) -> None:
         """A crawl's sites may be due earlier than was thought."""
-        if crawl in self._orders:
-            self._orders[crawl].hurry(now)
+        if crawl in self._due_seconds:
+            self._due_seconds[crawl].hurry(now)
             self.hurried = True
 
     def of_crawl(self, crawl: int) -> Iterator[list[bytes]]:
         """The rows of each of a crawl's sites, which stay."""
-        seen = PackedMap()  # one that was awake in between may be in the order twice
-        for mark in self._orders.get(crawl, ()):
+        seen = PackedMap()  # one that was in memory in between may be in the order twice
+        for mark in self._due_seconds.get(crawl, ()):
             found = self._last.get(mark)
             if found is None or found & _CRAWL != crawl or seen.get(mark) is not None:
                 continue
@@ -195,7 +197,7 @@ class Resting:
             if rows is not None:
                 return rows
             self.gone.discard(crawl)
-            self._orders.pop(crawl, None)
+            self._due_seconds.pop(crawl, None)
         return None
 
     # ── on the disk ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -206,7 +208,7 @@ class Resting:
         yield _encode(("all", self._seed, mask, split, dict(self._counts)))
         for start in range(0, buckets, _PIECE):
             yield _encode(("sites", *self._last.piece(start, _PIECE)))
-        for crawl, order in self._orders.items():
+        for crawl, order in self._due_seconds.items():
             seconds = order.dump()
             while some := list(islice(seconds, _PIECE)):
                 yield _encode(("order", crawl, some))
@@ -229,7 +231,7 @@ class Resting:
         elif kind == "order":
             crawl, seconds = content
             for second, marks in seconds:
-                self._orders[crawl].load(second, marks)
+                self._due_seconds[crawl].load(second, marks)
         else:
             self._replay(content[0])
 
@@ -246,7 +248,7 @@ class Resting:
                 continue
             self._last.put(mark, value)
             if due != _NOT_DUE:
-                self._orders[value & _CRAWL].add(mark, due)
+                self._due_seconds[value & _CRAWL].add(mark, due)
                 self._counts[value & _CRAWL] += 1
 
     def crawls(self) -> list[int]:

@@ -171,7 +171,7 @@ class SeenRuns:
         self._begin_merge()
 
     def forgotten(self) -> None:
-        """The journal has forgotten crawls: runs that are mostly theirs are written anew without them."""
+        """The journal has forgotten crawls: runs that are mostly theirs are written again without them."""
         self._has_forgotten = True
 
     # ── checkpoints ────────────────────────────────────────────────────────────────────────────────────────────────

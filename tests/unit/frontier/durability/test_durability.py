@@ -181,7 +181,11 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
     for life in range(3):
         section = PolitenessSection(delay_s=1.0, places=1)
         frontier = EmbeddedFrontier(
-            tmp_path / "f", section, checkpoint_every=-1_000_000, most_awake=0, machine=MachineClock(tmp_path / "clock")
+            tmp_path / "f",
+            section,
+            checkpoint_every=-1_000_000,
+            max_in_memory=0,
+            machine=MachineClock(tmp_path / "clock"),
         )
         crawl = frontier.crawls.open_crawl("test", CrawlLimits())
         frontier.recovery.recover()

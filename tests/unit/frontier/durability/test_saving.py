@@ -31,7 +31,9 @@ HOSTS = [f"h{number}" for number in range(20)]
 
 
 def opened(folder: Path, *, beside: bool = True) -> EmbeddedFrontier:
-    frontier = EmbeddedFrontier(folder, PolitenessSection(delay_s=0.0, places=1), checkpoint_every=10**9, most_awake=3)
+    frontier = EmbeddedFrontier(
+        folder, PolitenessSection(delay_s=0.0, places=1), checkpoint_every=10**9, max_in_memory=3
+    )
     frontier.durability.checkpoints.saved_beside_from = 0 if beside else 10**9
     frontier.crawls.open_crawl("test", CrawlLimits())
     frontier.recovery.recover()

@@ -1,4 +1,4 @@
-"""Politeness by address, over all pods: the places of addresses that this process holds, and those to be given back.
+"""Politeness by address, over all pods: the slots of addresses that this process holds, and those to be given back.
 
 The places of an address are kept in the pod that `md5(address)` names (lua/address.lua), for all pods that have hosts
 there. One is taken after the claim and before the request, and given back with the age of the transfer's end; each is
@@ -38,8 +38,8 @@ class _Held:
         self.ended: Ended | None = None
 
 
-class AddressPlaces:
-    """The places of one process; `ask` calls a pod's script, and raises ServerAway where the pod is unavailable."""
+class AddressSlots:
+    """The slots of one process; `ask` calls a pod's script, and raises ServerAway where the pod is unavailable."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from weft.frontier.redis.parts.held import HeldLeases
 from weft.frontier.requests import RequestLog
 
 
-class PodCrew:
+class PodProcesses:
     """See above."""
 
     def __init__(self, link: OwnPodLink, held: HeldLeases, requests: RequestLog) -> None:
@@ -24,7 +24,7 @@ class PodCrew:
         """
         self._link.ask("DEL", "crew")
         self._link.ask("SADD", "crew", *slots)
-        if self._link.has_found_loss:
+        if self._link.has_lost_data:
             self._link.ask("SUNIONSTORE", "settling", "crew")
         else:
             self._link.ask("SINTERSTORE", "settling", "settling", "crew")

@@ -12,9 +12,9 @@ from typing import Any
 from weft import urls
 from weft.errors import BadInput, DiskFull
 from weft.frontier.contract import End, Ended, EndedLease, Slots, Wanted
-from weft.frontier.politeness import Shown
+from weft.frontier.politeness import Responsiveness
 from weft.frontier.redis.link import NUMBER_MASK, PodLink
-from weft.frontier.redis.parts.address_slots import AddressPlaces, slow_of, took_of
+from weft.frontier.redis.parts.address_slots import AddressSlots, slow_of, took_of
 from weft.frontier.redis.parts.held import HeldLease, HeldLeases
 from weft.frontier.redis.parts.redis_crawls import RedisCrawls
 from weft.frontier.redis.parts.redis_sites import RedisSites
@@ -39,7 +39,7 @@ class RedisLeases:
         requests: RequestLog,
         crawls: RedisCrawls,
         sites: RedisSites,
-        places: AddressPlaces | None,
+        places: AddressSlots | None,
         idle_s: float,
     ) -> None:
         """`places`: for politeness by address. `idle_s`: a claim that got nothing is not repeated sooner."""
@@ -63,7 +63,7 @@ class RedisLeases:
         held.free_expired()
         if limit <= 0 or link.now() < next_claim.idle_until:
             return []
-        room = [held.slots.room(rank) if slots else "" for rank in (Shown.SLOW, Shown.UNKNOWN)]
+        room = [held.slots.room(rank) if slots else "" for rank in (Responsiveness.SLOW, Responsiveness.UNKNOWN)]
         due, deadline, expired, taken = link.call(
             "claim", [owner, limit, link.pod, link.limits.keep, link.limits.low, self._line_turn, *room]
         )
@@ -87,8 +87,8 @@ class RedisLeases:
         """When `claim` may next return something, judged by the last claim and this process's operations since."""
         return self._link.next_claim.due
 
-    def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
-        """Asks the pods that keep the addresses. A lease without a place ends, and its site waits for the address."""
+    def claim_slots(self, wanted: Sequence[Wanted]) -> list[bool]:
+        """Asks the pods that keep the addresses. A lease without a slot ends, and its site waits for the address."""
         assert self._places is not None, "politeness is not by address"
         helds = [self._held.valid(one.lease) for one in wanted]
         waits = iter(self._places.take([one for one, held in zip(wanted, helds, strict=True) if held is not None]))
@@ -125,7 +125,7 @@ class RedisLeases:
         return min(int(depth), lease.depth) if int(number) == lease.item & NUMBER_MASK else lease.depth
 
     def cool(self, ended: Iterable[Ended]) -> None:
-        """Frees the places and sets the clocks: with the next call, or at once after a failure or a slow-down."""
+        """Frees the slots and sets the clocks: with the next call, or at once after a failure or a slow-down."""
         cooling: list[tuple[HeldLease, Ended]] = []
         for one in ended:
             held = self._held.valid(one.lease)
@@ -151,7 +151,7 @@ class RedisLeases:
             self._places.ended(ended)
 
     def sending(self, leases: Sequence[Lease]) -> None:  # noqa: ARG002
-        """Not kept on Redis yet: whoever starts a crawl refuses what needs it."""
+        """Not kept on Redis yet: the process that starts a crawl refuses what needs it."""
         raise BadInput("pods on Redis do not keep requests with a body yet: run the crawl without `pods`")
 
     def not_sent(self, lease: Lease) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from weft.alive import Alive
 from weft.frontier.redis.link import NUMBER_MASK, POD_BITS, OwnPodLink
-from weft.frontier.redis.parts.address_slots import AddressPlaces
+from weft.frontier.redis.parts.address_slots import AddressSlots
 from weft.frontier.redis.parts.held import HeldLeases
 from weft.frontier.redis.parts.intake import PodIntake
-from weft.frontier.redis.parts.pod_processes import PodCrew
+from weft.frontier.redis.parts.pod_processes import PodProcesses
 from weft.frontier.redis.parts.redis_durability import RedisDurability
 from weft.frontier.redis.parts.redis_status import figures
 
@@ -23,9 +23,9 @@ class RedisRecovery:
         slot: str,
         intake: PodIntake,
         held: HeldLeases,
-        crew: PodCrew,
+        crew: PodProcesses,
         durability: RedisDurability,
-        places: AddressPlaces | None,
+        places: AddressSlots | None,
         alive: Alive,
     ) -> None:
         """`alive` is called for each piece of work that grows with the crawl."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.redis.link import PodLink
-from weft.frontier.redis.parts.address_slots import AddressPlaces
+from weft.frontier.redis.parts.address_slots import AddressSlots
 from weft.frontier.redis.parts.held import HeldLeases
 from weft.frontier.redis.parts.shelf import Shelf
 from weft.frontier.redis.scripts import Argument
@@ -33,7 +33,7 @@ class RedisSites:
         held: HeldLeases,
         shelf: Shelf,
         requests: RequestLog,
-        places: AddressPlaces | None,
+        places: AddressSlots | None,
         wall: Callable[[], float],
         elsewhere: Elsewhere | None = None,
     ) -> None:

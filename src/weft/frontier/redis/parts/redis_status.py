@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from weft.frontier.contract import CAUSES, CrawlStanding, FrontierStats, WaitReason
+from weft.frontier.contract import CAUSES, CrawlCounts, FrontierStats, WaitReason
 from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.parts.redis_crawls import sites_of
 
@@ -60,12 +60,12 @@ class RedisStatus:
         now = figures(self._link)
         return now.stats(), dict(zip(WAITS, now.waits, strict=True))
 
-    def crawl_standing(self, crawl: int) -> CrawlStanding:
+    def crawl_counts(self, crawl: int) -> CrawlCounts:
         """Where one crawl stands, from what is counted."""
         is_open, *counts = self._link.call("standing", [crawl])
         if not is_open:
             raise KeyError(crawl)
-        return CrawlStanding(*counts)
+        return CrawlCounts(*counts)
 
     def waits_for(self, crawl: int) -> WaitReason | None:
         """What a crawl waits for that has URLs queued; None while it does not."""
@@ -78,7 +78,7 @@ class RedisStatus:
 
     def has_work(self, crawl: int) -> bool:
         """Whether something that is queued of a crawl may still be claimed; a look at all its sites."""
-        if not self.crawl_standing(crawl).queued:
+        if not self.crawl_counts(crawl).queued:
             return False
         if self._link.crawls[crawl].limits.max_pages_per_domain is None:
             return True

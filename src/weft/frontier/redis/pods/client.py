@@ -57,7 +57,7 @@ class PodClient:
         self.link.ask("RPUSH", "told", notice)
 
     def places(self, arguments: Sequence[Argument]) -> list[bytes]:
-        """Takes or gives back places of the addresses that this pod keeps (see lua/address.lua)."""
+        """Takes or gives back slots of the addresses that this pod keeps (see lua/address.lua)."""
         answers: list[bytes] = self.link.call("address", arguments)[0]
         return answers
 

@@ -187,7 +187,7 @@ class PodRouter:
         return True
 
     def places(self, pod: int, arguments: Sequence[Argument]) -> list[bytes]:
-        """Takes or gives back places of the addresses that a pod keeps."""
+        """Takes or gives back slots of the addresses that a pod keeps."""
         if pod == self._pod:
             return self._home.places(arguments)
         return self._others[pod].ask(lambda client: client.places(arguments))
