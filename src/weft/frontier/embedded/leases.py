@@ -375,9 +375,7 @@ class EmbeddedLeases:
                 return
             if attempt != item.attempt:
                 robots.failed(item.about, attempt, wall)
-            self._sites.let_go(
-                item.about, state.site
-            )  # who needs it next asks again, when its wait is over
+            self._sites.let_go(item.about, state.site)  # who needs it next asks again, when its wait is over
             return
         item = self._returned(state.queue, item)
         if attempt != item.attempt:
