@@ -19,13 +19,13 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.own_code import SETTINGS_ORIGIN, check_resumed, describe_code, settings_in
 from weft.crawl.pods.distribution import announce_pods
 from weft.crawl.pods.nodes import Shared, check_nodes, is_part, join
-from weft.crawl.pods.places import check_cores
+from weft.crawl.pods.process_slots import check_cores
 from weft.crawl.pods.servers import forget_pods
 from weft.crawl.processes.frontier_settings import settings_of
 from weft.crawl.processes.logs import open_log, orchestrator_slot, report_changes
 from weft.crawl.processes.orchestrator import Orchestrator
+from weft.crawl.reports.combined_status import current_status
 from weft.crawl.reports.outcome import CrawlOutcome, outcome_of
-from weft.crawl.reports.standing import current_status
 from weft.crawl.seeds.seed_file import SeedFile
 from weft.crawl.siblings import all_data_dirs, record_siblings
 from weft.credentials import seed_origins

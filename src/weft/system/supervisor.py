@@ -35,12 +35,12 @@ from weft.supervise.notify import ServiceManager
 from weft.supervise.service import Service, ServiceHealth
 from weft.system import extras
 from weft.system import state as kept
-from weft.system.figures import Figures
 from weft.system.proxies import ProxyKeeping
 from weft.system.recorder import Recorder
 from weft.system.services import Declaration, Made, declared, wanted
 from weft.system.sites import SiteScrapers
 from weft.system.state import SystemState
+from weft.system.supervisor_metrics import Figures
 from weft.telemetry import Log
 
 LOOK_S = 0.05

@@ -16,8 +16,8 @@ from weft.jobs.dashboard.board import Board
 from weft.jobs.dashboard.pages import DashboardPages
 from weft.jobs.errors import NoWebhook
 from weft.jobs.service import JobService
-from weft.jobs.webhooks.model import NOTHING, Delivery, HookState
-from weft.jobs.webhooks.service import HookStatus
+from weft.jobs.webhooks.webhook_model import NOTHING, Delivery, HookState
+from weft.jobs.webhooks.webhook_service import HookStatus
 
 AT_ONCE = 50
 _STATES = {

@@ -24,8 +24,8 @@ from weft.engine.login.checking import check_logins
 from weft.engine.loop.parser.suspects import pulse
 from weft.engine.machine import check_clock
 from weft.engine.process.channel import Connection, Gone, socket_path
+from weft.engine.process.engine_process import START_S, STOP_S, engine_service, pulse_folder
 from weft.engine.process.host import HostOrder
-from weft.engine.process.keeper import START_S, STOP_S, engine_service, pulse_folder
 from weft.errors import Missing
 from weft.fetch.proxies.live import is_live_file
 from weft.fetch.proxies.pool import check as check_proxies

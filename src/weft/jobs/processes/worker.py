@@ -51,7 +51,7 @@ class WorkerOrder(msgspec.Struct, frozen=True):
 
 async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], None]) -> None:
     """Answers until it is asked to end; `has_gone` is given what to do when the supervisor has."""
-    from weft.jobs.api.app import create_app
+    from weft.jobs.api.http_app import create_app
     from weft.jobs.api.server import server_of
     from weft.jobs.api.settings import ApiSettings, listed_keys_of
     from weft.jobs.dashboard.panels import load_panels

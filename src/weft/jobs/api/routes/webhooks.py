@@ -13,8 +13,8 @@ from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import asked_task, needs
 from weft.jobs.api.openapi import Operation
 from weft.jobs.service import JobService
-from weft.jobs.webhooks.model import NOTHING, Delivery, event_id
-from weft.jobs.webhooks.service import HookStatus
+from weft.jobs.webhooks.webhook_model import NOTHING, Delivery, event_id
+from weft.jobs.webhooks.webhook_service import HookStatus
 
 
 class WebhookRoutes:
