@@ -1,5 +1,5 @@
 # Each target sets up what it needs by itself; run any of them on a fresh machine.
-.PHONY: setup demo test check versions docs bench bench-quick bench-profile bench-record chaos mutants clean format lock settings
+.PHONY: setup demo test check versions docs release bench bench-quick bench-profile bench-record chaos mutants clean format lock settings
 BIN := .venv/bin
 RUN := .venv/.ready-run
 DEV := .venv/.ready-dev
@@ -53,6 +53,9 @@ bench-record: $(DEV)     ## puts what was measured last into the docs
 docs: $(DEV)             ## the documentation site, in build/site
 	@scripts/tools
 	@scripts/docs
+
+release: $(DEV)          ## the sdist and a wheel, in dist/
+	@scripts/release
 
 format: $(DEV)           ## put the code into its form
 	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format --quiet .
