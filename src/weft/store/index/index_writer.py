@@ -243,7 +243,7 @@ class SlotIndex:
                 replaced.may_come_again(self._db, crawl, after)
                 self.flush()
 
-    def take_notes(self, notes: Mapping[int, int]) -> None:
+    def copy_notes(self, notes: Mapping[int, int]) -> None:
         """Notes what another index had noted by `may_come_again`, and nothing else."""
         with writing(self.path), _transaction(self._db):
             self._db.execute("DELETE FROM again")
@@ -391,7 +391,7 @@ class SlotIndex:
             self._keep_lost(rows)
             self._db.execute(_KEEP_OUTPUTS, (keys.as_list(row.item for row in rows),))
             found = self._all(_OF_ITEMS, keys.as_list(row.item for row in rows))
-            replaced.take_out(self._db, self.path, [seq for seq, _, _ in found])
+            replaced.subtract(self._db, self.path, [seq for seq, _, _ in found])
             self._delete(found)
             self._db.execute("UPDATE files SET length = ?, last = ? WHERE id = ?", (file.length, file.last, file.id))
             self._db.execute("DELETE FROM tally")

@@ -140,11 +140,11 @@ def kill_at(folder: Path, serial: int, retention: Retention, name: str, number: 
 
         owner: Any = {"write_packed": segments, "record_deleted": upkeep, "fsync": os}.get(name, Path)
         setattr(owner, name, dying(getattr(owner, name)))
-        keeper = Upkeep(folder, retention)
-        keeper._serial = serial
-        keeper._clean_up()
-        keeper._pack_all()
-        keeper._delete_old()
+        engine_process = Upkeep(folder, retention)
+        engine_process._serial = serial
+        engine_process._clean_up()
+        engine_process._pack_all()
+        engine_process._delete_old()
         os._exit(0)
     except BaseException:
         os._exit(9)
