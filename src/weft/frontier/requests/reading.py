@@ -11,7 +11,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from weft.alive import Alive, silent
-from weft.frontier.requests.lines import (
+from weft.frontier.requests.log_packing import bucket_of
+from weft.frontier.requests.packed_log import LogPart, PackedSegment, Unjudged
+from weft.frontier.requests.request_lines import (
     Boot,
     CrawlSettings,
     Event,
@@ -24,8 +26,6 @@ from weft.frontier.requests.lines import (
     parsed,
     unsummed,
 )
-from weft.frontier.requests.packed import LogPart, PackedSegment, Unjudged
-from weft.frontier.requests.packing import bucket_of
 from weft.frontier.requests.segments import Segment, deleted_from, segments_of, serial_of
 
 _PIECE = 1000  # lines between two signs of life
