@@ -476,7 +476,7 @@ class SlotIndex:
         else:
             self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that a crawl's end gives its disk back
         _tune(self._db)
-        with _transaction(self._db):  # as one: another process reads it, and refuses an index that has half of the facts
+        with _transaction(self._db):  # as one: other processes refuse an index that has half of the facts
             for statement in filter(str.strip, schema.TABLES.split(";\n") if empty else ()):
                 self._db.execute(statement)
             self._db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
