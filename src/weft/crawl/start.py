@@ -38,6 +38,7 @@ from weft.engine.machine import check_clock
 from weft.engine.parsing.extraction import extraction_of
 from weft.engine.user_code.calls import Description
 from weft.errors import BadInput, Busy, NoCrawl, Occupied, WeftError, installing
+from weft.files import have_temporary_folder
 from weft.frontier.redis.connection import peers
 from weft.store.pages import PageStore
 from weft.supervise.node import NodeMetrics
@@ -97,6 +98,9 @@ def prepare(
     """
     # What fits together depends on what a resumed crawl was started with, which lies in its data dir.
     asked = load(config_file, environment, flags, is_judged=False)
+    if asked.config.run.start_or_resume and CrawlFolder(all_data_dirs(asked.config.store.data_dirs)).exists():
+        flags = {**flags, "resume": True}
+        asked = load(config_file, environment, flags, is_judged=False)
     if asked.config.run.resume:
         flags = {name: value for name, value in flags.items() if name != "data_dir"}
         flags["data_dirs"] = list(map(str, all_data_dirs(asked.config.store.data_dirs)))
@@ -171,6 +175,7 @@ def _prepare(
     if not config.pods.on_redis:
         check_clock(config.politeness, complain)
     folder.hold()
+    have_temporary_folder(folder.home)
     endpoint: MetricsEndpoint | None = None
     pods: RedisPods | None = None
     log_file: LogFile | None = None
@@ -347,7 +352,9 @@ def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], Non
         return None
     try:
         node = NodeMetrics(folder.data_dirs)
-        return MetricsEndpoint(folder.metrics, port, own=orchestrator_slot(loaded.config.pods.here), collectors=[node])
+        host = loaded.config.log.prometheus_host
+        own = orchestrator_slot(loaded.config.pods.here)
+        return MetricsEndpoint(folder.metrics, port, host, own=own, collectors=[node])
     except Busy as busy:
         if was_given(loaded.origins, "prometheus_port"):
             raise

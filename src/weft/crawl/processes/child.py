@@ -1,7 +1,7 @@
 """What every process of a crawl does at its start and at its end, whatever its role.
 
-Started by the orchestrator with an Order on its standard input; it dies with it. It may be killed at any moment:
-started again with the same order, it goes on.
+Started by the orchestrator with a `ProcessSpec` on its standard input; it dies with it. It may be killed at any moment:
+started again with the same spec, it goes on.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def run_child(work: Callable[[ProcessSpec, Control], int]) -> int:
     core = "any" if spec.core is None else spec.core
     section = spec.config.log
     enter(
-        spec.slot, Path(section.log_dir), section.log_level,
+        spec.slot, Path(section.log_dir), section.log_level, section.log_format,
         core=core, incarnation=spec.incarnation, crawl=spec.crawl_id,
     )  # fmt: skip
     collect_rarely()

@@ -1,6 +1,6 @@
 """The process that an engine runs in: takes the folder, opens everything, serves commands, ends with its parent.
 
-Its order comes on standard input, a length and msgpack; the pipe stays open, and its end is the parent's end.
+Its spec comes on standard input, a length and msgpack; the pipe stays open, and its end is the parent's end.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from weft.engine.entry import collect_rarely, enter
 from weft.engine.folder import EngineFolder
 from weft.engine.process.channel import socket_path
 from weft.errors import WeftError
+from weft.files import have_temporary_folder
 from weft.frames import framed, read_frame
 from weft.telemetry import Log
 
@@ -84,8 +85,9 @@ def run(spec: HostSpec, parent: Parent) -> None:
     """Runs the engine until its parent has gone or SIGTERM comes."""
     data_dir, config = Path(spec.data_dir), config_of(spec.shared)
     identity = EngineFolder([data_dir]).opened()
+    have_temporary_folder(data_dir)
     log_dir = Path(spec.shared.get("log_dir") or data_dir / "logs")
-    enter(SLOT, log_dir, config.log.log_level, engine=identity.id)
+    enter(SLOT, log_dir, config.log.log_level, config.log.log_format, engine=identity.id)
     core = when_free(lambda: Core(data_dir, spec.shared, identity.id))
     parent.ends(core.stop, lambda: core.steps)
     collect_rarely()

@@ -53,7 +53,7 @@ def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Pane
         finally:
             saving.cancel()
 
-    keyring = Keyring(settings.keys_file, is_required=not is_loopback(settings.host))
+    keyring = Keyring(settings.keys_file, is_required=not is_loopback(settings.host), listed=settings.listed_keys)
     tasks = TaskRoutes(service, settings, hub, places)
     operations = [
         *tasks.operations(),

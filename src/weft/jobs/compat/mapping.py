@@ -20,8 +20,8 @@ from weft import urls as url_rules
 from weft.errors import BadUrl
 from weft.fetch import sitemaps
 from weft.jobs.api import answers
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import needs
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.compat.compat_requests import MapOrder, map_order, map_spec
 from weft.jobs.compat.envelope import body_of

@@ -18,8 +18,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from weft.jobs.api import answers, cursors
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import asked_task, needs
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.routes.tasks import IDEMPOTENCY_KEY
 from weft.jobs.api.settings import ApiSettings

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from weft.jobs.api import answers
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import asked_task, needs
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.compat.compat_requests import scrape_order
 from weft.jobs.compat.envelope import body_of

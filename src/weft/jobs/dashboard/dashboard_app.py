@@ -10,8 +10,9 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import asked_task, needs
-from weft.jobs.api.access.keys import Keyring, KeyScope
+from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import EventStream, StreamSlots

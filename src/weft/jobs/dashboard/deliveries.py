@@ -8,8 +8,8 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import asked_task, caller_of
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.problems import Refusal
 from weft.jobs.dashboard import display, text
 from weft.jobs.dashboard.board import Board

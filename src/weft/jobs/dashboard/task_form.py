@@ -19,8 +19,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from weft.errors import WeftError
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import needs
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.bodies import SCRAPE
 from weft.jobs.api.problems import Refusal, problem_of

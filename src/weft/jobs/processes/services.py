@@ -197,11 +197,11 @@ def _listening(config: ServiceConfig) -> socket.socket:
     try:
         from weft.jobs.api.access.keys import Keyring
         from weft.jobs.api.server import listen
-        from weft.jobs.api.settings import KEYS_FILE, check_address
+        from weft.jobs.api.settings import KEYS_FILE, check_address, listed_keys_of
     except ImportError:
         raise Missing.of_extra("the HTTP server", "serve") from None
     server = config.server
-    keyring = Keyring(Path(server.data_dir) / KEYS_FILE)
+    keyring = Keyring(Path(server.data_dir) / KEYS_FILE, listed=listed_keys_of(server))
     if keyring.problem is not None:
         raise keyring.problem
     check_address(server.host, not keyring.is_empty, server.data_dir)

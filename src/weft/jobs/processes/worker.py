@@ -1,6 +1,6 @@
 """One process of `weft serve` that answers requests; the runner works in one of them.
 
-Its order comes on standard input, a length and msgpack; the pipe stays open, and its end is the supervisor's end. The
+Its spec comes on standard input, a length and msgpack; the pipe stays open, and its end is the supervisor's end. The
 listening socket is inherited, so that a worker that dies loses its own connections and no others.
 """
 
@@ -53,7 +53,7 @@ async def serve(spec: WorkerSpec, has_gone: Callable[[Callable[[], None]], None]
     """Answers until it is asked to end; `has_gone` is given what to do when the supervisor has."""
     from weft.jobs.api.http_app import create_app
     from weft.jobs.api.server import server_of
-    from weft.jobs.api.settings import ApiSettings
+    from weft.jobs.api.settings import ApiSettings, listed_keys_of
     from weft.jobs.dashboard.panels import load_panels
     from weft.jobs.proxies_panel import ProxiesPanel
     from weft.jobs.sites.panel import SitesPanel
@@ -67,7 +67,8 @@ async def serve(spec: WorkerSpec, has_gone: Callable[[Callable[[], None]], None]
         allow_private=config.fetch.allow_private, max_articles=config.jobs.max_articles,
         retention_s=config.jobs.retention_hours * 3600, has_proxies=bool(proxies_of(config)),
         logins=tuple(sorted(config.logins.logins)),
-        log_dir=Path(config.log.log_dir), metrics_dir=data_dir / ENGINE / "metrics",
+        listed_keys=listed_keys_of(config.server), log_dir=Path(config.log.log_dir),
+        metrics_dir=data_dir / ENGINE / "metrics",
     )  # fmt: skip
     sites = SitesPanel(SiteRegistry(data_dir, store=service.store))
     proxies = (ProxiesPanel(config),) if settings.has_proxies else ()
@@ -109,7 +110,7 @@ def main() -> int:
     try:
         log_to_file(
             Path(spec.config.log.log_dir), Slot(spec.index, "api"), spec.config.log.log_level,
-            name=log_name(spec.index),
+            name=log_name(spec.index), shown_as=spec.config.log.log_format,
         )  # fmt: skip
         log.always("process started", pid=os.getpid(), worker=spec.index, weft=__version__)
         _run(spec, pipe)

@@ -10,8 +10,9 @@ from starlette.responses import Response
 from weft import scraping
 from weft.errors import WeftError
 from weft.jobs.api import answers
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import needs
-from weft.jobs.api.access.keys import Keyring, KeyScope
+from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.openapi import Operation
 from weft.jobs.api.problems import problem_of
 from weft.jobs.api.streams import StreamSlots

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from weft.config.values import bounded
 from weft.errors import BadInput, BadUrl, Damaged
 from weft.jobs.api import answers, bodies
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import needs
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.openapi import Operation
 from weft.jobs.api.problems import Refusal

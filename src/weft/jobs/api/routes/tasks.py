@@ -18,8 +18,8 @@ from weft.errors import BadInput, BadUrl, Damaged, Missing
 from weft.extract.formats import check_shape
 from weft.extract.rules.field_rules import BadRules, compile_rules
 from weft.jobs.api import answers, bodies, cursors
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import asked_task, caller_of, needs
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.openapi import Operation
 from weft.jobs.api.problems import Refusal
