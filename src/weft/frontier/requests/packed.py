@@ -24,7 +24,8 @@ from weft.frontier.requests.columns import unpacked_ints, unpacked_steps
 from weft.frontier.requests.lines import Boot, CrawlSettings, Line, RequestEnd, RequestStart, RobotsKnown, parsed
 from weft.frontier.requests.packing import BUCKETS, Frame, PartIndex, zstd
 
-MAGIC = b"weft\x00rq1"
+MAGIC = b"weft\x00rq2"
+_EARLIER = b"weft\x00rq1"  # keys as they are, which `long_key` reads too
 PART_BYTES = 16 * 1024 * 1024
 _ENDS = struct.Struct("<II")
 _EDGE = len(MAGIC) + _ENDS.size
@@ -82,9 +83,10 @@ class LogPart:
     def pairs(self, bucket: int) -> list[tuple[str, str]]:
         """The politeness keys and origins of a block's requests."""
         head = self._frame(self.index.blocks[bucket].head, packing.BlockHeader)
-        return list(zip(*(texts.decode().split("\n") for texts in (head.keys, head.origins)), strict=True)) if (
-            head.keys
-        ) else []  # fmt: skip
+        if not head.keys:
+            return []
+        rows = zip(head.keys.decode().split("\n"), head.origins.decode().split("\n"), strict=True)
+        return [(packing.long_key(key, origin), origin) for key, origin in rows]
 
     def settings(self, slot: str) -> list[CrawlSettings]:
         """What crawls' requests follow at the end of this part, as far as its process wrote it down here."""
@@ -247,7 +249,7 @@ def _index(path: Path) -> tuple[_Index, int]:
             file.seek(max(0, size - _EDGE) if is_last else 0)
             edge = file.read(_EDGE)
             magic, ends = (edge[-len(MAGIC) :], edge[: _ENDS.size]) if is_last else (edge[: len(MAGIC)], edge[8:])
-            if magic != MAGIC or len(ends) < _ENDS.size:
+            if magic not in (MAGIC, _EARLIER) or len(ends) < _ENDS.size:
                 continue
             length, sum_ = _ENDS.unpack(ends)
             if length > min(size, _MOST_INDEX):

@@ -18,6 +18,7 @@ import sys
 from array import array
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from typing import AnyStr
 from zlib import crc32
 
 from msgspec import Struct, msgpack
@@ -75,7 +76,7 @@ class PartIndex(Struct, frozen=True, array_like=True):
 class BlockHeader(Struct, array_like=True):
     """The pairs of a key and an origin of a block's requests."""
 
-    keys: bytes
+    keys: bytes  # as `short_key` writes them
     origins: bytes
 
 
@@ -141,6 +142,22 @@ def _usual_buckets(origin: str) -> tuple[int, ...]:
     return tuple({bucket_of(key.encode()) for key in keys})
 
 
+def short_key(key: bytes, origin: bytes) -> bytes:
+    """A key as a head has it: most are the end of their origin's host, and cost nothing then."""
+    host = _host_text(origin, b"://", b":")
+    return b"\x01%d" % (len(host) - len(key)) if key and host.endswith(key) and host.isascii() else key
+
+
+def long_key(key: str, origin: str) -> str:
+    """What `short_key` has shortened."""
+    return _host_text(origin, "://", ":")[int(key[1:]) :] if key[:1] == "\x01" else key
+
+
+def _host_text(origin: AnyStr, scheme_end: AnyStr, port_begin: AnyStr) -> AnyStr:
+    """An origin's host, but for IPv6: the same characters of the same text, in bytes or not."""
+    return origin.partition(scheme_end)[2].partition(port_begin)[0]
+
+
 def _micros(text: bytes) -> int:
     whole, point, rest = text.partition(b".")
     return int(whole + rest) if point and len(rest) == 6 else round(float(text) * 1e6)
@@ -184,7 +201,7 @@ class _Block:
 
     def head(self) -> BlockHeader:
         keys, origins = zip(*self.pair_texts, strict=True) if self.pair_texts else ((), ())
-        return BlockHeader(b"\n".join(keys), b"\n".join(origins))
+        return BlockHeader(b"\n".join(map(short_key, keys, origins)), b"\n".join(origins))
 
     def body(self) -> BlockColumns:
         return BlockColumns(
@@ -275,6 +292,8 @@ class Packer:
 
     def _new_pair(self, pair: tuple[bytes, bytes]) -> tuple[int, int]:
         key, origin = pair
+        if key[:1] == b"\x01":
+            raise ValueError("no politeness key")
         if not (key.isascii() and origin.isascii()):
             (key + origin).decode()
         bucket = bucket_of(key)

@@ -96,6 +96,24 @@ def test_full_files_are_packed_beside_the_crawl_and_nothing_of_them_is_lost(tmp_
     assert sum(isinstance(one, LogOpening) for one in read_events(tmp_path)) == 1
 
 
+def test_a_site_keeps_its_key_whatever_the_host_is_called(tmp_path: Path) -> None:
+    asked = [
+        ("site.test", "http://www.site.test:8080/a"), ("www.site.test", "https://www.site.test/b"),
+        ("10.0.0.1", "https://www.site.test/c"), ("10.0.0.1", "http://10.0.0.1:81/d"), ("[::1]", "http://[::1]:82/e"),
+        ("[::1]", "http://[::1]/f"), ("test", "http://site.test/g"), ("site.test", "http://sub.sub.site.test/h"),
+    ]  # fmt: skip
+    log = RequestLog(tmp_path, 1000.0)
+    for number in range(10 * len(asked)):
+        log.start(number + 1, 1001.0 + number, asked[number % len(asked)][0], 1.0, 1, asked[number % len(asked)][1])
+        log.flush()
+    until(lambda: is_packed(tmp_path))
+    log.close()
+    starts = [one for one in read_events(tmp_path) if isinstance(one, RequestStart)]
+    assert sorted((one.item, one.key, one.url) for one in starts) == [
+        (number + 1, *asked[number % len(asked)]) for number in range(10 * len(asked))
+    ]
+
+
 def test_a_start_reads_packed_files_back_as_far_as_it_needs(tmp_path: Path) -> None:
     log = fill(tmp_path)
     until(lambda: is_packed(tmp_path))
