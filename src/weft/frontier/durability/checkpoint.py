@@ -216,7 +216,7 @@ class CheckpointReader:
             if item.item not in ended:
                 attempt, not_before = queues.tried(item.item, now)
                 queues.push_urgent(lane, msgspec.structs.replace(item, attempt=attempt), not_before)
-        queues.at_rest.settle(lane.site, lane)
+        queues.at_rest.settle(lane.site)
 
     def _next(self, kind: Any) -> Any:
         assert self._file is not None

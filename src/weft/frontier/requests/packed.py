@@ -31,6 +31,7 @@ _ENDS = struct.Struct("<II")
 _EDGE = len(MAGIC) + _ENDS.size
 _MOST_INDEX = 1 << 28
 _MOST_FRAME = 1 << 31
+_NO_STARTS = bytes({packing.END, packing.ROBOTS, packing.CRAWL, packing.BOOT})
 Takes = Callable[[str, str], bool]  # whether requests of a pair of key and origin are read
 _Read = TypeVar("_Read")
 
@@ -74,6 +75,22 @@ class LogPart:
         """The blocks of the requests that have no end yet."""
         opened = self._frame(self.index.open, packing.Opened)
         return dict(zip(unpacked_steps(opened.items), unpacked_ints(opened.buckets), strict=True))
+
+    def starts_of(self, bucket: int, items: set[int]) -> dict[int, tuple[str, float]]:
+        """Of some items those that a block has the starts of: their keys and times."""
+        body = self._frame(self.index.blocks[bucket].body, packing.BlockColumns)
+        kinds = body.kinds.translate(None, _NO_STARTS)
+        columns = ((packing.START, body.items), (packing.ROBOTS_START, body.robots_items))
+        found = list[tuple[int, int]]()
+        for kind, column in columns:
+            numbers = unpacked_steps(column)
+            if not items.isdisjoint(numbers):
+                at = (number for number, one in enumerate(kinds) if one == kind)
+                found += [(item, number) for item, number in zip(numbers, at, strict=True) if item in items]
+        if not found:
+            return {}
+        pairs, of, ats = self.pairs(bucket), unpacked_ints(body.pairs), unpacked_steps(body.ats)
+        return {item: (pairs[of[number]][0], ats[number] / 1e6) for item, number in found}
 
     def frames(self) -> list[Frame]:
         """Where everything of it is."""

@@ -66,6 +66,7 @@ class PartIndex(Struct, frozen=True, array_like=True):
     texts: Frame
     robots: Frame
     open: Frame
+    last_at: float | None = None  # the latest time of any line; an earlier Weft did not note it
 
     @property
     def requests(self) -> int:
@@ -231,6 +232,7 @@ class Packer:
         self._boots: list[Boot] = []
         self._lines = self.unreadable = self.raw_bytes = 0
         self._first_at: float | None = None
+        self._last_at = 0
         self._first_wall, self._last_wall, self._longest_delay_s = sys.maxsize, -sys.maxsize, 0.0
 
     def add(self, data: bytes) -> None:
@@ -278,6 +280,8 @@ class Packer:
         block.paths += url[path_at:] + b"\n"
         if self._first_at is None:
             self._first_at = at / 1e6
+        if at > self._last_at:
+            self._last_at = at
         if wall < self._first_wall:
             self._first_wall = wall
         if wall > self._last_wall:
@@ -337,6 +341,8 @@ class Packer:
             block.back.append(0 if number < 0 else len(block.ats) - number)
             block.took.append(at - began)
             block.statuses.append(code)
+        if at > self._last_at:
+            self._last_at = at
         if self._first_at is None:
             self._first_at = at / 1e6
 
@@ -352,6 +358,7 @@ class Packer:
             self._settings_line(line, text)
         if self._first_at is None:
             self._first_at = line.at
+        self._last_at = max(self._last_at, round(line.at * 1e6))
         return True
 
     def _opening(self, boot: Boot) -> None:
@@ -419,6 +426,7 @@ class Packer:
             places[-3],
             places[-2],
             places[-1],
+            self._last_at / 1e6,
         )  # fmt: skip
 
     def _robots_columns(self) -> RobotsColumns:

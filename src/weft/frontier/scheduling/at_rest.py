@@ -100,10 +100,10 @@ class AtRest:
                 self._queues.wheel.put(site, at, now)
         return rested
 
-    def settle(self, site: Site, lane: SiteQueue) -> None:
-        """A site was restored: where many are, it comes to rest at once."""
-        if len(self._queues.sites) > self._queues.most_awake and self._lane_to_rest(site) is lane:
-            self._bring_to_rest(site, lane, self._now())
+    def settle(self, site: Site) -> None:
+        """A site was restored: where many are, it may come to rest, with the claims that follow."""
+        if len(self._queues.sites) > self._queues.most_awake:
+            self.drowsy.append(site)
 
     def lanes_at_rest(self, crawl: Crawl) -> Iterator[SiteQueue]:
         """A crawl's lanes at sites that are at rest, which they stay."""
