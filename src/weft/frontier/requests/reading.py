@@ -274,12 +274,13 @@ def _recent_lines(folder: Path, not_before: float, now: float, longest_delay_s: 
     """The lines of the newest files, from a little before the given time on; each site's in their order. Of parts in
     which no site has waited until now only what was still in flight at their end."""
     old, is_behind_read = list[LogPart](), False
-    for entry in _recent_entries(folder, not_before):
+    in_flight_since = now - longest_delay_s - LONGEST_REQUEST_S
+    for entry in _recent_entries(folder, not_before, in_flight_since):
         # The part behind one that is read is read, too: it has the ends of what was in flight.
         if isinstance(entry, LogPart) and not is_behind_read and _is_over(entry, now, longest_delay_s):
             old.append(entry)
             continue
-        yield from _left_open(old, now - longest_delay_s - LONGEST_REQUEST_S)
+        yield from _left_open(old, in_flight_since)
         old.clear()
         is_behind_read = not (isinstance(entry, LogPart) and _is_over(entry, now, longest_delay_s))
         try:
@@ -291,11 +292,12 @@ def _recent_lines(folder: Path, not_before: float, now: float, longest_delay_s: 
                 yield None
         except Unjudged:
             yield None
-    yield from _left_open(old, now - longest_delay_s - LONGEST_REQUEST_S)
+    yield from _left_open(old, in_flight_since)
 
 
-def _recent_entries(folder: Path, not_before: float) -> list[Segment | LogPart]:
-    """Files, or parts of packed ones, oldest first; of an earlier boot only the last one."""
+def _recent_entries(folder: Path, not_before: float, in_flight_since: float) -> list[Segment | LogPart]:
+    """Files, or parts of packed ones, oldest first; of an earlier boot only the last one. Of those that do not say
+    what they cover (an earlier Weft has packed them) none that are older than a request may last."""
     newest_first = list[Segment | LogPart]()
     for segment in reversed(segments_of(folder)):
         parts: list[LogPart] | None = None
@@ -310,7 +312,8 @@ def _recent_entries(folder: Path, not_before: float) -> list[Segment | LogPart]:
             continue
         for part in reversed(parts):
             newest_first.append(part)
-            if _is_before(part, not_before) or _is_of_another_boot(part.index.boots):
+            begin = not_before if part.index.last_at is not None else max(not_before, in_flight_since)
+            if _is_before(part, begin) or _is_of_another_boot(part.index.boots):
                 return newest_first[::-1]
     return newest_first[::-1]
 
