@@ -37,14 +37,14 @@ from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.commit import Committer
 from weft.engine.loop.fetcher.answer import EndedTransfer
 from weft.engine.loop.fetcher.robots import RobotsBook
-from weft.engine.loop.halves import reading
+from weft.engine.loop.loop_parts import reading
 from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.parser.parsing import AT_ONCE
 from weft.engine.loop.parser.suspects import Pulse, Suspects
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.parsing.parsers import Parsers
 from weft.frontier.contract import CrawlLimits, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease
 from weft.store.pages import PageStore
 from weft.telemetry import Metrics, Slot

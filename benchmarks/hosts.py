@@ -103,7 +103,7 @@ from pathlib import Path
 from weft.config import PolitenessSection
 from weft.engine.entry import GC_THRESHOLDS
 from weft.frontier.contract import CrawlLimits
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found
 gc.freeze(); gc.set_threshold(*GC_THRESHOLDS)
 frontier = EmbeddedFrontier(Path(sys.argv[1]), PolitenessSection(delay_s=1.0, places=1))

@@ -27,7 +27,7 @@ from harness.measure import machine, run
 from weft.config import PolitenessSection
 from weft.crawl.folder import CrawlFolder
 from weft.frontier.contract import CrawlLimits, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.requests import RequestLog
 from weft.frontier.requests.segments import Segment, replace_by_packed, segments_of
 

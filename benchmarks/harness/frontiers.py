@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.measure import resident
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found, Lease, Purpose
 
 BATCH = 50

@@ -25,7 +25,7 @@ from weft.config import PolitenessSection
 from weft.crawl.folder import CrawlFolder
 from weft.engine.folder import CRAWL
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, PageLinks, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease, Purpose, Row
 from weft.store.pages import PageStore
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weft.crawl.api import crawl as crawl
-    from weft.crawl.items.api import arun as arun
-    from weft.crawl.items.api import run as run
+    from weft.crawl.items.item_iteration import arun as arun
+    from weft.crawl.items.item_iteration import run as run
+    from weft.crawl.page_iteration import crawl as crawl
     from weft.engine.aio import AsyncEngine as AsyncEngine
     from weft.engine.handle import Engine as Engine
     from weft.engine.user_code.page import Page as Page
@@ -37,9 +37,9 @@ _NAMES = {
     "Selected": "weft.engine.user_code.selected",
     "Spider": "weft.spiders.spider",
     "Supervisor": "weft.system.supervisor",
-    "arun": "weft.crawl.items.api",
+    "arun": "weft.crawl.items.item_iteration",
     "crawl": "weft.crawl",
-    "run": "weft.crawl.items.api",
+    "run": "weft.crawl.items.item_iteration",
     "try_spider": "weft.spiders.trying",
 }
 __all__ = [*_NAMES]  # noqa: PLE0604 (they are texts)

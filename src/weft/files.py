@@ -40,6 +40,19 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True, mode: int = 0
             sync_folder(path.parent)
 
 
+def have_temporary_folder(own: Path) -> None:
+    """Where no folder for temporary files can be written, as with a read-only root, this process and those that it
+    starts have theirs in `own`."""
+    import tempfile
+
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        folder = own.resolve() / "tmp"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.environ["TMPDIR"] = str(folder)
+
+
 def sync_folder(folder: Path) -> None:
     """Puts the names in a folder on the disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -2,7 +2,8 @@
 
 Logs: one file for each process, `{log_dir}/pod_{N}/{role}_{i}.log`, each line with the process's label, rotated; a file
 has one writer, and its owner alone may read it, because URLs may hold secrets. A message is constant, what varies goes
-into fields: `log.info("breaker opened", domain=d)`.
+into fields: `log.info("breaker opened", domain=d)`. Where it is asked for, every process also writes its lines to the
+standard output that it shares with the others, which never waits for a reader: the file is what is complete.
 
 Metrics: a process counts in plain Python numbers and saves them all to one small file named after its slot
 (`pod0-fetcher1`), which stays the same when the process is restarted, so that counters continue. One endpoint reads the
@@ -14,6 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import select
 import socket
 import sys
 import threading
@@ -24,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO
 
 import msgspec
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 LOG_BYTES = 100 * 1024 * 1024
 LOGS_KEPT = 5
+LINE_BYTES = 4096  # a pipe takes as much at once: lines of several processes do not mix
 FD_KINDS = ("redis", "http", "file", "pipe", "other")
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 BYTES_BUCKETS = (1e3, 4e3, 16e3, 32e3, 64e3, 128e3, 256e3, 512e3, 1e6, 2e6, 4e6, 8e6, 16e6)
@@ -135,6 +138,74 @@ def _field(value: object) -> str:
     return f'"{text}"' if " " in text or not text else text
 
 
+LogFormat = Literal["text", "json"]
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line: `time`, `level`, `process`, `logger`, `message`, `fields`; `exception` where there is one."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__()
+        self._label = label
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line of JSON; fields that are neither numbers nor texts as texts."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, Any] = {
+            "time": f"{stamp}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "process": self._label,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if fields := getattr(record, "fields", {}):
+            line["fields"] = {name: _plain(value) for name, value in fields.items()}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        text = msgspec.json.encode(line)
+        if len(text) >= LINE_BYTES:  # the file has all of it
+            line = {name: line[name] for name in ("time", "level", "process", "logger", "message")}
+            line["message"] = str(line["message"])[: LINE_BYTES // 8]
+            text = msgspec.json.encode({**line, "cut": True})
+        return text.decode()
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, bool | int | float) or value is None else str(value)
+
+
+class StandardOutput(logging.Handler):
+    """Standard output, which all processes of a service share: a line at a time, and none while nobody reads.
+
+    A line that finds no room is left out and counted; a crawl never waits for a terminal or a collector of logs.
+    """
+
+    def __init__(self, fd: int = 1) -> None:
+        super().__init__()
+        self._fd = fd
+        self._left_out = 0
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLOUT)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a line, if there is room for it."""
+        if self._left_out and self._has_room():
+            record, left_out = logging.makeLogRecord(record.__dict__), self._left_out
+            record.fields = {**getattr(record, "fields", {}), "lines_left_out": left_out}
+        line = self.format(record).encode()
+        if len(line) >= LINE_BYTES:
+            line = line[: LINE_BYTES - 4].decode("utf-8", "ignore").encode() + "…".encode()
+        if not self._has_room():
+            self._left_out += 1
+            return
+        self._left_out = 0
+        with suppress(OSError):  # whoever read it has gone; the file has the line
+            os.write(self._fd, line + b"\n")
+
+    def _has_room(self) -> bool:
+        return any(event & select.POLLOUT for _, event in self._poll.poll(0))
+
+
 class LogFile(RotatingFileHandler):
     """A process's log file; its owner alone may read it.
 
@@ -188,11 +259,18 @@ def _locked(folder: Path) -> int:
 
 
 def log_to_file(
-    log_dir: Path, slot: Slot, level: str = "INFO", *, alone: bool = False, name: str | None = None
+    log_dir: Path,
+    slot: Slot,
+    level: str = "INFO",
+    *,
+    alone: bool = False,
+    name: str | None = None,
+    shown_as: LogFormat | None = None,
 ) -> LogFile:
     """Sends this process's log to its own file; the handler is returned so that it can be closed.
 
     `alone`: Busy where another process holds the slot's folder. `name`: of the file in `log_dir`, else the slot's.
+    `shown_as`: the form in which its lines go to standard output, too; None: they do not.
     """
     logger = logging.getLogger("weft")
     for old in logger.handlers[:]:
@@ -204,6 +282,10 @@ def log_to_file(
         raise BadInput(f"log_dir {log_dir}: cannot be written: {error.strerror}; choose another `log_dir`") from None
     handler.setFormatter(LineFormatter(slot.label))
     logger.addHandler(handler)
+    if shown_as is not None:
+        output = StandardOutput()
+        output.setFormatter(JsonFormatter(slot.label) if shown_as == "json" else LineFormatter(slot.label))
+        logger.addHandler(output)
     logger.setLevel(level)
     logger.propagate = False
     return handler

@@ -22,7 +22,8 @@ from scripted_service import ScriptedService
 from served import served
 from served_http import Service, service_in
 
-from weft.jobs.api.access.keys import Keyring, KeyScope
+from weft.jobs.api.access.api_key import KeyScope
+from weft.jobs.api.access.keys import Keyring
 from weft.jobs.model import Task, TaskSpec, new_task_id
 from weft.records import PanelTable
 from weft.scraping import TaskState

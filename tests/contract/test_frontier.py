@@ -11,7 +11,7 @@ from harnesses import ALLOW, EmbeddedHarness, Harness, claim_one, cool, done, no
 
 from weft.errors import BadInput, Busy
 from weft.frontier.contract import CrawlLimits, End, EndedLease, PageLinks, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.requests import RequestEnd, read_events
 from weft.frontier.view import FrontierView
 from weft.records import Found, Lease, Purpose, Reason

@@ -107,7 +107,7 @@ def test_what_may_have_been_sent_is_rejected_after_a_kill(make_embedded: Callabl
     assert [(one.item.url, one.reason) for one in rejected] == [(URL, Reason.UNKNOWN_OUTCOME)]
     harness.frontier.rejected.ended([one.item.item for one in rejected])
     harness.frontier.durability.commit()
-    assert harness.frontier.status.crawl_standing(harness.crawl).queued == 0
+    assert harness.frontier.status.crawl_counts(harness.crawl).queued == 0
 
 
 def test_what_may_have_been_sent_is_rejected_when_it_is_released(make_embedded: Callable[..., Harness]) -> None:

@@ -18,12 +18,12 @@ from harnesses import ALLOW, Harness, done, no_robots, page
 from weft import urls
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord, Wanted
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.redis.connection import RedisSettings, connect
-from weft.frontier.redis.frontier import RedisFrontier, RoutedRedisFrontier
 from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.pods.other_pod import OtherPod
+from weft.frontier.redis.redis_frontier import RedisFrontier, RoutedRedisFrontier
 from weft.records import Lease, Reason
 from weft.supervise.redis_server import RedisServer
 
@@ -53,7 +53,7 @@ class Fetcher:
                 host = urls.host_of(lease.url)
                 wanted.append(Wanted(lease, address_of(host), (delays or {}).get(host, 0.0)))
             self.asked += len(wanted)
-            for one, granted in zip(wanted, self.frontier.leases.take_places(wanted), strict=True):
+            for one, granted in zip(wanted, self.frontier.leases.claim_slots(wanted), strict=True):
                 if granted:
                     self._out.append((now + transfer_s, one.lease, now, one.address))
 
@@ -123,7 +123,7 @@ def test_hosts_whose_address_changes_get_stuck_nowhere(make: Callable[..., Harne
 
 
 def take(harness: Harness, lease: Lease, address: str = "127.0.0.1", crawl_delay_s: float = 0.0) -> bool:
-    (granted,) = harness.frontier.leases.take_places([Wanted(lease, address, crawl_delay_s)])
+    (granted,) = harness.frontier.leases.claim_slots([Wanted(lease, address, crawl_delay_s)])
     return granted
 
 
@@ -434,7 +434,7 @@ def test_an_address_whose_pod_is_away_is_not_asked(make_pods: Callable[..., Pods
         leases = frontier.leases.claim("me", 9)
         addresses = {one: address_in(0), two: address_in(1)}
         wanted = [Wanted(lease, addresses[urls.host_of(lease.url)]) for lease in leases]
-        for lease, granted in zip(leases, frontier.leases.take_places(wanted), strict=True):
+        for lease, granted in zip(leases, frontier.leases.claim_slots(wanted), strict=True):
             assert granted is (urls.host_of(lease.url) == one)
         pods.time += 0.1
         assert frontier.leases.claim("me", 9) == [], "it is tried again, but not at once"
@@ -450,18 +450,18 @@ def test_a_dead_process_gives_back_places_in_all_pods(make_pods: Callable[..., P
     admit(other, 1, 1)
     (mine,), (theirs,) = first.leases.claim("me", 9), other.leases.claim("me", 9)
     address = address_in(1)
-    assert first.leases.take_places([Wanted(mine, address)]) == [True]
-    assert other.leases.take_places([Wanted(theirs, address)]) == [False]
+    assert first.leases.claim_slots([Wanted(mine, address)]) == [True]
+    assert other.leases.claim_slots([Wanted(theirs, address)]) == [False]
     pods.time += 15
     pods.frontiers[0] = pods.process(0)
     pods.frontiers[0].recovery.recover()
-    assert not other.leases.take_places([Wanted(lease, address) for lease in other.leases.claim("me", 9)])[0]
+    assert not other.leases.claim_slots([Wanted(lease, address) for lease in other.leases.claim("me", 9)])[0]
     pods.time += DELAY_S + 0.5
-    assert not any(other.leases.take_places([Wanted(lease, address) for lease in other.leases.claim("me", 9)])), (
+    assert not any(other.leases.claim_slots([Wanted(lease, address) for lease in other.leases.claim("me", 9)])), (
         "on its way"
     )
     pods.time += 1.0
-    assert any(other.leases.take_places([Wanted(lease, address) for lease in other.leases.claim("me", 9)]))
+    assert any(other.leases.claim_slots([Wanted(lease, address) for lease in other.leases.claim("me", 9)]))
 
 
 def test_after_lost_data_an_address_waits_for_all_leases_of_that_time(make_pods: Callable[..., Pods]) -> None:
@@ -473,7 +473,7 @@ def test_after_lost_data_an_address_waits_for_all_leases_of_that_time(make_pods:
     waited = 0
     while (
         not (leases := first.leases.claim("me", 9))
-        or not first.leases.take_places([Wanted(leases[0], address_in(1))])[0]
+        or not first.leases.claim_slots([Wanted(leases[0], address_in(1))])[0]
     ):
         pods.time += 1.0
         waited += 1
@@ -489,16 +489,16 @@ def test_robots_txt_keeps_its_place_until_it_was_read(make_pods: Callable[..., P
     first.queue.admit(1, [page(f"http://{host}/")])
     (robots,), (theirs,) = first.leases.claim("me", 9), other.leases.claim("me", 9)
     address = address_in(0)
-    assert first.leases.take_places([Wanted(robots, address)]) == [True]
+    assert first.leases.claim_slots([Wanted(robots, address)]) == [True]
     pods.time += 1.0
     end = pods.time
     first.leases.cool([Ended(robots, pods.time, ok=True)])
-    assert other.leases.take_places([Wanted(theirs, address)]) == [False]
+    assert other.leases.claim_slots([Wanted(theirs, address)]) == [False]
     pods.time += 1.5
-    assert not any(other.leases.take_places([Wanted(lease, address) for lease in other.leases.claim("me", 9)]))
+    assert not any(other.leases.claim_slots([Wanted(lease, address) for lease in other.leases.claim("me", 9)]))
     first.sites.robots_known(f"http://{host}", RobotsRecord("ok", b"", 9e12), 20.0)
     first.leases.finish([EndedLease(robots, End.OTHER)])
-    while not any(other.leases.take_places([Wanted(lease, address) for lease in other.leases.claim("me", 9)])):
+    while not any(other.leases.claim_slots([Wanted(lease, address) for lease in other.leases.claim("me", 9)])):
         pods.time += 0.25
     assert end + 20 <= pods.time < end + 22
 
@@ -533,7 +533,7 @@ def test_places_of_idle_addresses_are_forgotten(make_pods: Callable[..., Pods]) 
     first, _ = pods.start()
     admit(first, 0, 1)
     (lease,) = first.leases.claim("me", 9)
-    assert first.leases.take_places([Wanted(lease, address_in(1))]) == [True]
+    assert first.leases.claim_slots([Wanted(lease, address_in(1))]) == [True]
     first.leases.cool([Ended(lease, pods.time, ok=True)])
     server = pods.connection(1)
     assert server.zcard("held") == 0
@@ -550,7 +550,7 @@ def test_a_host_whose_address_asks_for_a_longer_delay_meanwhile_is_asked_after_i
     no_robots(harness, "a.test", "b.test")
     frontier.queue.admit(harness.crawl, [page("http://a.test/"), page("http://b.test/")])
     first, second = frontier.leases.claim("me", 9)
-    assert frontier.leases.take_places([Wanted(lease, "192.0.2.1") for lease in (first, second)]) == [True, False]
+    assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1") for lease in (first, second)]) == [True, False]
     done(harness, first)
     frontier.sites.robots_known(f"http://{first.key}", ALLOW, 100.0)
     for _ in range(9):

@@ -25,7 +25,7 @@ from harnesses import (
 
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits, End, EndedLease
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Purpose
 
 Make = Callable[..., Harness]
@@ -82,7 +82,7 @@ def test_a_crawl_that_waits_for_something_holds_nobody_up(make: Make) -> None:
     frontier.queue.admit(harness.crawl, pages("a", 20))
     found = served(harness, 40, step_s=1.1)
     assert Counter(whose for _, whose in found) == {harness.crawl: 20}
-    assert not frontier.status.has_work(limited) and frontier.status.crawl_standing(limited).queued == 4
+    assert not frontier.status.has_work(limited) and frontier.status.crawl_counts(limited).queued == 4
 
 
 def test_what_the_site_asks_for_binds_all(make: Make) -> None:
@@ -178,12 +178,12 @@ def test_an_end_that_was_not_confirmed_is_undone_by_a_kill_and_a_confirmed_one_i
     frontier.durability.commit()
     frontier = brought_back(harness)
     assert frontier.crawls.kept_crawls() == [harness.crawl, other, again]
-    assert (frontier.status.crawl_standing(other).queued, frontier.status.crawl_standing(again).queued) == (5, 2)
+    assert (frontier.status.crawl_counts(other).queued, frontier.status.crawl_counts(again).queued) == (5, 2)
     frontier.crawls.close_crawl(other)
     frontier.crawls.closed(other)
     frontier.durability.commit()
     frontier = brought_back(harness)
-    assert frontier.crawls.kept_crawls() == [harness.crawl, again] and frontier.status.crawl_standing(again).queued == 2
+    assert frontier.crawls.kept_crawls() == [harness.crawl, again] and frontier.status.crawl_counts(again).queued == 2
 
 
 def brought_back(harness: Harness) -> Any:
@@ -222,15 +222,15 @@ def test_what_was_set_aside_comes_back_also_over_a_kill(make: Make) -> None:
     lease = claim_one(harness)
     frontier.leases.set_aside([lease])
     frontier.durability.commit()
-    assert frontier.status.crawl_standing(harness.crawl).set_aside == 1
+    assert frontier.status.crawl_counts(harness.crawl).set_aside == 1
     frontier = harness.crash()
-    assert (frontier.status.crawl_standing(harness.crawl).set_aside, frontier.status.stats().queued) == (1, 2)
+    assert (frontier.status.crawl_counts(harness.crawl).set_aside, frontier.status.stats().queued) == (1, 2)
     frontier.durability.commit()
     assert frontier.queue.take_back(harness.crawl, lambda item: item.url == "nobody") == 0
     assert frontier.queue.take_back(harness.crawl, lambda item: item.url == lease.url) == 1
     frontier.durability.commit()
     frontier = harness.crash()
-    assert (frontier.status.crawl_standing(harness.crawl).set_aside, frontier.status.stats().queued) == (0, 3)
+    assert (frontier.status.crawl_counts(harness.crawl).set_aside, frontier.status.stats().queued) == (0, 3)
 
 
 def test_of_many_that_were_set_aside_all_come_back_once(make: Make) -> None:
@@ -241,7 +241,7 @@ def test_of_many_that_were_set_aside_all_come_back_once(make: Make) -> None:
     frontier.queue.admit(harness.crawl, [page(url) for url in found])
     while leases := frontier.leases.claim("me", 999):
         frontier.leases.set_aside(leases)
-    assert frontier.status.crawl_standing(harness.crawl).set_aside == 700
+    assert frontier.status.crawl_counts(harness.crawl).set_aside == 700
     assert frontier.queue.take_back(harness.crawl, lambda _: True) == 700
     came: list[str] = []
     while leases := frontier.leases.claim("me", 999):
@@ -394,19 +394,19 @@ def test_a_standing_is_of_its_crawl_alone(make: Make) -> None:
     frontier.queue.admit(harness.crawl, pages("a", 5))
     frontier.queue.admit(other, pages("b", 7))
     mine, theirs = sorted(frontier.leases.claim("me", 9), key=lambda lease: lease.crawl)
-    standing = frontier.status.crawl_standing(other)
+    standing = frontier.status.crawl_counts(other)
     assert (standing.queued, standing.leased, standing.pages, standing.seen) == (6, 1, 0, 7)
     done(harness, theirs)
     done(harness, mine, End.OTHER)
-    standing = frontier.status.crawl_standing(other)
+    standing = frontier.status.crawl_counts(other)
     assert (standing.queued, standing.leased, standing.pages) == (6, 0, 1)
-    standing = frontier.status.crawl_standing(harness.crawl)
+    standing = frontier.status.crawl_counts(harness.crawl)
     assert (standing.queued, standing.leased, standing.pages, standing.seen) == (4, 0, 0, 5)
     (lease,) = (lease for lease in frontier.leases.claim("me", 9) if lease.crawl == other)
     frontier.leases.finish([EndedLease(lease, End.RELEASE)])
-    assert (frontier.status.crawl_standing(other).queued, frontier.status.crawl_standing(other).leased) == (6, 0)
+    assert (frontier.status.crawl_counts(other).queued, frontier.status.crawl_counts(other).leased) == (6, 0)
     with pytest.raises(KeyError):
-        frontier.status.crawl_standing(other + 1)
+        frontier.status.crawl_counts(other + 1)
 
 
 def test_a_paused_crawl_loses_nothing_and_holds_nobody_up(make: Make) -> None:
@@ -505,8 +505,8 @@ def test_a_paused_crawl_is_out_of_its_sites_sight_and_comes_back_with_everything
         frontier.crawls.pause(crawl)
     frontier.queue.admit(harness.crawl, pages("a", 3))
     if isinstance(frontier, EmbeddedFrontier):
-        lanes = frontier._base.queues.sites["a"].lanes
-        assert len(lanes) == 1, "what is due is found without a look at those that wait"
+        queues = frontier._base.queues.sites["a"].queues
+        assert len(queues) == 1, "what is due is found without a look at those that wait"
     assert {whose for _, whose in served(harness, 5)} == {harness.crawl}
     frontier.durability.commit()
     for crawl in paused[:10]:
@@ -517,7 +517,7 @@ def test_a_paused_crawl_is_out_of_its_sites_sight_and_comes_back_with_everything
     assert min(later - earlier for earlier, later in pairwise(starts)) >= 0.95
     assert (
         frontier.status.stats().queued == 10
-        and [frontier.status.crawl_standing(crawl).queued for crawl in paused[10:]] == [1] * 10
+        and [frontier.status.crawl_counts(crawl).queued for crawl in paused[10:]] == [1] * 10
     )
 
 
@@ -551,7 +551,7 @@ def test_what_is_not_acknowledged_of_one_crawl_outlasts_another_that_is_forgotte
         pass
     frontier.durability.acknowledge(1)
     frontier.durability.commit()
-    assert frontier.status.crawl_standing(harness.crawl).pages == 1
+    assert frontier.status.crawl_counts(harness.crawl).pages == 1
     assert harness.crash(pages=1).status.stats().queued == 0, "it has ended for good"
 
 
@@ -563,7 +563,7 @@ def test_leases_that_are_over_keep_no_other_from_being_set_aside(make: Make) -> 
     gone, kept = frontier.leases.claim("me", 2)
     done(harness, gone)
     frontier.leases.set_aside([gone, kept])
-    standing = frontier.status.crawl_standing(harness.crawl)
+    standing = frontier.status.crawl_counts(harness.crawl)
     assert (standing.set_aside, standing.leased, standing.queued) == (1, 0, 0)
 
 
@@ -575,9 +575,9 @@ def test_a_lease_that_expires_is_no_lease_of_its_crawl(make: Make) -> None:
     lease = claim_one(harness)
     harness.advance(lease.deadline - harness.time + 1.0)
     (again,) = frontier.leases.claim("me", 9) or frontier.leases.claim("me", 9)
-    assert again.item == lease.item and frontier.status.crawl_standing(harness.crawl).leased == 1
+    assert again.item == lease.item and frontier.status.crawl_counts(harness.crawl).leased == 1
     done(harness, again)
-    assert frontier.status.crawl_standing(harness.crawl).leased == 0
+    assert frontier.status.crawl_counts(harness.crawl).leased == 0
 
 
 def test_cookies_that_were_committed_are_there_after_a_crash(make: Callable[..., Harness]) -> None:

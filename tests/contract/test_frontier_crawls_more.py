@@ -24,7 +24,7 @@ from harnesses import (
 )
 
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.requests import RequestEnd, RequestStart, read_events
 from weft.records import Found, Lease, Purpose
 
@@ -50,16 +50,16 @@ def test_a_budget_that_comes_while_pages_are_out_counts_them_and_loses_nothing(m
     done(harness, stored)
     frontier.crawls.change_crawl(harness.crawl, CrawlLimits(max_pages_per_domain=4), harness.section, 1.0)
     (third,) = frontier.leases.claim("me", 9)
-    assert frontier.status.crawl_standing(harness.crawl).queued == 5 and not frontier.status.has_work(harness.crawl)
+    assert frontier.status.crawl_counts(harness.crawl).queued == 5 and not frontier.status.has_work(harness.crawl)
     done(harness, first)
     done(harness, second, End.OTHER)
     (fourth,) = frontier.leases.claim("me", 9)
     for lease in (third, fourth):
         done(harness, lease)
     harness.advance(1)
-    assert frontier.leases.claim("me", 9) == [] and frontier.status.crawl_standing(harness.crawl).queued == 4
+    assert frontier.leases.claim("me", 9) == [] and frontier.status.crawl_counts(harness.crawl).queued == 4
     frontier.crawls.change_crawl(harness.crawl, CrawlLimits(), harness.section, 1.0)
-    assert len(served(harness, 5)) == 4 and frontier.status.crawl_standing(harness.crawl).pages == 8
+    assert len(served(harness, 5)) == 4 and frontier.status.crawl_counts(harness.crawl).pages == 8
 
 
 def test_what_is_released_under_a_budget_that_came_meanwhile_is_still_there(make: Make) -> None:
@@ -72,7 +72,7 @@ def test_what_is_released_under_a_budget_that_came_meanwhile_is_still_there(make
     assert len(frontier.leases.claim("me", 9)) == 1
     harness.limits = CrawlLimits(max_pages_per_domain=3)
     frontier = harness.crash()
-    assert frontier.status.crawl_standing(harness.crawl).queued == 5
+    assert frontier.status.crawl_counts(harness.crawl).queued == 5
     harness.advance(2)
     assert len(served(harness, 5)) == 3
 
@@ -360,7 +360,7 @@ def test_a_crawl_that_is_brought_back_late_has_what_it_had(make_embedded: MakeEm
     frontier = harness.crash()
     assert frontier.crawls.kept_crawls() == [harness.crawl, other]
     frontier.crawls.reopen_crawl(other, CrawlLimits(), polite(0.0), 1.0)
-    standing = frontier.status.crawl_standing(other)
+    standing = frontier.status.crawl_counts(other)
     assert (standing.queued, standing.leased, standing.seen) == (2, 0, 3)
     assert frontier.queue.admit(other, pages("a", 4)).new == 1
     assert [whose for _, whose in served(harness, 5)] == [other] * 3
@@ -408,7 +408,7 @@ def test_a_robots_txt_that_one_crawl_will_not_ask_for_again_is_asked_for_by_anot
         assert (len(frontier.rejected.rejections()), frontier.status.stats().queued) == (2, 3)
     else:
         frontier.crawls.pause(other)
-        queued = [frontier.status.crawl_standing(crawl).queued for crawl in (harness.crawl, other)]
+        queued = [frontier.status.crawl_counts(crawl).queued for crawl in (harness.crawl, other)]
         assert queued[0] == 3 and frontier.status.stats().queued == sum(queued)
     harness.advance(6)
     again = claim_one(harness)

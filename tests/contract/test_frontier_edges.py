@@ -423,7 +423,7 @@ def test_a_place_that_was_refused_is_logged_as_not_asked(make: Callable[..., Har
     harness.advance(10.0)
     leases = frontier.leases.claim("me", 9)
     assert len(leases) == 2
-    assert frontier.leases.take_places([Wanted(lease, "192.0.2.1", 0.0) for lease in leases]) == [True, False]
+    assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1", 0.0) for lease in leases]) == [True, False]
     events = [
         event for event in read_events(harness.folder / "requests") if isinstance(event, RequestStart | RequestEnd)
     ]
@@ -445,7 +445,7 @@ def test_a_host_that_moves_to_another_address_goes_on_there(make: Callable[..., 
     for _ in range(9):
         harness.advance(1.0)
         for lease in frontier.leases.claim("me", 1):
-            if frontier.leases.take_places([Wanted(lease, "192.0.2.1", 0.0)]) == [True]:
+            if frontier.leases.claim_slots([Wanted(lease, "192.0.2.1", 0.0)]) == [True]:
                 first[lease.url] = lease
     assert len(first) == 2, "as many as the address has places"
     mine = next(lease for url, lease in first.items() if url.startswith("http://h/"))
@@ -454,7 +454,7 @@ def test_a_host_that_moves_to_another_address_goes_on_there(make: Callable[..., 
     for _ in range(9):
         harness.advance(1.0)
         for lease in frontier.leases.claim("me", 1):
-            if frontier.leases.take_places([Wanted(lease, "192.0.2.2", 0.0)]) == [True]:
+            if frontier.leases.claim_slots([Wanted(lease, "192.0.2.2", 0.0)]) == [True]:
                 moved.add(lease.url)
     assert len(moved) == 2, moved
 
@@ -471,7 +471,7 @@ def test_a_place_at_an_address_that_a_host_has_left_goes_to_who_waits_there(make
         for _ in range(5):
             harness.advance(1.0)
             for lease in frontier.leases.claim("me", 1):
-                if frontier.leases.take_places([Wanted(lease, address, 0.0)]) == [True]:
+                if frontier.leases.claim_slots([Wanted(lease, address, 0.0)]) == [True]:
                     return lease
         return None
 

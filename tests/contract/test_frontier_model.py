@@ -14,8 +14,8 @@ import pytest
 from harnesses import Harness
 
 from weft.config import PolitenessSection
-from weft.frontier.contract import CrawlLimits, CrawlStanding, End, Ended, EndedLease, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.contract import CrawlCounts, CrawlLimits, End, Ended, EndedLease, RobotsRecord
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found, Lease, Purpose, Reason
 
 STEPS = 150
@@ -282,7 +282,7 @@ class Life:
 
     def look(self) -> None:
         for crawl, tenant in self.tenants.items():
-            assert self.frontier.status.crawl_standing(crawl) == CrawlStanding(
+            assert self.frontier.status.crawl_counts(crawl) == CrawlCounts(
                 len(tenant.queued), tenant.leased, tenant.pages.total(), tenant.seen, len(tenant.aside)
             )
             assert self.frontier.status.has_work(crawl) == tenant.has_work()

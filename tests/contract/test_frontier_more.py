@@ -419,7 +419,7 @@ def test_an_address_that_asks_for_nothing_has_all_its_places(make: Callable[...,
     no_robots(harness, *"abc")
     frontier.queue.admit(harness.crawl, [page(f"http://{host}/1") for host in "abc"])
     leases = frontier.leases.claim("me", 9)
-    assert frontier.leases.take_places([Wanted(lease, "192.0.2.1") for lease in leases]) == [True, True, False]
+    assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1") for lease in leases]) == [True, True, False]
 
 
 def test_a_slowed_site_is_eased_by_half_after_each_row_of_good_answers(make: Callable[..., Harness]) -> None:
@@ -449,7 +449,7 @@ def test_a_slowed_address_is_eased_likewise(make: Callable[..., Harness]) -> Non
         while not any(granted):
             harness.advance(1)
             leases = frontier.leases.claim("me", 9)
-            granted = frontier.leases.take_places([Wanted(lease, "192.0.2.1") for lease in leases])
+            granted = frontier.leases.claim_slots([Wanted(lease, "192.0.2.1") for lease in leases])
         waits.append(round((harness.time - ended_at) / 10) * 10)
         cool(harness, leases[0], ok=number > 0, slow_down=number == 0)
         frontier.leases.finish([EndedLease(leases[0], End.PAGE)])

@@ -8,7 +8,7 @@ import pytest
 from harnesses import NO_ENDS, Harness, claim_one, cool, done, no_robots, page, pages, polite, served
 
 from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found, Purpose
 
 Make = Callable[..., Harness]
@@ -170,7 +170,7 @@ def test_a_page_that_is_out_and_found_nearer_by_a_redirect_is_not_queued(make: M
     frontier.queue.admit(harness.crawl, [page("http://a/1", 4)])
     lease = claim_one(harness)
     frontier.queue.admit(harness.crawl, [Found(lease.url, 2, 0, 1, about="http://a/from")])
-    assert frontier.status.crawl_standing(harness.crawl).queued == 0
+    assert frontier.status.crawl_counts(harness.crawl).queued == 0
     frontier.leases.finish([EndedLease(lease, End.RELEASE)])
     assert claim_one(harness).depth == 2
 
@@ -182,7 +182,7 @@ def test_an_end_that_is_told_twice_at_once_counts_once(make: Make) -> None:
     frontier.queue.admit(harness.crawl, pages("a", 3))
     one, two = frontier.leases.claim("me", 2)
     assert frontier.leases.finish([EndedLease(lease, End.OTHER) for lease in (one, one, two)]) == [True, False, True]
-    standing = frontier.status.crawl_standing(harness.crawl)
+    standing = frontier.status.crawl_counts(harness.crawl)
     assert (standing.queued, standing.leased) == (1, 0)
     assert claim_one(harness).url == "http://a/2", "both places are free"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from harnesses import Harness, cool, done, no_robots, page, urls_of
 
 from weft.frontier.contract import CrawlLimits, End, EndedLease
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.view import FrontierView
 from weft.records import Found, Lease, Purpose
 

@@ -223,7 +223,7 @@ def test_a_request_that_its_address_has_no_place_for_gives_its_slot_back(make: M
     web = Web(make(key_scope="ip", delay_s=5.0))
     web.add("a", "b", "c", "d", pages=1)
     assert len(web.claim()) == 2 and web.harness.frontier.leases.claim("me", 9, FEW) == []
-    assert web.harness.frontier.leases.take_places([Wanted(lease, "192.0.2.1") for lease in web.leases]) == [
+    assert web.harness.frontier.leases.claim_slots([Wanted(lease, "192.0.2.1") for lease in web.leases]) == [
         True,
         False,
     ]

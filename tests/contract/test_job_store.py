@@ -21,7 +21,7 @@ from weft.jobs.model import FOR_RESUME, FOR_SLOT, LIVE, STARTED, JobProgress, La
 from weft.jobs.store import listing, sqlite_slots
 from weft.jobs.store.contract import Idempotency, TaskFinish, Totals
 from weft.jobs.store.sqlite import SqliteJobStore
-from weft.jobs.webhooks.model import Attempt, Hook, HookState
+from weft.jobs.webhooks.webhook_model import Attempt, Hook, HookState
 from weft.scraping import TERMINAL, FinishReason, HookEvent, TaskState
 
 NOW = 1_800_000_000.0

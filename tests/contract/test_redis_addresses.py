@@ -35,7 +35,7 @@ def claimed(pod: RedisHarness, *hosts: str) -> list[Lease]:
 
 
 def taken(pod: RedisHarness, address: str, *leases: Lease) -> list[bool]:
-    return pod.frontier.leases.take_places([Wanted(lease, address) for lease in leases])
+    return pod.frontier.leases.claim_slots([Wanted(lease, address) for lease in leases])
 
 
 def end(pod: RedisHarness, lease: Lease, **facts: Any) -> None:

@@ -24,7 +24,7 @@ from weft import __version__
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.frontier.redis import pod_info
 from weft.frontier.redis.connection import (
-    LOADING_LOOK_S,
+    LOADING_POLL_S,
     RedisSettings,
     Restarted,
     ServerFacts,
@@ -232,7 +232,7 @@ def test_a_loading_server_is_waited_for(start_server: StartServer) -> None:
     looks = map(float, count())
     with pytest.raises(ServerAway, match="after 3 s"):
         inspect(slow.url, _Loading(client), clock=lambda: next(looks), sleep=slept.append, wait_s=3)  # type: ignore[arg-type]
-    assert slept == [LOADING_LOOK_S] * 3, "it is not asked again and again without a pause"
+    assert slept == [LOADING_POLL_S] * 3, "it is not asked again and again without a pause"
 
 
 class _Loading:

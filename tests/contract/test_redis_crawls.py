@@ -13,8 +13,8 @@ from log_lines import log_lines
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, RobotsRecord
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.link import Limits
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
 
@@ -242,7 +242,7 @@ def test_what_is_counted_is_what_is_there_whatever_happens(pod: Pod, seed: int) 
             frontier.leases.finish([EndedLease(lease, rng.choice(list(End)), rng.choice((0.0, 5.0)))])
         frontier.lead.tend()
         pod.time += rng.choice((0.0, 0.5, 3.0))
-    standings = {crawl: frontier.status.crawl_standing(crawl) for crawl in names.values()}
+    standings = {crawl: frontier.status.crawl_counts(crawl) for crawl in names.values()}
     assert {crawl: one.queued for crawl, one in standings.items()} == {
         crawl: sum(1 for _ in frontier.queue.items(crawl)) for crawl in names.values()
     }
@@ -324,7 +324,7 @@ def test_leases_of_a_version_that_did_not_count_them_by_site_end_as_others_do(po
     frontier.crawls.change_crawl(1, CrawlLimits(max_pages_per_domain=2), polite(0.0), 1.0)
     (lease,) = frontier.leases.claim(frontier.owner, 9)
     finished(frontier, lease)
-    assert frontier.leases.claim(frontier.owner, 9) == [] and frontier.status.crawl_standing(1).queued == 1
+    assert frontier.leases.claim(frontier.owner, 9) == [] and frontier.status.crawl_counts(1).queued == 1
 
 
 def test_an_edit_that_has_reached_all_sites_is_not_repeated(pod: Pod) -> None:

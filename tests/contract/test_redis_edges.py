@@ -18,11 +18,11 @@ from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, 
 from weft.frontier.redis import bloom, scripts
 from weft.frontier.redis import marks as marks_module
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.link import CrawlFacts, Limits, PodLink
 from weft.frontier.redis.marks import PodMarks
 from weft.frontier.redis.pods.client import PodClient
-from weft.frontier.redis.pods.outbox import Behind
+from weft.frontier.redis.pods.pod_outbox import Behind
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.frontier.requests import RequestEnd, read_events
 from weft.frontier.view import FrontierView
 from weft.records import Found, Purpose, Reason
@@ -147,7 +147,7 @@ def test_a_filter_of_the_servers_own_is_asked_and_filled(pod: Pod, monkeypatch: 
     frontier.crawls.open_crawl("test", CrawlLimits(max_pages_per_domain=1))
     assert reserved == [(1, 10_000, 1e-6)], "before anything is added: the server would make a small one"
     assert frontier.queue.admit(1, pages(*range(1020))).new == 1020
-    assert (frontier.queue.admit(1, pages(5)).duplicates, frontier.status.crawl_standing(1).seen) == (1, 1020)
+    assert (frontier.queue.admit(1, pages(5)).duplicates, frontier.status.crawl_counts(1).seen) == (1, 1020)
     full = frontier.queue.admit(1, pages(5, 2000, 7))
     assert (full.new, full.duplicates) == (0, 2), "over its budget, and still told apart"
     assert pod.client.scard("b:1") == 1020 and not pod.client.keys("e:1:*")
@@ -566,7 +566,7 @@ def test_an_address_that_is_taken_makes_its_host_wait_and_the_next_be_asked_for(
         frontier.sites.robots_known(f"http://{host}", ALLOW, None)
     frontier.queue.admit(1, [*pages(1), *pages(1, host="b")])
     leases = frontier.leases.claim("me", 9)
-    assert frontier.leases.take_places([Wanted(lease, "192.0.2.1", 0.0) for lease in leases]) == [True, False]
+    assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1", 0.0) for lease in leases]) == [True, False]
     assert frontier.leases.next_due() == pytest.approx(pod.time)
     frontier.close()
 
@@ -579,7 +579,7 @@ def test_sites_that_have_nothing_any_more_take_no_place_of_their_address(pod: Po
     leases = frontier.leases.claim("me", 9)
     for name in range(20):
         pod.client.sadd("P:192.0.2.1", f"gone{name}")
-    assert frontier.leases.take_places([Wanted(lease, "192.0.2.1", 0.0) for lease in leases]) == [True, False, False]
+    assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1", 0.0) for lease in leases]) == [True, False, False]
     assert frontier.leases.next_due() == pytest.approx(pod.time)
     assert pod.client.scard("P:192.0.2.1") < 20
 
@@ -592,7 +592,7 @@ def test_what_a_host_asked_for_holds_for_the_address_that_it_turns_out_to_share(
     pod.time += 51.0
     by_host = {lease.key: lease for lease in frontier.leases.claim("me", 9)}
     wanted = [Wanted(by_host[host], "192.0.2.1", delay_s) for host, delay_s in (("a", 0.0), ("b", 50.0))]
-    assert frontier.leases.take_places(wanted) == [True, False]
+    assert frontier.leases.claim_slots(wanted) == [True, False]
     frontier.leases.cool([Ended(by_host["a"], frontier.now(), ok=True)])
     frontier.leases.finish([EndedLease(by_host["a"], End.PAGE)])
     assert frontier.leases.claim("me", 9) == []
@@ -622,8 +622,8 @@ def test_whoever_has_lost_its_lease_gives_back_no_others_when_its_address_is_tak
     two.leases.claim(two.owner, 9)
     pod.time += 11.0
     (held,) = two.leases.claim(two.owner, 9)
-    assert two.leases.take_places([Wanted(held, "192.0.2.1", 0.0)]) == [True]
-    assert one.leases.take_places([Wanted(lost, "192.0.2.1", 0.0)]) == [False]
+    assert two.leases.claim_slots([Wanted(held, "192.0.2.1", 0.0)]) == [True]
+    assert one.leases.claim_slots([Wanted(lost, "192.0.2.1", 0.0)]) == [False]
     assert one.status.stats().leased == 1
     two.leases.cool([Ended(held, two.now(), ok=True)])
     assert two.leases.finish([EndedLease(held, End.PAGE)]) == [True]

@@ -13,8 +13,8 @@ from weft.crawl.pods.redis_pods import _reason
 from weft.engine.loop.stop import Stop
 from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.link import Limits
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Found
 from weft.supervise.redis_server import RedisServer
 

@@ -20,7 +20,7 @@ from weft.config import PolitenessSection
 from weft.errors import ServerAway
 from weft.frontier.contract import CrawlLimits, FrontierStats
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Found
 from weft.supervise.redis_server import RedisServer
 

@@ -19,11 +19,11 @@ from weft.crawl.pods.redis_process import RedisPermits
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
 from weft.frontier.redis import marks
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RoutedRedisFrontier
 from weft.frontier.redis.link import Limits, PodLink
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.pods.other_pod import OtherPod
-from weft.frontier.redis.pods.outbox import Arrived
+from weft.frontier.redis.pods.pod_outbox import Arrived
+from weft.frontier.redis.redis_frontier import RoutedRedisFrontier
 from weft.records import Found
 from weft.supervise.redis_server import RedisServer
 

@@ -16,9 +16,9 @@ from weft.config import PolitenessSection
 from weft.errors import ServerAway
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, RobotsRecord, Wanted
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RoutedRedisFrontier
 from weft.frontier.redis.link import Limits
-from weft.frontier.redis.pods.outbox import Behind
+from weft.frontier.redis.pods.pod_outbox import Behind
+from weft.frontier.redis.redis_frontier import RoutedRedisFrontier
 from weft.frontier.requests import RequestEnd, RequestStart, read_events
 from weft.records import Found, Purpose
 from weft.supervise.redis_server import RedisServer
@@ -164,7 +164,7 @@ def test_a_page_on_its_way_to_a_parser_holds_its_address_no_longer(pod: Pod) -> 
     admit(frontier, "a", "b")
     pod.time += 10.1
     leases = claim(frontier)
-    granted = frontier.leases.take_places([Wanted(lease, "192.0.2.1") for lease in leases])
+    granted = frontier.leases.claim_slots([Wanted(lease, "192.0.2.1") for lease in leases])
     assert sorted(granted) == [False, True]
     (first,) = (lease for lease, has_place in zip(leases, granted, strict=True) if has_place)
     pod.time += 5
@@ -174,7 +174,7 @@ def test_a_page_on_its_way_to_a_parser_holds_its_address_no_longer(pod: Pod) -> 
     while not any(granted):
         assert pod.time < ended_at + 60
         pod.time += 0.5
-        granted = frontier.leases.take_places([Wanted(lease, "192.0.2.1") for lease in claim(frontier)])
+        granted = frontier.leases.claim_slots([Wanted(lease, "192.0.2.1") for lease in claim(frontier)])
     assert ended_at + 10 <= pod.time <= ended_at + 13, "a full delay after the end, and not much later"
 
 
@@ -300,7 +300,7 @@ def test_a_lease_that_got_no_place_has_one_end_also_if_the_server_did_not_hear_o
     with monkeypatch.context() as patch:
         patch.setattr(frontier.link, "call", away)
         with pytest.raises(ServerAway):
-            frontier.leases.take_places([Wanted(lease, "192.0.2.1") for lease in leases])
+            frontier.leases.claim_slots([Wanted(lease, "192.0.2.1") for lease in leases])
     assert frontier.leases.finish([EndedLease(lease, End.RELEASE) for lease in leases]) == [True, True]
     ends = [entry for entry in log_of(pod, "pod0-fetcher0") if entry[0] == "unasked"]
     assert sorted(ends) == sorted(("unasked", lease.item) for lease in leases)

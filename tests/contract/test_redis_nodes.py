@@ -18,12 +18,12 @@ from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRe
 from weft.frontier.outbox import RobotsNotice
 from weft.frontier.redis import pod_info
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RoutedRedisFrontier
 from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.pod_info import SCHEMA, PodIdentity, agree, bind, is_taken, take, unbind
 from weft.frontier.redis.pods import mail
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.pods.other_pod import OtherPod
+from weft.frontier.redis.redis_frontier import RoutedRedisFrontier
 from weft.frontier.redis.shared import SHARED_KEY, hold_all, runner, settle, used_permits
 from weft.records import Found
 from weft.supervise.redis_server import RedisServer

@@ -10,8 +10,8 @@ import pytest
 from harnesses import RedisHarness, no_robots, pages
 
 from weft.frontier.contract import End, Ended, EndedLease
-from weft.frontier.redis.frontier import RedisFrontier
-from weft.frontier.redis.view import site_pace
+from weft.frontier.redis.pod_view import site_pace
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Lease
 from weft.supervise.redis_server import RedisServer
 
@@ -80,7 +80,7 @@ def test_a_sites_pace_is_told_to_the_microsecond(pod: RedisHarness, monkeypatch:
     client.hset("s:a", "o", b"\x82\xa1\0\x95\xce\x35\xa4\xe9\0\x02\xa0\xa0\0\xa1\1\x95\0\0\xa0\xa0\0")
     client.hset("n", "offset", 20_000_000)
     monkeypatch.setattr(client, "time", lambda: (400, 500_000))
-    monkeypatch.setattr("weft.frontier.redis.view.time.time", lambda: 5000.0)
+    monkeypatch.setattr("weft.frontier.redis.pod_view.time.time", lambda: 5000.0)
     pace = site_pace(client, "redis", "a")
     assert (pace.crawl_delay, pace.extra, pace.lag, pace.recent, pace.usual) == (7.0, 2.0, 250.0, 1.5, 125.0)
     assert pace.breakers == {"http://a": (2, True, 5000.0 + 900.0 - 420.5)}

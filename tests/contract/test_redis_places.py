@@ -12,7 +12,7 @@ import pytest
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.supervise.redis_server import RedisServer
 
 SITE = "192.0.2.1"

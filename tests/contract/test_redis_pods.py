@@ -17,13 +17,13 @@ from weft.errors import ServerAway
 from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord
 from weft.frontier.outbox import PodMessage, encoded
 from weft.frontier.redis.connection import RedisSettings, connect
-from weft.frontier.redis.frontier import RoutedRedisFrontier
 from weft.frontier.redis.link import Limits, PodLink
+from weft.frontier.redis.pod_view import PodCounters, figures, site_pace
 from weft.frontier.redis.pods import other_pod
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.pods.other_pod import OtherPod
-from weft.frontier.redis.pods.outbox import FileOutbox
-from weft.frontier.redis.view import PodFigures, figures, site_pace
+from weft.frontier.redis.pods.pod_outbox import FileOutbox
+from weft.frontier.redis.redis_frontier import RoutedRedisFrontier
 from weft.records import Found, Purpose
 from weft.supervise.redis_server import RedisServer
 
@@ -365,19 +365,19 @@ def test_what_no_stored_page_tells_of_is_on_the_disk_before_it_is_sent(
 
 def test_a_pods_figures_can_be_read_from_outside(make: Callable[..., Pods]) -> None:
     pods = make()
-    assert figures(pods.connect(5), "redis") == PodFigures(0, 0, 0, 0, 0)
-    assert figures(pods.client, "redis") == PodFigures(0, 0, 0, 0, 0)
+    assert figures(pods.connect(5), "redis") == PodCounters(0, 0, 0, 0, 0)
+    assert figures(pods.client, "redis") == PodCounters(0, 0, 0, 0, 0)
     pods.one.sites.robots_known(f"http://{MINE}", ALLOW, None)
     other = pods.one.crawls.open_crawl("other", CrawlLimits())
     pods.one.queue.admit(1, [Found(f"http://{host}/{number}", 0) for host in HOSTS[0][:2] for number in range(3)])
     pods.one.queue.admit(other, [Found(f"http://{MINE}/{number}", 0) for number in range(2)])
     pods.one.leases.claim("me", 1)
     pods.one.durability.commit()
-    assert figures(pods.client, "redis") == PodFigures(queued=7, seen=8, sites=2, leased=1, to_parse=0)
+    assert figures(pods.client, "redis") == PodCounters(queued=7, seen=8, sites=2, leased=1, to_parse=0)
 
 
 def test_sitemaps_and_redirects_wait_before_the_pages_of_their_site(make: Callable[..., Pods]) -> None:
-    from weft.frontier.redis.view import waiting
+    from weft.frontier.redis.pod_view import waiting
 
     pods = make()
     at = f"https://{MINE}"
@@ -411,7 +411,7 @@ def test_each_crawl_is_known_to_other_pods_by_its_name(make: Callable[..., Pods]
     assert pods.one.queue.unseen(mine["red"], [links[0].url]) == []
     assert pods.one.queue.admit(mine["blue"], links[:1]).new == 1
     pods.one.notes.scope_extended(mine["blue"], "http://led.test/")
-    assert [pods.two.status.crawl_standing(theirs[name]).queued for name in ("red", "blue")] == [3, 1]
+    assert [pods.two.status.crawl_counts(theirs[name]).queued for name in ("red", "blue")] == [3, 1]
     assert pods.two.notes.scope_extensions(theirs["blue"]) == ["http://led.test/"]
     assert pods.two.notes.scope_extensions(theirs["red"]) == []
 
@@ -430,7 +430,7 @@ def test_what_waits_in_the_outbox_goes_to_its_crawl_also_from_the_next_process(m
     pods.frontiers[0] = again = pods.process(0)
     again.pods.deliver_waiting()
     assert again.pods.outgoing.waiting == 0
-    assert [pods.two.status.crawl_standing(theirs[name]).queued for name in ("red", "blue")] == [1, 1]
+    assert [pods.two.status.crawl_counts(theirs[name]).queued for name in ("red", "blue")] == [1, 1]
 
 
 @pytest.mark.parametrize("trouble", ["away", "waits", "lost"])

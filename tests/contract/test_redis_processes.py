@@ -17,11 +17,11 @@ from weft.errors import BadInput, Busy, ServerAway
 from weft.fetch.cookies import CookieJar
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, RobotsRecord
 from weft.frontier.redis.connection import Emptied, connect
-from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.link import DataLost, PodLink
 from weft.frontier.redis.pod_info import PodIdentity, take
+from weft.frontier.redis.pod_view import waiting
 from weft.frontier.redis.pods.client import PodClient
-from weft.frontier.redis.view import waiting
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.frontier.requests import RequestEnd, RequestStart, read_events
 from weft.frontier.view import FrontierView
 from weft.records import Found, Lease, Purpose

@@ -11,13 +11,13 @@ import pytest
 
 from weft import config as settings
 from weft.crawl.pods.redis_process import shared_chores
-from weft.crawl.processes.order import ProcessOrder
+from weft.crawl.processes.process_spec import ProcessOrder
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.progress import CrawlProgress
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis.connection import RedisSettings, connect
-from weft.frontier.redis.frontier import RoutedRedisFrontier
+from weft.frontier.redis.redis_frontier import RoutedRedisFrontier
 from weft.records import Lease, Purpose, Reason
 from weft.supervise.redis_server import RedisServer
 

@@ -10,7 +10,7 @@ import pytest
 from harnesses import RedisHarness, no_robots, page, pages, polite
 
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, Slots, Wanted
-from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Lease
 from weft.supervise.redis_server import RedisServer
 
@@ -152,7 +152,7 @@ def test_hosts_of_one_address_wait_where_their_address_belongs(open_pod: Open) -
     frontier.queue.admit(pod.crawl, [*pages("a", 9), *pages("b", 9)])
     for _ in range(6):
         for lease in frontier.leases.claim("me", 9):
-            if frontier.leases.take_places([Wanted(lease, "192.0.2.1")]) == [True]:
+            if frontier.leases.claim_slots([Wanted(lease, "192.0.2.1")]) == [True]:
                 end(pod, frontier, [lease], ok=True, took_s=0.1)
         pod.advance(1.5)
     assert client.hget("s:a", "T") or client.hget("s:b", "T")

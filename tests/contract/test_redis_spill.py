@@ -13,9 +13,9 @@ from server_kills import kill_written
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.link import Limits
-from weft.frontier.redis.view import waiting
+from weft.frontier.redis.pod_view import waiting
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Found
 from weft.supervise.redis_server import RedisServer
 

@@ -11,7 +11,7 @@ from harnesses import RedisHarness, claim_one, cool, done, no_robots, page, page
 
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed
 from weft.frontier.redis.connection import RedisSettings, connect
-from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Found, Purpose
 from weft.supervise.redis_server import RedisServer
 

@@ -11,7 +11,7 @@ import pytest
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, EndedLease, RobotsRecord
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Found
 from weft.supervise.redis_server import RedisServer
 

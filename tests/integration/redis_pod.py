@@ -26,7 +26,7 @@ from weft import config as settings
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.parser import Parser
-from weft.crawl.seeds.again import RECRAWL
+from weft.crawl.seeds.known_urls import RECRAWL
 from weft.engine.assembly import Fetching
 from weft.engine.loop.fetcher.revisits import Revisits, StoredVisits
 from weft.engine.loop.long_work import LongWork
@@ -37,7 +37,7 @@ from weft.engine.loop.steps import crash_point
 from weft.engine.recovery import take_up
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Found, Row
 from weft.store.pages import PageStore
 from weft.telemetry import Slot

@@ -18,7 +18,7 @@ import weft
 from weft.config import PolitenessSection
 from weft.engine.model import CrawlState, EndReason
 from weft.frontier.contract import CrawlLimits
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.scheduling.sites import Crawl
 from weft.records import Found
 from weft.supervise.process import rss_bytes
@@ -99,7 +99,7 @@ def test_a_closed_crawl_leaves_no_seen_set_and_no_queue_behind(tmp_path: Path) -
     while not frontier.crawls.forget_crawls([goes]):
         pass
     assert {one.number for one in held(frontier)} == {stays}, "its seen set is still held"
-    assert all(lane.crawl.number == stays for site in frontier._base.queues.sites.values() for lane in site.lanes)
+    assert all(queue.crawl.number == stays for site in frontier._base.queues.sites.values() for queue in site.queues)
     assert frontier.status.stats().queued == 4000 and len(list(frontier.queue.items(stays))) == 4000
     frontier.close()
 

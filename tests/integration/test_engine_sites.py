@@ -20,7 +20,7 @@ from weft.engine.crawls.settings import trust_of
 from weft.engine.loop.fetcher.robots import ASK_AGAIN_S
 from weft.engine.model import EndReason
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 
 PAGES = 2
 ASKED_S = 0.4

@@ -23,7 +23,7 @@ from pace import patience
 from served_http import service_in
 
 from weft.config import load
-from weft.crawl.pods.places import places, slots
+from weft.crawl.pods.process_slots import places, slots
 from weft.testing.web import SyntheticWeb, synthetic_web
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

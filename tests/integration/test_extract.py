@@ -19,7 +19,7 @@ from odd_pages import PAGES
 from pace import patience
 
 import weft
-from weft.crawl.reports.export import export
+from weft.crawl.reports.page_export import export
 from weft.crawl.reports.rebuild import rebuild
 from weft.errors import BadConfig, BadInput
 from weft.extract.rules.field_rules import BadRules

@@ -24,7 +24,8 @@ from pace import patience
 from receiver import receiver
 from served_http import Service, service_in
 
-from weft.jobs.api.access.keys import Keyring, KeyScope
+from weft.jobs.api.access.api_key import KeyScope
+from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.settings import KEYS_FILE
 from weft.testing.web import synthetic_web
 

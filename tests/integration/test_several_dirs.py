@@ -12,7 +12,7 @@ from exporting import make_crawl, url_of
 from proxying import EchoSite
 
 from weft.config import PolitenessSection
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,9 @@ from weft.jobs.embedded import EmbeddedJobService
 from weft.jobs.errors import NoWebhook, TaskUnknown
 from weft.jobs.model import Task, TaskSpec, new_task_id
 from weft.jobs.webhooks import dispatcher
-from weft.jobs.webhooks.model import DELAYS_S, TRIED_S, Hook, HookState
-from weft.jobs.webhooks.service import HookStatus
 from weft.jobs.webhooks.source import DeliverySource
+from weft.jobs.webhooks.webhook_model import DELAYS_S, TRIED_S, Hook, HookState
+from weft.jobs.webhooks.webhook_service import HookStatus
 
 Test = Callable[..., Coroutine[Any, Any, None]]
 PAGES = [f"/a/{number}" for number in range(5)]

@@ -11,7 +11,7 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.reports.audit import Report, audit
 from weft.crawl.reports.crawls import ReportFolder
 from weft.frontier.contract import CrawlLimits, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 
 WALL = 1_700_000_000.0  # the time of the day at which the clock stood at nought
 DELAY_S = 10.0

@@ -31,8 +31,8 @@ from weft.jobs.service import (
     Timeline,
 )
 from weft.jobs.store.contract import Idempotency, Listing, Submitted
-from weft.jobs.webhooks.model import Delivery, Hook, order_of
-from weft.jobs.webhooks.service import Deliveries, HookStatus, Webhooks
+from weft.jobs.webhooks.webhook_model import Delivery, Hook, order_of
+from weft.jobs.webhooks.webhook_service import Deliveries, HookStatus, Webhooks
 from weft.scraping import ErrorClass, FinishReason, TaskState
 from weft.urls import host_of
 

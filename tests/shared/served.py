@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pace import patience
 from scripted_service import ScriptedService
 
-from weft.jobs.api.app import create_app
+from weft.jobs.api.http_app import create_app
 from weft.jobs.api.server import listen, server_of
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.dashboard.panels import Panel

@@ -12,8 +12,8 @@ from weft.cli.terminal.settings import GROUPS
 from weft.config import COMPUTED, Config, keys, own_names
 from weft.config.document import keywords_module, settings_page
 from weft.config.tree import COMPUTED_WORDS
-from weft.crawl.api import crawl
 from weft.crawl.keywords import Settings
+from weft.crawl.page_iteration import crawl
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ import pytest
 SRC = Path(__file__).parents[2] / "src" / "weft"
 GROUND = {
     "alive", "bodies", "compiled", "config", "credentials", "errors", "files", "frames", "logins", "names", "patterns",
-    "plain_links", "records", "removal", "scraping", "sealed", "telemetry", "urls", "__init__",
+    "plain_links", "records", "removal", "scraping", "sealed", "secret_files", "telemetry", "urls", "__init__",
 }  # fmt: skip
 PARTS = {"frontier", "fetch", "extract", "store", "supervise"}
 PRODUCTS = {"crawl", "jobs", "pipelines", "spiders"}
@@ -43,7 +43,7 @@ ONLY: dict[str, tuple[str, ...]] = {
 
 
 def room_of(module: str) -> str:
-    """`weft.frontier.embedded.frontier` -> `frontier`; `weft` itself -> `__init__`."""
+    """`weft.frontier.embedded.embedded_frontier` -> `frontier`; `weft` itself -> `__init__`."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 else "__init__"
 
@@ -114,7 +114,7 @@ def test_the_package_itself_names_its_products_and_loads_none() -> None:
     ("module", "source"),
     [
         ("weft.urls", "from weft.fetch import client"),
-        ("weft.frontier.embedded.frontier", "import weft.store.warc.warc_records"),
+        ("weft.frontier.embedded.embedded_frontier", "import weft.store.warc.warc_records"),
         ("weft.fetch.curl.client", "def f():\n    from weft import engine"),
         ("weft.engine.loop.fetcher.fetch_loop", "from weft.crawl import orchestrator"),
         ("weft.jobs.runner", "from weft.pipelines.pool.api import WorkerPool"),
@@ -132,7 +132,7 @@ def test_a_forbidden_import_is_found(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("weft.frontier.embedded.frontier", "from weft import urls\nfrom weft.records import Lease"),
+        ("weft.frontier.embedded.embedded_frontier", "from weft import urls\nfrom weft.records import Lease"),
         (
             "weft.engine.loop.fetcher.fetch_loop",
             "from weft.frontier import contract\nfrom weft.fetch.curl.client import Client",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
@@ -277,3 +279,39 @@ def test_promtool_accepts_the_metrics(tmp_path: Path) -> None:
         child.communicate()
     checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+def test_lines_go_to_standard_output_too_as_json_and_without_waiting(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from weft.telemetry import Log, Slot, log_to_file\n"
+        "log_to_file(Path(sys.argv[1]), Slot(0, 'fetcher', 1), shown_as='json')\n"
+        "Log('weft.test').info('breaker opened', domain='example.com', failures=5)\n"
+        "try:\n    1 / 0\nexcept ZeroDivisionError:\n    Log('weft.test').error('failed', exc_info=True)\n"
+        "for number in range(100): Log('weft.test').info('x' * 5000, number=number)\n"
+        "sys.stdin.read(1)\n"
+        "Log('weft.test').info('after')\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as logging_process:
+        assert logging_process.stdin is not None and logging_process.stdout is not None
+        file = tmp_path / "pod_0/fetcher_1.log"
+        limit = time.monotonic() + patience(30)
+        while not (file.exists() and len(file.read_text().splitlines()) >= 102):  # nobody has read: it did not wait
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+        first = [logging_process.stdout.readline() for _ in range(2)]
+        os.set_blocking(logging_process.stdout.fileno(), False)
+        while logging_process.stdout.read(65536):
+            pass
+        os.set_blocking(logging_process.stdout.fileno(), True)
+        logging_process.stdin.close()
+        last = json.loads(logging_process.stdout.readlines()[-1])
+    line, failure = map(json.loads, first)
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "level": "info", "process": "Pod-0-Fetcher-1", "logger": "weft.test", "message": "breaker opened",
+        "fields": {"domain": "example.com", "failures": 5},
+    }  # fmt: skip
+    assert failure["exception"].endswith("ZeroDivisionError: division by zero")
+    assert last["message"] == "after" and last["fields"]["lines_left_out"] > 0

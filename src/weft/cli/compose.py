@@ -10,13 +10,30 @@ from weft.cli.terminal.output import output_flags, print_document
 
 
 @click.command()
-@click.option("--pods", type=int, default=16, show_default=True, help="How many servers, one for each pod.")
-@click.option("--base-port", type=int, default=6379, show_default=True, help="The host's port of the first one.")
-@click.option("--total-memory-gb", type=int, default=1440, show_default=True, help="Memory of all servers together.")
 @click.option(
-    "--output", type=click.Path(path_type=Path), default="docker-compose.yml", show_default=True, help="The file."
+    "--pods", metavar="N", type=int, default=16, show_default=True, help="How many servers, one for each pod."
 )
-@click.option("--bind", default="127.0.0.1", show_default=True, help="The host's address that the servers listen on.")
+@click.option(
+    "--base-port", metavar="PORT", type=int, default=6379, show_default=True, help="The host's port of the first one."
+)
+@click.option(
+    "--total-memory-gb", metavar="GB", type=int, default=1440, show_default=True, help="Memory of all servers together."
+)
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    default="docker-compose.yml",
+    show_default=True,
+    help="The file.",
+)
+@click.option(
+    "--bind",
+    metavar="ADDRESS",
+    default="127.0.0.1",
+    show_default=True,
+    help="The host's address that the servers listen on.",
+)
 @click.option("--monitoring/--no-monitoring", default=True, help="Prometheus and Grafana beside them.  [default: with]")
 @click.option("--backup", is_flag=True, help="Keep a file that exists as NAME.bak, instead of refusing.")
 @output_flags

@@ -25,7 +25,7 @@ def items(crawl_dirs: tuple[str, ...], out: str, overwrite: bool, as_json: bool,
 
     It may be called while the crawl runs.
     """
-    from weft.crawl.items.export import write_items
+    from weft.crawl.items.item_export import write_items
     from weft.crawl.reports.crawls import ReportFolder
 
     check_flags(out, overwrite=overwrite, append=False)

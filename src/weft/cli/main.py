@@ -108,6 +108,10 @@ def weft(ctx: click.Context, as_json: bool, quiet: bool) -> None:
 def main(args: list[str] | None = None) -> None:
     """Runs the command line and exits with its code; no traceback reaches a user."""
     gc.set_threshold(*GC_THRESHOLDS)
+    if os.getpid() == 1:  # of a container
+        from weft.supervise import first_process
+
+        first_process.begin()
     code = run(sys.argv[1:] if args is None else args)
     gc.freeze()  # the interpreter's end would look through everything for cycles, several times
     sys.exit(code)

@@ -29,6 +29,8 @@ def contradictions(values: Mapping[str, Any], origins: Mapping[str, str]) -> Ite
         yield "lease_seconds", f"must be more than total_timeout ({values['total_timeout']:g})"
     if values["resume"] and values["fresh"]:
         yield "fresh", "cannot be combined with resume: either go on or start over"
+    if values["start_or_resume"] and values["fresh"]:
+        yield "fresh", "cannot be combined with start_or_resume, which never deletes a crawl"
     for name in ("retry_failed", "recrawl"):
         if values[name] and not values["resume"]:
             yield name, "works on resume alone: set `resume=True`, too"

@@ -224,7 +224,7 @@ class LoginSection(Section, frozen=True, kw_only=True):
 
     login: Annotated[
         dict[str, Any],
-        Help("login by a form: a mapping of url, fields, form, success, logged_out, or a file of YAML that has one"),
+        Help("login by a form: a mapping, or a file of YAML that has one"),
     ] = field(default_factory=dict)
 
 
@@ -244,7 +244,14 @@ class LogSection(Section, frozen=True, kw_only=True):
         Literal["DEBUG", "INFO", "WARNING", "ERROR"],
         Help("least level of a line in the log files: DEBUG, INFO, WARNING or ERROR"),
     ] = "INFO"
+    log_format: Annotated[
+        Literal["text", "json"] | None,
+        Tuning("also write log lines to standard output, as text or json; none: to the log files alone"),
+    ] = None
     prometheus_port: Annotated[Port, Help("port of the metrics endpoint; 0 for none")] = 8001
+    prometheus_host: Annotated[
+        str, Tuning("address of the metrics endpoint; beyond loopback whoever reaches it can read them")
+    ] = "127.0.0.1"
     metrics_update_s: Annotated[Timeout, Tuning("seconds between two updates of the metrics")] = field(
         default=10.0, name="metrics_update_seconds"
     )
@@ -254,6 +261,9 @@ class RunSection(Section, frozen=True, kw_only=True):
     """What to do with a crawl that is in the data dir already."""
 
     resume: Annotated[bool, Help("go on with the crawl in the data dir")] = False
+    start_or_resume: Annotated[
+        bool, Tuning("resume the crawl in the data dir if there is one, else start it: for systemd and containers")
+    ] = False
     fresh: Annotated[bool, Help("delete the crawl in the data dir, and start over")] = False
     retry_failed: Annotated[bool, Help("on resume, try failed URLs again")] = False
     recrawl: Annotated[bool, Help("on resume, visit known pages again, which costs little")] = False

@@ -20,9 +20,7 @@ class PodsSection(Section, frozen=True, kw_only=True):
     pods: Annotated[tuple[PodSpec, ...], Help("a Redis URL for each pod, or `managed`; none: pods are embedded")] = ()
     num_pods: Annotated[
         Annotated[int, Meta(ge=1, le=256)],
-        Help(
-            "parts that the crawl's domains are divided over, each a process or more; with `pods`, the first N of them"
-        ),
+        Help("parts that the crawl's domains are divided over; with `pods`, the first N of them"),
     ]
     only_pods: Annotated[str | None, Tuning("pods that run on this node, as 0-3 or 0,2; none: all")] = None
     fetchers_per_pod: Annotated[Annotated[int, Meta(ge=1, le=1000)], Tuning("fetcher processes of a pod")]

@@ -16,6 +16,10 @@ class ServerSection(Section, frozen=True, kw_only=True):
     port: Annotated[Annotated[int, Meta(ge=0, le=65535)], Help("port to listen at; 0: one that is free")] = 8000
     workers: Annotated[Annotated[int, Meta(ge=1, le=64)], Help("processes that answer requests")] = 1
     data_dir: Annotated[str, Help("folder to keep tasks and pages in, made if need be")] = "./weft-service"
+    api_keys_file: Annotated[
+        str | None,
+        Help("file of API keys besides those of `weft keys`: one in a line, as text or as `sha256:DIGEST`"),
+    ] = None
 
 
 class JobsSection(Section, frozen=True, kw_only=True):
@@ -85,6 +89,10 @@ class ServiceLogSection(Section, frozen=True, kw_only=True):
         Literal["DEBUG", "INFO", "WARNING", "ERROR"],
         Help("least level of a line in the log files: DEBUG, INFO, WARNING or ERROR"),
     ] = "INFO"
+    log_format: Annotated[
+        Literal["text", "json"] | None,
+        Help("also write the lines of all processes to standard output, as text or json; none: to the log files alone"),
+    ] = None
 
 
 class ServiceConfig(Struct, frozen=True, kw_only=True):

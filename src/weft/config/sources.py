@@ -10,17 +10,21 @@ from typing import Any
 
 from weft import names
 from weft.config.keys import Key, keys, own_names
-from weft.config.tree import PRODUCTS
+from weft.config.tree import PRODUCTS, SECRET_KEYS
 from weft.config.values import Value
+from weft.errors import BadInput
+from weft.secret_files import read_secret
 
 DEBUG_PODS = "WEFT_DEBUG_POD_ASSIGNMENT"
 _FOREIGN_DEBUG_PODS = "CRAWLER_DEBUG_POD_ASSIGNMENT"
 # WEFT_ variables that are switches of their own, not keys.
-SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*|RUNTIME_DIR|PURE_PYTHON|SERVER|API_KEY)")
+SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*|RUNTIME_DIR|PURE_PYTHON|SERVER|API_KEY|API_KEY_FILE)")
 
 
 # What a setting is called elsewhere, without our prefix.
 ALIASES = {"MIN_PROXIES_FOR_SCRAPING": "min_proxies"}
+# Settings that may hold a secret, and so may be in a file that `WEFT_NAME_FILE` names.
+IN_SECRET_FILES = SECRET_KEYS | {"redis_url"}
 
 
 def checks_pod_assignment(environment: Mapping[str, str] | None = None) -> bool:
@@ -40,8 +44,16 @@ def from_environment(
         if variable not in ALIASES and (not variable.startswith("WEFT_") or SWITCHES.fullmatch(variable)):
             continue
         name = ALIASES.get(variable) or variable.removeprefix("WEFT_").lower()
+        secret = name.removesuffix("_file") if name not in own and name.endswith("_file") else ""
+        if own.get(secret) in IN_SECRET_FILES:
+            name = secret
+            try:
+                text = read_secret(text, variable)
+            except BadInput as error:
+                problems.append(str(error))
+                continue
         if name not in own:
-            if any(name in own_names(keys(product)) for product in PRODUCTS):
+            if any(_is_setting(name, own_names(keys(product))) for product in PRODUCTS):
                 continue  # another product's: one environment may serve all of them
             told = names.answer(name, own, lambda other: f"WEFT_{other.upper()}")
             problems.append(f"environment: {variable} names no key{told}")
@@ -50,6 +62,10 @@ def from_environment(
             problems.append(f"environment: {both} are the same setting: give one of them")
         else:
             yield own[name], Value(text, variable, lax=True)
+
+
+def _is_setting(name: str, own: Mapping[str, str]) -> bool:
+    return name in own or own.get(name.removesuffix("_file")) in IN_SECRET_FILES
 
 
 def from_flags(known: Mapping[str, Key], flags: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, Value]]:

@@ -90,7 +90,20 @@ COMPUTED_WORDS = {
 }
 SHORT_FLAGS = {"politeness_delay_seconds": "--delay", "data_dirs": "--data-dir", "headers": "--header"}
 # What is of one run alone, and not recorded with a crawl: how long, from what file and with what intent it is run.
-NOT_KEPT = frozenset({"max_duration", "seed_file", "resume", "fresh", "retry_failed", "recrawl", "data_dirs"})
+NOT_KEPT = frozenset(
+    {
+        "max_duration",
+        "seed_file",
+        "resume",
+        "start_or_resume",
+        "fresh",
+        "retry_failed",
+        "recrawl",
+        "data_dirs",
+        "log_format",
+        "prometheus_host",
+    }
+)
 # Recorded only where somebody gave them. Their defaults follow from the data dirs, which may have been moved, and from
 # the list of pods, whose length is fixed for a crawl.
 KEPT_IF_GIVEN = frozenset({"log_dir", "num_pods"})

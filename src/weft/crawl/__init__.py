@@ -27,8 +27,8 @@ class _Callable(ModuleType):
         on_page: Callable[[Page], Any] | str | None = None,
         **settings: Unpack[Settings],
     ) -> Iterator[CrawledPage]:
-        """Crawls and yields the pages as they are stored: see `weft.crawl.api.crawl`."""
-        from weft.crawl.api import crawl
+        """Crawls and yields the pages as they are stored: see `weft.crawl.page_iteration.crawl`."""
+        from weft.crawl.page_iteration import crawl
 
         return crawl(seeds, data_dir=data_dir, config=config, on_page=on_page, **settings)
 

@@ -16,7 +16,7 @@ import msgspec
 from weft import urls
 from weft.config import load
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.items.orders import give_order
+from weft.crawl.items.extraction_requests import give_order
 from weft.crawl.pods.nodes import is_part
 from weft.engine.crawls.limits import check_email
 from weft.engine.crawls.settings import EDITABLE, of_crawl

@@ -100,7 +100,9 @@ class Settings(TypedDict, total=False):
     store: str | Sequence[str]
     log_dir: Path
     log_level: Literal["DEBUG", "ERROR", "INFO", "WARNING"]
+    log_format: Literal["json", "text"] | None
     prometheus_port: int
+    prometheus_host: str
     metrics_update_seconds: float
     pods: str | Sequence[str | Mapping[str, object]]
     num_pods: int
@@ -121,6 +123,7 @@ class Settings(TypedDict, total=False):
     redis_socket_keepalive: bool
     redis_max_connections: int
     resume: bool
+    start_or_resume: bool
     fresh: bool
     retry_failed: bool
     recrawl: bool

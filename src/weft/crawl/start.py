@@ -19,13 +19,13 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.own_code import SETTINGS_ORIGIN, check_resumed, describe_code, settings_in
 from weft.crawl.pods.distribution import announce_pods
 from weft.crawl.pods.nodes import Shared, check_nodes, is_part, join
-from weft.crawl.pods.places import check_cores
+from weft.crawl.pods.process_slots import check_cores
 from weft.crawl.pods.servers import forget_pods
 from weft.crawl.processes.frontier_settings import settings_of
 from weft.crawl.processes.logs import open_log, orchestrator_slot, report_changes
 from weft.crawl.processes.orchestrator import Orchestrator
+from weft.crawl.reports.combined_status import current_status
 from weft.crawl.reports.outcome import CrawlOutcome, outcome_of
-from weft.crawl.reports.standing import current_status
 from weft.crawl.seeds.seed_file import SeedFile
 from weft.crawl.siblings import all_data_dirs, record_siblings
 from weft.credentials import seed_origins
@@ -38,6 +38,7 @@ from weft.engine.machine import check_clock
 from weft.engine.parsing.extraction import extraction_of
 from weft.engine.user_code.calls import Description
 from weft.errors import BadInput, Busy, NoCrawl, Occupied, WeftError, installing
+from weft.files import have_temporary_folder
 from weft.frontier.redis.connection import peers
 from weft.store.pages import PageStore
 from weft.supervise.node import NodeMetrics
@@ -97,6 +98,9 @@ def prepare(
     """
     # What fits together depends on what a resumed crawl was started with, which lies in its data dir.
     asked = load(config_file, environment, flags, is_judged=False)
+    if asked.config.run.start_or_resume and CrawlFolder(all_data_dirs(asked.config.store.data_dirs)).exists():
+        flags = {**flags, "resume": True}
+        asked = load(config_file, environment, flags, is_judged=False)
     if asked.config.run.resume:
         flags = {name: value for name, value in flags.items() if name != "data_dir"}
         flags["data_dirs"] = list(map(str, all_data_dirs(asked.config.store.data_dirs)))
@@ -171,6 +175,7 @@ def _prepare(
     if not config.pods.on_redis:
         check_clock(config.politeness, complain)
     folder.hold()
+    have_temporary_folder(folder.home)
     endpoint: MetricsEndpoint | None = None
     pods: RedisPods | None = None
     log_file: LogFile | None = None
@@ -347,7 +352,9 @@ def _endpoint(folder: CrawlFolder, loaded: Loaded, complain: Callable[[str], Non
         return None
     try:
         node = NodeMetrics(folder.data_dirs)
-        return MetricsEndpoint(folder.metrics, port, own=orchestrator_slot(loaded.config.pods.here), collectors=[node])
+        host = loaded.config.log.prometheus_host
+        own = orchestrator_slot(loaded.config.pods.here)
+        return MetricsEndpoint(folder.metrics, port, host, own=own, collectors=[node])
     except Busy as busy:
         if was_given(loaded.origins, "prometheus_port"):
             raise

@@ -18,8 +18,8 @@ from weft.config import Config
 from weft.engine.loop.commit import Committer
 from weft.engine.loop.fetcher.fetch_loop import Loop
 from weft.engine.loop.fetcher.flight import Flight, most_in_flight
-from weft.engine.loop.halves import fetching, fused, parsers_of, reading
 from weft.engine.loop.long_work import LongWork
+from weft.engine.loop.loop_parts import fetching, fused, parsers_of, reading
 from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.parser.handoff import Outlet
 from weft.engine.loop.parser.parser_loop import ParserLoop

@@ -57,7 +57,7 @@ from weft.engine.process.channel import ChannelServer, Peer
 from weft.engine.process.notices import Notices
 from weft.engine.recovery import CrawlRecovery, read_links_again
 from weft.errors import BadInput
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.store.contract import Stats
 from weft.store.index.index_writer import Change
 from weft.supervise.process import return_free_memory

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from weft import __version__
 from weft.supervise.process import set_name
-from weft.telemetry import Log, Slot, log_to_file
+from weft.telemetry import Log, LogFormat, Slot, log_to_file
 
 # A page makes hundreds of objects and hardly a cycle, and millions of sites may be in memory: look for cycles rarely,
 # and through no more than 100,000 objects at a time (400,000 would be a pause of a quarter of a second).
@@ -22,13 +22,13 @@ GC_THRESHOLDS = (20_000, 5, 400)
 log = Log("weft.engine.entry")
 
 
-def enter(slot: Slot, log_dir: Path, log_level: str, **facts: object) -> None:
+def enter(slot: Slot, log_dir: Path, log_level: str, shown_as: LogFormat | None = None, **facts: object) -> None:
     """The process's name, limits and log; `facts` are for the log's first line."""
     set_name(slot.name)
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # the usual 1024 are few for many connections
     os.umask(0o077)  # what the process writes may hold secrets: it is its owner's alone
-    log_to_file(log_dir, slot, log_level)
+    log_to_file(log_dir, slot, log_level, shown_as=shown_as)
     log.always("process started", pid=os.getpid(), weft=__version__, **facts)
 
 

@@ -27,8 +27,8 @@ from weft.engine.machine import check_clock
 from weft.engine.model import Blocked, BrowserStatus, CrawlEvent, CrawlSnapshot, CrawlState, Seeded, check_name
 from weft.engine.parsing.extraction import extraction_of
 from weft.engine.process.channel import Connection, Gone, socket_path
+from weft.engine.process.engine_process import START_S, EngineKeeper
 from weft.engine.process.host import HostOrder
-from weft.engine.process.keeper import START_S, EngineKeeper
 from weft.engine.stored.reader import EngineReader
 from weft.engine.stored.stored_page import CrawledPage
 from weft.errors import BadInput, Busy, WeftError

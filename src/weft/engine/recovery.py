@@ -22,7 +22,7 @@ from weft.engine.crawls.limits import limits_of
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.fetcher.robots import RobotsBook, rules_of
 from weft.engine.loop.long_work import LongWork
-from weft.engine.loop.parser.leads import Leads
+from weft.engine.loop.parser.discovered_links import Leads
 from weft.engine.parsing.extraction import extraction_of
 from weft.engine.parsing.parsers import Parsers
 from weft.engine.transports.transports import Transports
@@ -30,7 +30,7 @@ from weft.engine.user_code.again import request_again
 from weft.engine.user_code.calls import Description
 from weft.engine.user_code.running import RunningSpider, found_again, key_of
 from weft.frontier.contract import CrawlLimits, Frontier, SharedFrontier
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import POD_SHIFT, Found, Reason, Row
 from weft.store.contract import Stats
 from weft.store.errors import StoreError

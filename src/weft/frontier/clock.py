@@ -40,7 +40,7 @@ _BOOT_BYTES, _SECRET_AT, _SECRET_BYTES = 48, 64, 16  # in the header
 _LAYOUT = 2  # in the file's name: another version may be running
 _LOCK_WAIT_S = 0.05
 TURN_S = 1.0  # how long a turn is kept for a crawl that waits, after the time at which it may ask
-LOOK_AGAIN_S = 0.1  # at a site that has another crawl's request in flight
+REREAD_S = 0.1  # at a site that has another crawl's request in flight
 # How far a last request may lie ahead of the time that a caller began with: others ask meanwhile. One that lies further
 # ahead is of a wrong clock, and void.
 AHEAD_S = 5.0
@@ -143,12 +143,12 @@ class MachineClock:
             due = max(due, last + delay_s if last <= now + AHEAD_S else 0.0)
             is_busy = numbers[cell + _IN_FLIGHT] and self._believed(cell + _BUSY_UNTIL, now, self._request_s) > now
             if alone and delay_s and is_busy and _is_alive(owner >> 32):
-                due = max(due, now + LOOK_AGAIN_S)
+                due = max(due, now + REREAD_S)
         is_turn = waiter not in (0, me) and now < turn_at + TURN_S and turn_at <= now + self._longest_s
         if is_turn and _is_alive(waiter >> 32):
             # It goes first if that costs no more than a delay, or if it has waited for long.
             if turn_at <= now + delay_s or now >= times[cell + _INSISTS_AT]:
-                due = max(due, min(turn_at + TURN_S, now + LOOK_AGAIN_S))
+                due = max(due, min(turn_at + TURN_S, now + REREAD_S))
         elif due > now:
             if waiter != me:
                 numbers[cell + _WAITER] = me
@@ -157,7 +157,7 @@ class MachineClock:
         return due
 
     def started(self, key: str, now: float, at_most_s: float) -> None:
-        """A request goes out, which lasts so long at most."""
+        """A request goes out, which lasts at most that long."""
         (cell, _mark), times, numbers, me = self._place(key), self._times, self._numbers, self._me
         before = min(numbers[cell + _IN_FLIGHT], _MOST_IN_FLIGHT) if numbers[cell + _OWNER] == me else 0
         numbers[cell + _IN_FLIGHT] = before + 1
@@ -212,7 +212,7 @@ class MachineClock:
 
     def _believed(self, word: int, now: float, most_s: float) -> float:
         """A time of the table. One that lies too far ahead, or is no number, is set to the latest that can be true: it
-        ends then, whoever reads it."""
+        ends then, for every process that reads it."""
         at = self._times[word]
         if not at <= now + most_s:
             at = self._times[word] = now + most_s

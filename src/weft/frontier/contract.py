@@ -4,10 +4,10 @@ A URL's item goes queued → leased → (cooled) → finished, or back to queued
 
     admit    canonical URLs in; the new ones are marked seen, numbered and queued under their site
     claim    up to N items whose site is due, each with a lease; an origin's robots.txt comes first if none is in force
-    cool     the transfer has ended: the place is free, and the site is due again at end + delay
+    cool     the transfer has ended: the slot is free, and the site is due again at end + delay
     finish   the item has ended for good (page or not), or is queued again (retry, release)
 
-Invariants: a site never has more live leases than places; it is never due before the delay has passed since its last
+Invariants: a site never has more live leases than slots; it is never due before the delay has passed since its last
 request ended, across processes, restarts and crashes; an item is given to one owner at a time, and a lease that has
 expired or is of an older epoch changes nothing any more; nothing admitted is lost, nothing finished comes back.
 
@@ -119,7 +119,7 @@ class Handed(Struct, frozen=True, gc=False):
     reference: bytes
 
 
-class Taken(Struct, frozen=True, gc=False):
+class LeasedPage(Struct, frozen=True, gc=False):
     """A fetched page, leased to a parser."""
 
     lease: Lease
@@ -191,7 +191,7 @@ class FrontierStats(Struct, frozen=True):
     to_parse: int = 0  # pages fetched and not yet parsed, where parsers are processes of their own
 
 
-class CrawlStanding(Struct, frozen=True):
+class CrawlCounts(Struct, frozen=True):
     """One crawl of those in a frontier."""
 
     queued: int
@@ -281,16 +281,16 @@ class LeasesPart(Protocol):
     def not_sent(self, lease: Lease) -> None:
         """One of those was not sent after all: it may be given out again."""
 
-    def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
+    def claim_slots(self, wanted: Sequence[Wanted]) -> list[bool]:
         """Politeness by address: whether each request may be sent now. False: the lease has ended, and its item is
-        queued again until the address is due. `cool` frees the place, or `finish` where nothing was sent.
+        queued again until the address is due. `cool` frees the slot, or `finish` where nothing was sent.
         """
 
     def depth_of(self, lease: Lease) -> int:
         """A leased URL's depth now: since the claim it may have been found again at a smaller one."""
 
     def cool(self, ended: Iterable[Ended]) -> None:
-        """Frees places and sets when sites are next due."""
+        """Frees slots and sets when sites are next due."""
 
     def finish(self, outcomes: Iterable[EndedLease], batch: int = 0) -> list[bool]:
         """Ends leases; False for one that was no longer valid.
@@ -351,7 +351,7 @@ class StatusPart(Protocol):
     def stats(self) -> FrontierStats:
         """The current numbers."""
 
-    def crawl_standing(self, crawl: int) -> CrawlStanding:
+    def crawl_counts(self, crawl: int) -> CrawlCounts:
         """The numbers of an open crawl, all of one moment; KeyError for one that is not open."""
 
     def waits_for(self, crawl: int) -> WaitReason | None:
@@ -506,7 +506,7 @@ class ParseQueuePart(Protocol):
     def fetched(self, handed: Iterable[Handed]) -> list[bool]:
         """Cools transfers whose pages lie in a spool, and queues the pages for a parser. False: the lease had ended."""
 
-    def take(self, limit: int) -> list[Taken]:
+    def take(self, limit: int) -> list[LeasedPage]:
         """Leases fetched pages to this process for parsing, the oldest first."""
 
     def died_on(self, item: int) -> int:

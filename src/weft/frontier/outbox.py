@@ -3,8 +3,8 @@
 Messages to a pod are numbered. They are written in the transaction that commits the page on which the links were found,
 sent from then on, and deleted when the receiver has them on its disk; so a kill, here or there, loses none. The
 receiver remembers the last number of each sender. A power cut may take the last second of a journal, and with it
-numbers that were used; after one, numbers go on far beyond them. What was acknowledged no power cut can take: a
-receiver that does not have it any more has lost its journal, and with it URLs that nobody else has.
+numbers that were used; after one, numbers continue far beyond them. What was acknowledged no power cut can take: a
+receiver that does not have it any more has lost its journal, and with it URLs that no other process has.
 
 Besides URLs two things travel: places that a seed's redirect has made a part of the scope, and what an origin's
 robots.txt said that was redirected to another pod's host.

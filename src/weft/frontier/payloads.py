@@ -26,7 +26,7 @@ _HEAD = struct.Struct("<IQ")
 _MOST_OPEN = 16
 
 
-class PayloadPlace(NamedTuple):
+class PayloadPosition(NamedTuple):
     """Where a payload lies."""
 
     segment: int
@@ -54,7 +54,7 @@ class Payloads:
     def __init__(
         self, folder: Path, needed: Iterable[tuple[int, int]] = (), segment_bytes: int = SEGMENT_BYTES
     ) -> None:
-        """`needed`: how many places of each segment are known; files without any are deleted."""
+        """`needed`: how many positions of each segment are known; files without any are deleted."""
         self._folder = folder
         self._segment_bytes = segment_bytes
         self._needed: Counter[int] = Counter(dict(needed))
@@ -66,18 +66,18 @@ class Payloads:
         self._unused = [number for number in there if not self._needed[number]]
         self.delete_unused()
 
-    def append(self, data: bytes) -> PayloadPlace:
+    def append(self, data: bytes) -> PayloadPosition:
         """Adds a payload; it is on the disk after `sync`."""
         tail = self._tail
         if tail.offset + len(tail.data) >= self._segment_bytes:
             self._full.append(tail)
             tail = self._tail = _Unwritten(tail.segment + 1, 0)
-        place = PayloadPlace(tail.segment, tail.offset + len(tail.data))
+        place = PayloadPosition(tail.segment, tail.offset + len(tail.data))
         tail.data += _HEAD.pack(len(data), xxh3_64_intdigest(data)) + data
         self._needed[tail.segment] += 1
         return place
 
-    def read(self, place: PayloadPlace) -> bytes:
+    def read(self, place: PayloadPosition) -> bytes:
         """The payload at a place; LostPayload where it is not what was written."""
         try:
             length, checksum = _HEAD.unpack(self._bytes(place.segment, place.offset, _HEAD.size))
@@ -88,7 +88,7 @@ class Payloads:
             raise LostPayload(f"{self._path(place.segment)} at {place.offset}: is not what was written")
         return data
 
-    def release(self, place: PayloadPlace) -> None:
+    def release(self, place: PayloadPosition) -> None:
         """A payload is not needed any more; its file goes with `delete_unused`, once it is the last one of it."""
         self._needed[place.segment] -= 1
         if self._needed[place.segment] <= 0 and place.segment != self._tail.segment:

@@ -1,4 +1,4 @@
-"""When the next request may go to a site: its due time, its places, its circuit breakers, its slowdown after a 429; and
+"""When the next request may go to a site: its due time, its slots, its circuit breakers, its slowdown after a 429; and
 what it has shown of itself, by which requests to sites that hang cannot take the slots of those that answer.
 
 A PolitenessClock is what politeness is kept for: a domain, a host or an address. All crawls share it. What the site
@@ -55,7 +55,7 @@ def log_change(what: str, site: str, number: float) -> None:
         log.info(message, site=site, **reason, **{field: number})
 
 
-class Shown(IntEnum):
+class Responsiveness(IntEnum):
     """What a site has shown of itself. Each class has its own share of a process's slots."""
 
     FINE = 0
@@ -69,12 +69,12 @@ def breaker_name(trust: str, url: str) -> str:
 
 
 def authority_of(name: str) -> str:
-    """The host and port that a breaker's name, or an origin, stands for."""
+    """The host and port that a breaker's name, or an origin, represents."""
     return name.rpartition("://")[2]
 
 
 class Breaker:
-    """Failures in a row: after so many nothing is asked for a while, then one request at a time, a probe.
+    """Failures in a row: after that many nothing is asked for a while, then one request at a time, a probe.
 
     Only a probe is counted as one: requests that were in flight when it opened may fail as well, at the same moment.
     However many probes have failed, the next one is made when its time has come.
@@ -101,7 +101,7 @@ class Breaker:
 
 
 class PolitenessClock:
-    """The due time, places in use and failures of one domain, host or address."""
+    """The due time, slots in use and failures of one domain, host or address."""
 
     __slots__ = (
         "active", "breakers", "crawl_delay_s", "due", "extra_s", "forced_single", "good", "in_trouble", "lag_s",
@@ -109,9 +109,9 @@ class PolitenessClock:
     )  # fmt: skip
 
     def __init__(self, due: float = 0.0) -> None:
-        self.due = due  # not before this, whoever asks
+        self.due = due  # not before this, whichever process asks
         self.last_start = self.last_end = _NEVER  # of requests, whosever they were
-        self.active = 0  # places taken
+        self.active = 0  # slots in use
         self.crawl_delay_s = 0.0
         self.extra_s = 0.0  # delay added after a 429 or 503
         self.good = 0  # successes since then
@@ -121,7 +121,7 @@ class PolitenessClock:
         self.usual_s = -1.0  # the same over a longer time
         self.lag_s = 0.0  # how long it takes to answer, while that is much longer than usual
         self.breakers: dict[str, Breaker] | None = None  # by their names; of those that have failed
-        self.parked: dict[Site, None] | None = None  # of a shared clock: the sites that wait for a place, in order
+        self.parked: dict[Site, None] | None = None  # of a shared clock: the sites that wait for a slot, in order
 
     def delay_s(self, section: PolitenessSection) -> float:
         """The current minimum time between two requests."""
@@ -132,11 +132,11 @@ class PolitenessClock:
         return max(section.delay_s, self.crawl_delay_s, self.extra_s)
 
     @property
-    def shown(self) -> Shown:
+    def shown(self) -> Responsiveness:
         """By what it did with its last requests."""
         if self.recent_s < 0.0:
-            return Shown.UNKNOWN
-        return Shown.FINE if self.recent_s < SLOW_S else Shown.SLOW
+            return Responsiveness.UNKNOWN
+        return Responsiveness.FINE if self.recent_s < SLOW_S else Responsiveness.SLOW
 
     def places(self, section: PolitenessSection) -> int:
         """How many requests may be in flight."""
@@ -149,7 +149,7 @@ class PolitenessClock:
         return max(self.due, last + self.delay_s(section))
 
     def has_room(self, section: PolitenessSection) -> bool:
-        """Whether a place is free."""
+        """Whether a slot is free."""
         return self.active < self.places(section)
 
     def breaker(self, name: str) -> Breaker | None:

@@ -7,7 +7,7 @@ _MASK = (1 << _BITS) - 1
 
 
 def rank_of(depth: int, priority: int) -> int:
-    """The queue of a lane that an item waits in: those of higher priority come first, then those of lesser depth."""
+    """The rank of an item in its site's queue: those of higher priority come first, then those of lesser depth."""
     return depth if not priority else (-priority << _BITS) + depth
 
 

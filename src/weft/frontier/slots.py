@@ -8,27 +8,30 @@ of requests that may be out. Invariant: `out` counts the leases whose request ma
 from __future__ import annotations
 
 from weft.frontier.contract import Slots
-from weft.frontier.politeness import Shown
+from weft.frontier.politeness import Responsiveness
 
 _NO_LIMIT = 1 << 60
 # Whose turn it is while several classes have something due: sites that answer come first, the others are not left out.
 # The turns of redis/lua/claim.lua are the same.
-TURNS = (Shown.FINE, Shown.FINE, Shown.UNKNOWN, Shown.FINE, Shown.SLOW)
+TURNS = (Responsiveness.FINE, Responsiveness.FINE, Responsiveness.UNKNOWN, Responsiveness.FINE, Responsiveness.SLOW)
 
 
 class ClassSlots:
     """The slots of each class."""
 
     def __init__(self) -> None:
-        self.out = [0] * len(Shown)
-        self._most = [_NO_LIMIT] * len(Shown)
+        self.out = [0] * len(Responsiveness)
+        self._most = [_NO_LIMIT] * len(Responsiveness)
 
     def limit(self, slots: Slots | None) -> None:
         """How many requests may be out from now on; each class may always have one."""
         if slots is None:
-            self._most = [_NO_LIMIT] * len(Shown)
+            self._most = [_NO_LIMIT] * len(Responsiveness)
         else:
-            self._most[Shown.SLOW], self._most[Shown.UNKNOWN] = max(1, slots.slow), max(1, slots.unknown)
+            self._most[Responsiveness.SLOW], self._most[Responsiveness.UNKNOWN] = (
+                max(1, slots.slow),
+                max(1, slots.unknown),
+            )
 
     def has_room(self, rank: int) -> bool:
         """Whether another request to a site of a class may go out."""
@@ -40,4 +43,4 @@ class ClassSlots:
 
     def with_room(self) -> list[int]:
         """The classes that have a slot."""
-        return [rank for rank in Shown if self.out[rank] < self._most[rank]]
+        return [rank for rank in Responsiveness if self.out[rank] < self._most[rank]]

@@ -16,7 +16,7 @@ from msgspec import Struct
 from weft.errors import BadInput, Damaged
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.durability.journal import REMEDY, SEEDS_OF_CLOSED, seeds_of, undamaged, unsealed_row
-from weft.frontier.durability.lines import Line, parsed
+from weft.frontier.durability.journal_lines import Line, parsed
 from weft.frontier.requests import Event, Gaps, read_events, read_site, robots_digest, robots_evidence
 from weft.frontier.seen.url_lookup import UrlLookup
 from weft.records import Purpose
@@ -101,7 +101,8 @@ class FrontierView:
         return next((pace for pod in self._pods if (pace := pod.site(key)) is not None), SitePace())
 
     def robots_tries(self, origin: str) -> tuple[int, float] | None:
-        """How often an origin's robots.txt was asked for in vain so far, and when it will be again (wall clock)."""
+        """How often an origin's robots.txt was asked for without success so far, and when it will be again (wall
+        clock)."""
         return next((tries for pod in self._pods if (tries := pod.robots_tries(origin)) is not None), None)
 
     def robots(self, origin: str) -> RobotsRecord | None:

@@ -77,6 +77,7 @@ def engine_settings(config: ServiceConfig) -> dict[str, Any]:
             "lease_seconds": max(90.0, config.fetch.total_timeout_s + 30.0),
             "log_dir": config.log.log_dir,
             "log_level": config.log.log_level,
+            "log_format": config.log.log_format,
         }
     )
 

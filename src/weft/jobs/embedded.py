@@ -47,15 +47,15 @@ from weft.jobs.reading.overview import Overview
 from weft.jobs.reading.results import StoredResults
 from weft.jobs.runner import ENGINE_S, JobRunner
 from weft.jobs.service import Submission, TaskSnapshot
-from weft.jobs.sites.model import SiteFile
 from weft.jobs.sites.registry import SiteRegistry
 from weft.jobs.sites.scheduler import SiteScheduler
-from weft.jobs.sites.service import Sites
+from weft.jobs.sites.site_model import SiteFile
+from weft.jobs.sites.site_service import Sites
 from weft.jobs.store.contract import Idempotency, Submitted, TaskFinish
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.targets import why_not_public
 from weft.jobs.webhooks.dispatcher import Dispatcher
-from weft.jobs.webhooks.service import Webhooks
+from weft.jobs.webhooks.webhook_service import Webhooks
 from weft.scraping import FinishReason, TaskState
 
 FRESH_S = 0.05  # so old may a standing be that is shown

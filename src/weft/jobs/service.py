@@ -22,8 +22,8 @@ from weft.scraping import ErrorClass, TaskState
 from weft.store.export.facts import iso
 
 if TYPE_CHECKING:  # it looks at tasks as this room's callers do
-    from weft.jobs.sites.service import Sites
-    from weft.jobs.webhooks.service import Webhooks
+    from weft.jobs.sites.site_service import Sites
+    from weft.jobs.webhooks.webhook_service import Webhooks
 
 
 class Submission(Struct, frozen=True, kw_only=True):

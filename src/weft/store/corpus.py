@@ -28,7 +28,7 @@ from weft.store.index.query import EVERY, IndexReader, Where
 from weft.store.index.replaced import TOGETHER, Replaced, by_url, less
 from weft.store.index.schema import path_of, row_hash, slot_in
 from weft.store.index.visits import Visit, repeated
-from weft.store.known import KnownPages
+from weft.store.known_pages import KnownPages
 from weft.store.warc.warc_file import files_in, name_of, serial_of, slot_of
 from weft.store.warc.warc_read import read_record, read_records
 

@@ -30,7 +30,7 @@ from weft.store.index import schema
 from weft.store.index.index_writer import Change, RowNumbers, SlotIndex
 from weft.store.index.query import EVERY, Where
 from weft.store.index.visits import Visit
-from weft.store.known import KnownPages
+from weft.store.known_pages import KnownPages
 from weft.store.repair.after_crash import Tail
 from weft.store.shard import Files, Shard
 from weft.store.warc import warc_file

@@ -26,6 +26,7 @@ class _Starter:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self._requests: SimpleQueue[tuple[Future[subprocess.Popen[bytes]], Work]] = SimpleQueue()
+        self.children: dict[int, subprocess.Popen[bytes]] = {}  # that have not been waited for
         # A daemon: one that is joined at the interpreter's exit would end before the last threads of its users.
         threading.Thread(target=self._serve, name="starter", daemon=True).start()
 
@@ -43,7 +44,10 @@ class _Starter:
         while True:
             answer, work = self._requests.get()
             try:
-                answer.set_result(work())
+                popen = work()
+                self.children = {pid: one for pid, one in self.children.items() if one.returncode is None}
+                self.children[popen.pid] = popen
+                answer.set_result(popen)
             except BaseException as error:  # raised again in the thread that waits for it
                 answer.set_exception(error)
 
@@ -66,6 +70,13 @@ def start(argv: list[str], *, hears_interrupts: bool = True, **options: Any) -> 
         return subprocess.Popen(argv, **options)  # noqa: S603 (our caller's own command)
 
     return _this_process().start(work)
+
+
+def has_started(pid: int) -> bool:
+    """Whether a process was started here, and nobody has waited for its end yet."""
+    with _lock:
+        found = None if _starter is None or _starter.pid != os.getpid() else _starter.children.get(pid)
+    return found is not None and found.returncode is None
 
 
 def _this_process() -> _Starter:

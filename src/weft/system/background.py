@@ -31,7 +31,7 @@ from weft.system import control, extras
 from weft.system import state as kept
 from weft.system.state import SystemState
 from weft.system.supervisor import SIGNALS, Supervisor
-from weft.telemetry import Log, Slot, log_to_file
+from weft.telemetry import Log, LogFormat, Slot, log_to_file
 
 LOG = "supervisor.log"
 POLL_S = 0.02
@@ -145,16 +145,16 @@ def main() -> int:
     return 0
 
 
-def log_here(config: ServiceConfig) -> None:
+def log_here(config: ServiceConfig, shown_as: LogFormat | None = None) -> None:
     """Sends the log of this process, which is the supervisor, to its file."""
-    log_to_file(Path(config.log.log_dir), Slot(0, "supervisor"), config.log.log_level, name=LOG)
+    log_to_file(Path(config.log.log_dir), Slot(0, "supervisor"), config.log.log_level, name=LOG, shown_as=shown_as)
     log.always("process started", pid=os.getpid(), weft=__version__)
 
 
 def log_in_foreground(config: ServiceConfig) -> None:
     """The same where somebody may look on: warnings go to standard error as well."""
-    log_here(config)
-    if logging.lastResort is not None:
+    log_here(config, config.log.log_format)
+    if logging.lastResort is not None and config.log.log_format is None:
         logging.getLogger("weft").addHandler(logging.lastResort)
 
 

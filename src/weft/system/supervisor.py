@@ -25,20 +25,22 @@ import msgspec
 from weft.config import ServiceConfig, load_service
 from weft.engine.process.channel import ChannelServer, Peer, socket_path
 from weft.errors import BadInput, WeftError
+from weft.files import have_temporary_folder
 from weft.jobs.layout import ENGINE
 from weft.names import nearest
 from weft.supervise import leftovers, process
 from weft.supervise.graph import Graph, Kept
 from weft.supervise.held import ProcessIdentity
+from weft.supervise.notify import ServiceManager
 from weft.supervise.service import Service, ServiceHealth
 from weft.system import extras
 from weft.system import state as kept
-from weft.system.figures import Figures
 from weft.system.proxies import ProxyKeeping
 from weft.system.recorder import Recorder
 from weft.system.services import Declaration, Made, declared, wanted
 from weft.system.sites import SiteScrapers
 from weft.system.state import SystemState
+from weft.system.supervisor_metrics import Figures
 from weft.telemetry import Log
 
 LOOK_S = 0.05
@@ -90,6 +92,7 @@ class Supervisor(SiteScrapers):
         self._wanted = wanted(self.config)
         self._proxies = ProxyKeeping(self.config)
         self._figures = Figures(self.data_dir / ENGINE / "metrics")
+        self._manager = ServiceManager()  # `run` asks who has started this process; inside a program nobody
 
     # ── from its beginning to its end ──────────────────────────────────────────────────────────────────────────────
 
@@ -107,6 +110,7 @@ class Supervisor(SiteScrapers):
         handed, self._handed_lock = self._handed_lock, None
         self._lock = kept.take_lock(self.data_dir) if handed is None else handed
         self._pid = os.getpid()
+        have_temporary_folder(self.data_dir)
         self._asked.clear()
         self._over.clear()
         self._is_closing = self._hurry = self._is_waiting = False
@@ -134,6 +138,7 @@ class Supervisor(SiteScrapers):
         if self._lock < 0 or self._pid != os.getpid():
             return
         self._is_closing = True
+        self._manager.stopping()
         try:
             self._close_sites()
             self.stop_all()
@@ -157,8 +162,10 @@ class Supervisor(SiteScrapers):
     ) -> None:
         """Runs services until a signal or `weft down` comes; raises why they cannot be started.
 
-        `is_open` is called when the folder is this one's alone, `is_up` when all services are healthy.
+        `is_open` is called when the folder is this one's alone, `is_up` when all services are healthy; then systemd is
+        told, too.
         """
+        self._manager = ServiceManager.from_environment()
         extras.check(self.config, self._wanted if names is None else names)  # before there is a folder
         with self:
             is_open()
@@ -166,6 +173,7 @@ class Supervisor(SiteScrapers):
                 self._is_waiting = True
                 self.start_all(names)
                 is_up()
+                self._manager.ready(f"all services are up{''.join(f', at {url}' for url in self.urls.values())}")
                 self.wait(until_failure=until_failure)
             except Stopping:
                 log.info("stopped before all services were up")
@@ -401,6 +409,7 @@ class Supervisor(SiteScrapers):
                     self._control.answer()
                     if self._recorder.is_due(self._graph):
                         self._recorder.write(self._state())
+                self._manager.turn()
             except Exception:  # a defect of ours must not leave the services without anybody
                 log.error("a turn failed", exc_info=True)
                 time.sleep(1.0)

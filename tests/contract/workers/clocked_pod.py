@@ -8,9 +8,9 @@ from typing import Any
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.link import Limits, PodLink
 from weft.frontier.redis.pods.client import PodClient
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
 

@@ -12,10 +12,10 @@ from server_kills import kill_written
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import Admission, CrawlLimits, End, Ended, EndedLease, RobotsRecord, Stored
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.outbox import PodMessage, encoded
 from weft.frontier.redis.connection import RedisSettings, connect
-from weft.frontier.redis.frontier import IDLE_S, RedisFrontier
+from weft.frontier.redis.redis_frontier import IDLE_S, RedisFrontier
 from weft.records import Found, Lease
 from weft.supervise.redis_server import RedisServer
 
@@ -29,7 +29,7 @@ class EmbeddedHarness:
     """
 
     checkpoint_every: int | None = None
-    most_awake: int | None = None
+    max_in_memory: int | None = None
 
     def __init__(self, folder: Path, **politeness: Any) -> None:
         self.folder = folder
@@ -50,7 +50,7 @@ class EmbeddedHarness:
         return frontier
 
     def _make(self, **clocks: Any) -> EmbeddedFrontier:
-        own = {"checkpoint_every": self.checkpoint_every, "most_awake": self.most_awake}
+        own = {"checkpoint_every": self.checkpoint_every, "most_awake": self.max_in_memory}
         given: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
         return EmbeddedFrontier(self.folder, self.section, **clocks, **given)
 
@@ -94,7 +94,7 @@ class CheckpointedHarness(EmbeddedHarness):
 class CrowdedHarness(CheckpointedHarness):
     """One site is awake unless more are needed: the others are at rest."""
 
-    most_awake = 1
+    max_in_memory = 1
 
 
 class PodHarness(EmbeddedHarness):

@@ -19,7 +19,7 @@ from weft.config import PolitenessSection
 from weft.errors import ServerAway
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, RobotsRecord
 from weft.frontier.redis.connection import connect
-from weft.frontier.redis.frontier import RedisFrontier
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.records import Found, Purpose
 
 PAGES = 600

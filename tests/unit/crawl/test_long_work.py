@@ -18,9 +18,9 @@ from weft import alive as alive_module
 from weft.config import load
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.processes.fetcher import Fetcher
-from weft.crawl.processes.order import Control, ProcessOrder
-from weft.crawl.seeds import again as again_module
-from weft.crawl.seeds.again import Again
+from weft.crawl.processes.process_spec import Control, ProcessOrder
+from weft.crawl.seeds import known_urls as again_module
+from weft.crawl.seeds.known_urls import Again
 from weft.crawl.start import prepare
 from weft.engine.folder import CRAWL
 from weft.engine.loop.long_work import LOG_EVERY_S, REPORT_EVERY_S, LongWork
@@ -28,7 +28,7 @@ from weft.engine.loop.parser.suspects import Pulse, pulse, steps_of
 from weft.engine.loop.progress import CrawlProgress, read_status
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.durability.walk import STEP
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.embedded.revisits import EmbeddedRevisits
 from weft.frontier.requests import RequestLog, last_requests
 from weft.records import FetchResult, Found, Row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.extract.lacking import lack_of
+from weft.extract.missing_content import lack_of
 from weft.extract.page import extract
 
 REACT = '<noscript>You need to enable JavaScript to run this app.</noscript><div id="root"></div><script src="/m.js">'

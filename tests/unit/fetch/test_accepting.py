@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.config import FetchSection
-from weft.fetch.accepting import Accepting, accepting
+from weft.fetch.content_types import Accepting, accepting
 
 DEFAULT = Accepting(FetchSection().accept)
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.frontier import clock as clock_module
-from weft.frontier.clock import CELLS, LOOK_AGAIN_S, TURN_S, MachineClock, UnusableClock, default_path
+from weft.frontier.clock import CELLS, REREAD_S, TURN_S, MachineClock, UnusableClock, default_path
 from weft.frontier.politeness import LONG_WAIT
 
 Open = Callable[[], MachineClock]
@@ -54,7 +54,7 @@ def test_anothers_request_is_waited_for_ones_own_is_not(opened: Open) -> None:
 def test_what_is_in_flight_is_waited_for_by_those_who_want_to_be_alone(opened: Open) -> None:
     mine, yours = opened(), opened()
     mine.started("a", 10.0, 60.0)
-    assert ask(yours, 20.0) == 20.0 + LOOK_AGAIN_S
+    assert ask(yours, 20.0) == 20.0 + REREAD_S
     assert ask(yours, 20.0, alone=False) <= 20.0
     assert ask(yours, 71.0) <= 71.0, "a request that was never seen to end is over at its time"
 
@@ -64,7 +64,7 @@ def test_a_process_is_known_by_its_number(tmp_path: Path, opened: Open, monkeypa
         patch.setattr(os, "urandom", lambda size: b"\xff" * size)
         mine, yours = MachineClock(tmp_path / "clock"), opened()
     mine.started("a", 10.0, 60.0)
-    assert ask(yours, 20.0) == 20.0 + LOOK_AGAIN_S, "it lives"
+    assert ask(yours, 20.0) == 20.0 + REREAD_S, "it lives"
     assert mine._me == os.getpid() << 32 | 0xFFFFFFFF, "with a random number that leaves it as it is"
     mine.close()
 
@@ -353,12 +353,12 @@ def test_what_one_cell_holds_is_not_taken_for_its_neighbours(opened: Open) -> No
     key = cells[low + 1]
     assert ask(yours, 10.0, key=key) == 0.0, "nobody has asked there"
     yours.started(key, 10.0, 60.0)
-    assert ask(mine, 20.0, key=key) == 20.0 + LOOK_AGAIN_S
+    assert ask(mine, 20.0, key=key) == 20.0 + REREAD_S
     yours.ended([(key, 20.0, 0.0)])
     assert ask(mine, 20.5, key=key) == 21.0
-    assert ask(third, 21.0, key=key) == 21.0 + LOOK_AGAIN_S, "the turn of another"
+    assert ask(third, 21.0, key=key) == 21.0 + REREAD_S, "the turn of another"
     for key in (cells[low], cells[low + 2]):
-        assert ask(yours, 1000.0, key=key) == 1000.0 + LOOK_AGAIN_S or ask(yours, 1000.0, key=key) == 1500.0
+        assert ask(yours, 1000.0, key=key) == 1000.0 + REREAD_S or ask(yours, 1000.0, key=key) == 1500.0
 
 
 @pytest.mark.parametrize("delay_s", [0.5, 2.0])
@@ -378,7 +378,7 @@ def test_another_goes_first_only_within_ones_own_delay(opened: Open) -> None:
     quick.started("a", 10.0, 0.0)
     assert ask(slow, 10.0, 4.0) == 14.0, "its turn"
     assert ask(quick, 12.0, 1.5) == 0.0, "which is too far for one with a short delay"
-    assert ask(quick, 12.0, 2.0) == 12.0 + LOOK_AGAIN_S, "and no further than a longer one"
+    assert ask(quick, 12.0, 2.0) == 12.0 + REREAD_S, "and no further than a longer one"
     assert ask(quick, 14.95, 2.0) == 14.0 + TURN_S, "it looks again when the turn lapses"
 
 

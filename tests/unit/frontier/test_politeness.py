@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from weft.config import PolitenessSection
-from weft.frontier.politeness import EASE_AFTER, SLOWEST_S, AddressClock, PolitenessClock, Shown
+from weft.frontier.politeness import EASE_AFTER, SLOWEST_S, AddressClock, PolitenessClock, Responsiveness
 
 
 def section(**settings: Any) -> PolitenessSection:
@@ -302,8 +302,13 @@ def test_a_site_is_what_its_last_answers_were() -> None:
     for seconds in (0.2, *[9.0] * 20, None, 0.1):
         clock.took(seconds, rules)
         seen.append(clock.shown)
-    assert (seen[0], seen[1], seen[21], seen[22]) == (Shown.UNKNOWN, Shown.FINE, Shown.SLOW, Shown.UNKNOWN)
-    assert seen[23] is Shown.FINE, "it begins anew"
+    assert (seen[0], seen[1], seen[21], seen[22]) == (
+        Responsiveness.UNKNOWN,
+        Responsiveness.FINE,
+        Responsiveness.SLOW,
+        Responsiveness.UNKNOWN,
+    )
+    assert seen[23] is Responsiveness.FINE, "it begins anew"
 
 
 def test_a_site_that_slows_down_is_asked_no_more_often_than_it_answers() -> None:
@@ -396,7 +401,7 @@ def test_a_site_lags_from_more_than_three_times_the_usual_on(recent_s: float, la
 def test_a_site_that_answers_in_no_time_has_answered_and_may_slow_down() -> None:
     clock, rules = PolitenessClock(), section()
     clock.took(0.0, rules)
-    assert (clock.shown, clock.lag_s) == (Shown.FINE, 0.0)
+    assert (clock.shown, clock.lag_s) == (Responsiveness.FINE, 0.0)
     clock.took(8.0, rules)
     assert (clock.recent_s, clock.usual_s, clock.lag_s) == (2.0, 0.125, 2.0)
 

@@ -10,7 +10,7 @@ import pytest
 from weft import urls
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, PageLinks, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.outbox import JUMP, PodMessage, encoded, read_message
 from weft.records import Found, Purpose
 

@@ -10,7 +10,7 @@ import pytest
 from weft.config import PolitenessSection
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.requests import Gaps, RequestStart
 from weft.frontier.view import FrontierView
 from weft.records import POD_SHIFT, Found, Purpose, Reason

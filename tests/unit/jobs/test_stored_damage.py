@@ -16,7 +16,7 @@ from scripted_service import ScriptedService
 from weft.config import load_service
 from weft.errors import Damaged, DiskFull, WeftError
 from weft.jobs import layout
-from weft.jobs.api.app import create_app
+from weft.jobs.api.http_app import create_app
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.embedded import EmbeddedJobService
 from weft.jobs.errors import EngineAway, StoreDamaged

@@ -115,8 +115,9 @@ def run(
     from weft.cli.crawls.display import show_crawl
     from weft.crawl.processes.ends import NOTHING
     from weft.crawl.reports.outcome import CrawlOutcome
+    from weft.supervise.notify import ServiceManager
 
-    orchestrator = prepared.orchestrator
+    orchestrator, manager = prepared.orchestrator, ServiceManager.from_environment()
     interrupts = 0
     is_told = quiet
 
@@ -127,6 +128,10 @@ def run(
 
     def watch(status: CrawlStatus) -> None:
         nonlocal is_told
+        manager.ready(str(prepared.folder.home))
+        if interrupts:
+            manager.stopping()
+        manager.turn()
         if interrupts and not is_told:
             # Not in the handler, which may come while the display is half drawn.
             is_told = True

@@ -55,8 +55,8 @@ def watch(crawl_dirs: tuple[str, ...], crawl: str | None, more: tuple[str, ...],
 
 def _looks(report: ReportFolder, name: str | None) -> Iterator[tuple[CrawlStatus, Mapping[str, CrawlStatus]]]:
     """The status now, each time it is asked for; of several crawls their sum, and those that run by name."""
+    from weft.crawl.reports.combined_status import current_status
     from weft.crawl.reports.engine_status import of_standing, statuses, total_of
-    from weft.crawl.reports.standing import current_status
 
     if not report.is_engines:
         report.crawls(name)  # BadInput for a wrong name

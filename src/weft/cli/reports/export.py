@@ -83,7 +83,7 @@ def export(
     The output appears when it is whole. An export that was interrupted goes on when it is called again. Pages that
     cannot be read are left out and named, and the exit code is 1.
     """
-    from weft.crawl.reports.export import export as run
+    from weft.crawl.reports.page_export import export as run
     from weft.store.export.request import ExportRequest
 
     lists = [tuple(several(texts)) for texts in (fields, status, host)]

@@ -87,7 +87,7 @@ def _failed(dirs: Sequence[Path], spider: str | None, *, as_json: bool, quiet: b
     from weft.cli.crawls.suggestions import resume
     from weft.crawl.folder import CrawlFolder
     from weft.crawl.items.failed import extract_failed
-    from weft.crawl.reports.standing import current_status
+    from weft.crawl.reports.combined_status import current_status
 
     made = extract_failed(dirs, spider)
     folder = CrawlFolder(dirs)

@@ -78,9 +78,9 @@ def _show_changes(folder: CrawlFolder, as_json: bool) -> None:
 
 def collect(report: ReportFolder, top: int, name: str | None = None) -> dict[str, Any]:
     """Everything that there is to tell of one crawl or all of a folder, as plain values."""
+    from weft.crawl.reports.combined_status import current_status, settle
     from weft.crawl.reports.engine_status import settle_crawl, statuses, total_of
     from weft.crawl.reports.report import document
-    from weft.crawl.reports.standing import current_status, settle
 
     crawls = report.crawls(name)
     if not report.is_engines:

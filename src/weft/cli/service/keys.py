@@ -11,7 +11,8 @@ from weft.cli.service.service_flags import config_of, folder_flags
 from weft.cli.terminal.output import print_document
 
 if TYPE_CHECKING:
-    from weft.jobs.api.access.keys import ApiKey, Keyring
+    from weft.jobs.api.access.api_key import ApiKey
+    from weft.jobs.api.access.keys import Keyring
 
 
 @click.group()
@@ -34,7 +35,7 @@ def create(
 ) -> int:
     """Make a key, and print it: it is kept nowhere."""
     from weft.errors import BadInput
-    from weft.jobs.api.access.keys import KeyScope
+    from weft.jobs.api.access.api_key import KeyScope
 
     for scope in scopes:
         if scope not in list(KeyScope):
@@ -84,10 +85,10 @@ def revoke(which: str, data_dir: str | None, config_file: str | None, as_json: b
 
 def _ring(data_dir: str | None, config_file: str | None) -> Keyring:
     from weft.jobs.api.access.keys import Keyring
-    from weft.jobs.api.settings import KEYS_FILE
+    from weft.jobs.api.settings import KEYS_FILE, listed_keys_of
 
     config = config_of(data_dir, config_file)
-    return Keyring(Path(config.server.data_dir) / KEYS_FILE)
+    return Keyring(Path(config.server.data_dir) / KEYS_FILE, listed=listed_keys_of(config.server))
 
 
 def _facts(key: ApiKey) -> dict[str, Any]:
@@ -97,6 +98,6 @@ def _facts(key: ApiKey) -> dict[str, Any]:
         "id": key.id,
         "name": key.name,
         "scopes": key.scopes,
-        "created_at": iso(key.created_at),
+        "created_at": iso(key.created_at) if key.created_at else None,
         "revoked_at": None if key.revoked_at is None else iso(key.revoked_at),
     }

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from weft.cli.terminal.output import output_flags
-from weft.errors import BadInput
 
 if TYPE_CHECKING:
     from weft.client import Weft
@@ -23,7 +22,11 @@ def service_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     url = click.option(
         "--server", metavar="ADDRESS", help=f"Where the service is. [default: WEFT_SERVER, else {DEFAULT_URL}]"
     )
-    key = click.option("--key-file", metavar="FILE", help="File with an API key. [default: the key in WEFT_API_KEY]")
+    key = click.option(
+        "--key-file",
+        metavar="FILE",
+        help="File with an API key. [default: the key in WEFT_API_KEY, or in the file that WEFT_API_KEY_FILE names]",
+    )
     return url(key(output_flags(command)))
 
 
@@ -43,14 +46,12 @@ def config_of(data_dir: str | None, config_file: str | None) -> ServiceConfig:
 
 def client(server: str | None, key_file: str | None) -> Weft:
     """The service that is meant."""
-    from pathlib import Path
-
     from weft.client import Weft
+    from weft.secret_files import read_secret
 
     key = os.environ.get("WEFT_API_KEY") or None
     if key_file is not None:
-        try:
-            key = Path(key_file).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"key_file {key_file}: cannot be read: {getattr(error, 'strerror', 'no text')}") from None
+        key = read_secret(key_file, "`key_file`")
+    elif key is None and (named := os.environ.get("WEFT_API_KEY_FILE")):
+        key = read_secret(named, "WEFT_API_KEY_FILE")
     return Weft(server or os.environ.get("WEFT_SERVER") or DEFAULT_URL, key=key, patience=2.0)

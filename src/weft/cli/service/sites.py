@@ -44,7 +44,7 @@ def _registry(data_dir: str | None, config_file: str | None) -> SiteRegistry:
 @folder_flags
 def list_(data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
     """List the sites that were added."""
-    from weft.jobs.sites.documents import file_document
+    from weft.jobs.sites.site_documents import file_document
 
     with _registry(data_dir, config_file) as registry:
         files = [registry.file(name) for name in registry.names()]
@@ -216,7 +216,7 @@ def stop(
 @folder_flags
 def changes(name: str, limit: int, data_dir: str | None, config_file: str | None, as_json: bool, quiet: bool) -> int:
     """Print which pages were new, changed, gone or moved in the last runs of a site."""
-    from weft.jobs.sites.documents import document
+    from weft.jobs.sites.site_documents import document
 
     with _registry(data_dir, config_file) as registry:
         found = registry.reports(name, limit)
@@ -239,7 +239,7 @@ def changes(name: str, limit: int, data_dir: str | None, config_file: str | None
 
 def _tell(found: list[SiteStatus], as_json: bool, only: dict[str, str] | None = None) -> int:
     from weft.cli.service.site_display import table
-    from weft.jobs.sites.documents import document
+    from weft.jobs.sites.site_documents import document
 
     if as_json:
         print_document({"sites": [document(one) for one in found]})

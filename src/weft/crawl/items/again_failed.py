@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.items.orders import last_order, report, reported
+from weft.crawl.items.extraction_requests import last_order, report, reported
 from weft.engine.assembly import Fetching
 from weft.engine.crawls.running_crawl import RunningCrawl
-from weft.engine.loop.halves import parsers_of
+from weft.engine.loop.loop_parts import parsers_of
 from weft.engine.parsing.parsers import Parsers
 from weft.engine.user_code.reextraction import Reextraction
 from weft.engine.user_code.sources import loading_of
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.telemetry import Log
 
 log = Log("weft.crawl.items.again_failed")

@@ -15,8 +15,8 @@ import msgspec
 from weft.config import Config
 from weft.crawl.commands import command
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.items.orders import carried_out, give_order
-from weft.crawl.reports.standing import current_status
+from weft.crawl.items.extraction_requests import carried_out, give_order
+from weft.crawl.reports.combined_status import current_status
 from weft.crawl.start import Prepared, prepare
 from weft.engine.loop.progress import CrawlStatus, read_status, write_status
 from weft.engine.loop.stop import Stop

@@ -8,7 +8,7 @@ from typing import Protocol
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.items.again_failed import FailedAgain
-from weft.crawl.processes.order import ProcessOrder
+from weft.crawl.processes.process_spec import ProcessOrder
 from weft.engine.assembly import Chore, Fetching
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.long_work import LongWork

@@ -187,7 +187,7 @@ def redis_urls(folder: CrawlFolder, settings: dict[str, Any]) -> dict[int, str]:
 
 def _ask(url: str, settings: dict[str, Any]) -> Figures | None:
     try:
-        from weft.frontier.redis.view import figures
+        from weft.frontier.redis.pod_view import figures
 
         with server_at(url, settings) as (client, where):
             found = figures(client, where)

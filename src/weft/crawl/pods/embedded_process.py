@@ -9,8 +9,8 @@ from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.items.again_failed import FailedAgain
 from weft.crawl.pods.exchange import Exchange
-from weft.crawl.pods.permits import PermitChore, Permits
-from weft.crawl.processes.order import ProcessOrder
+from weft.crawl.pods.permits import Permits, PermitSupply
+from weft.crawl.processes.process_spec import ProcessOrder
 from weft.engine.assembly import Chore, Fetching, when_free
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.login.checking import checked_login
@@ -18,8 +18,8 @@ from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.parser.handoff import Outlet
 from weft.engine.machine import open_clock
 from weft.engine.recovery import read_links_again
-from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.routing import Received
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_routing import Received
 from weft.telemetry import Peer
 
 
@@ -34,7 +34,7 @@ class EmbeddedBackend:
         self._order = order
         self._folder = folder
         self._exchange: Exchange | None = None
-        self._permits: PermitChore | None = None
+        self._permits: PermitSupply | None = None
         self._failed_again: FailedAgain | None = None
         self.owner = order.slot.name
         home, section = folder.of_pod(order.pod), order.config.politeness
@@ -90,7 +90,7 @@ class EmbeddedBackend:
         metrics.before_save.append(lambda: metrics.waiting(outbox.waiting))
         if order.config.limits.max_pages is None:
             return [exchange]
-        self._permits = PermitChore(Permits.of(folder), frontier, crawl, order.pod, order.pods)
+        self._permits = PermitSupply(Permits.of(folder), frontier, crawl, order.pod, order.pods)
         return [exchange, self._permits]
 
     def failed_again(self, parts: Fetching, crawl: RunningCrawl) -> FailedAgain | None:

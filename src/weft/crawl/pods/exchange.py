@@ -27,8 +27,8 @@ import msgspec
 from weft.errors import Damaged
 from weft.frames import TooLong, framed, frames
 from weft.frontier.durability.journal import REMEDY
-from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.embedded.routing import Received
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_routing import Received
 from weft.telemetry import Log
 
 EVERY_S = 0.02

@@ -18,7 +18,7 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.redis_process import measure, open_frontier, shared_chores
 from weft.crawl.processes.child import GuardedStart, progress_of, run_child
 from weft.crawl.processes.following import Following
-from weft.crawl.processes.order import Control, ProcessOrder
+from weft.crawl.processes.process_spec import Control, ProcessOrder
 from weft.crawl.seeds.feeding import learn_scope
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.assembly import Chore, Reading

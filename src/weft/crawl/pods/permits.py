@@ -21,7 +21,7 @@ from weft.files import locked, replace_file
 
 if TYPE_CHECKING:
     from weft.engine.crawls.running_crawl import RunningCrawl
-    from weft.frontier.embedded.frontier import EmbeddedFrontier
+    from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 
 LARGEST_BLOCK = 1000
 LOOK_EVERY_S = 0.05
@@ -95,7 +95,7 @@ class Permits:
         replace_file(self._path, msgspec.json.encode(state), durable=False)
 
 
-class PermitChore:
+class PermitSupply:
     """Keeps one pod's frontier in permits, between its pages."""
 
     def __init__(self, permits: Permits, frontier: EmbeddedFrontier, crawl: RunningCrawl, pod: int, pods: int) -> None:

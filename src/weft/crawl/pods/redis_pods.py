@@ -37,11 +37,11 @@ from weft.engine.loop.stop import Stop
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.frontier.contract import FrontierStats
 from weft.frontier.redis.connection import Emptied, address, connect, hurry, inspect
-from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.metrics import RedisMetrics
 from weft.frontier.redis.pod_info import PodIdentity, bind, is_taken, take, unbind
 from weft.frontier.redis.pods.client import PodClient
+from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.frontier.redis.shared import runner, settle, used_permits
 from weft.telemetry import Log
 

@@ -12,9 +12,9 @@ from typing import TypeVar
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.items.again_failed import FailedAgain
-from weft.crawl.pods.places import slots
+from weft.crawl.pods.process_slots import slots
 from weft.crawl.processes.frontier_settings import bloom_of, settings_of
-from weft.crawl.processes.order import ProcessOrder
+from weft.crawl.processes.process_spec import ProcessOrder
 from weft.engine.assembly import Chore, Fetching, Parts
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.folder import CRAWL
@@ -27,11 +27,11 @@ from weft.engine.loop.stop import BLOCKING
 from weft.engine.recovery import read_lost
 from weft.errors import ServerAway, ServerFull
 from weft.frontier.redis.connection import address, asking, connect, peers
-from weft.frontier.redis.frontier import RoutedRedisFrontier
 from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.pod_info import PodIdentity
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.pods.other_pod import OtherPod
+from weft.frontier.redis.redis_frontier import RoutedRedisFrontier
 from weft.telemetry import Peer
 
 TRY_AGAIN_S = 0.3

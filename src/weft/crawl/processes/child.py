@@ -18,7 +18,7 @@ from types import FrameType
 
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.processes.ends import BAD_USE, EXIT_CODES, SERVER_AWAY, state_of
-from weft.crawl.processes.order import Control, ProcessOrder, read_order
+from weft.crawl.processes.process_spec import Control, ProcessOrder, read_order
 from weft.engine.entry import collect_rarely, enter
 from weft.engine.loop.progress import CrawlProgress
 from weft.errors import Damaged, ServerAway, ServerFull, WeftError, is_damage
@@ -42,7 +42,7 @@ def run_child(work: Callable[[ProcessOrder, Control], int]) -> int:
     core = "any" if order.core is None else order.core
     section = order.config.log
     enter(
-        order.slot, Path(section.log_dir), section.log_level,
+        order.slot, Path(section.log_dir), section.log_level, section.log_format,
         core=core, incarnation=order.incarnation, crawl=order.crawl_id,
     )  # fmt: skip
     collect_rarely()

@@ -19,7 +19,7 @@ from weft.crawl.processes.child import GuardedStart, progress_of, run_child
 from weft.crawl.processes.ends import EXIT_CODES, state_of
 from weft.crawl.processes.following import Following
 from weft.crawl.processes.opening import CrawlOpening
-from weft.crawl.processes.order import Control, ProcessOrder
+from weft.crawl.processes.process_spec import Control, ProcessOrder
 from weft.engine.assembly import Fetching
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.parser.parsing import MOST_LOGGED

@@ -13,7 +13,7 @@ import msgspec
 
 from weft.config import NOT_KEPT, Config, keys
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.processes.order import Control
+from weft.crawl.processes.process_spec import Control
 from weft.engine.crawls.limits import limits_of
 from weft.engine.crawls.running_crawl import BY_COMMAND, PAUSED, RunningCrawl
 from weft.engine.crawls.settings import EDITABLE, value_of

@@ -31,7 +31,7 @@ def open_log(loaded: Loaded, folder: CrawlFolder, identity: Identity) -> LogFile
     """Begins the log of a run; Busy where another crawl logs to the same place."""
     section = loaded.config.log
     slot = orchestrator_slot(loaded.config.pods.here)
-    opened = log_to_file(Path(section.log_dir), slot, section.log_level, alone=True)
+    opened = log_to_file(Path(section.log_dir), slot, section.log_level, alone=True, shown_as=section.log_format)
     log.always(
         "crawl started",
         crawl=identity.id,

@@ -7,9 +7,9 @@ from functools import partial
 
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.backend import Backend
-from weft.crawl.processes.order import ProcessOrder
-from weft.crawl.seeds.again import RECRAWL, Again
+from weft.crawl.processes.process_spec import ProcessOrder
 from weft.crawl.seeds.feeding import Feeding, Feeds, learn_scope
+from weft.crawl.seeds.known_urls import RECRAWL, Again
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.assembly import Fetching
 from weft.engine.crawls.limits import limits_of
@@ -17,7 +17,7 @@ from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.folder import CRAWL
 from weft.engine.loop.fetcher.fetch_loop import UrlFeed
 from weft.engine.loop.fetcher.revisits import Revisits, StoredVisits
-from weft.engine.loop.parser.leads import Leads
+from weft.engine.loop.parser.discovered_links import Leads
 from weft.engine.recovery import take_up
 from weft.engine.user_code.running import check_callbacks
 from weft.frontier.contract import Admission

@@ -28,14 +28,14 @@ from weft.config import Config
 from weft.crawl.commands import CrawlCommands
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.permits import Permits
-from weft.crawl.pods.places import places
+from weft.crawl.pods.process_slots import places
 from weft.crawl.pods.termination import Termination
 from weft.crawl.processes.ends import BAD_USE, EXIT_CODES, FINAL, SERVER_AWAY, state_of
 from weft.crawl.processes.following import edited
 from weft.crawl.processes.logs import orchestrator_slot
-from weft.crawl.processes.order import ProcessOrder
 from weft.crawl.processes.process import Process
-from weft.crawl.reports.standing import CombinedStatus, begin_alone, end_alone
+from weft.crawl.processes.process_spec import ProcessOrder
+from weft.crawl.reports.combined_status import CombinedStatus, begin_alone, end_alone
 from weft.engine.crawls.running_crawl import PAUSED
 from weft.engine.loop.progress import CrawlStatus, ProgressLines, read_status
 from weft.engine.loop.stop import CALLBACK_ERROR, UNWRITTEN, Stop

@@ -14,7 +14,7 @@ import msgspec
 
 from weft.config import Config
 from weft.crawl.processes.ends import SERVER_AWAY
-from weft.crawl.processes.order import ProcessOrder
+from weft.crawl.processes.process_spec import ProcessOrder
 from weft.engine.loop.parser.suspects import pulse, steps_of
 from weft.engine.loop.progress import CrawlStatus, read_status
 from weft.supervise.child import Child, RestartPolicy

@@ -36,7 +36,7 @@ from weft.crawl.reports.audit_report import WORST, Report, Violation, together
 from weft.crawl.reports.crawls import ReportFolder
 from weft.errors import WeftError
 from weft.frontier.requests import Event, missing_bytes
-from weft.frontier.requests.packing import BUCKETS
+from weft.frontier.requests.log_packing import BUCKETS
 from weft.frontier.requests.partitions import LogReader, PackedLogFile, Partition, deleted_of, log_files
 from weft.frontier.view import FrontierView
 

@@ -158,7 +158,7 @@ class Explainer:
 
     def _on_redis(self, url: str) -> Explanation:
         """What no process has ended: the pod's server knows whether it waits."""
-        from weft.frontier.redis.view import site_pace, waiting
+        from weft.frontier.redis.pod_view import site_pace, waiting
 
         away = ""
         pod = urls.pod_of(urls.domain_of(url), len(self._servers))

@@ -170,7 +170,7 @@ def _lack(store: PageStore, row: Row, config: Config) -> str | None:
         return None if (store.text(row) or "").strip() else NO_TEXT
     # Dear to import: a command that is refused, and a crawl without a page, do without.
     from weft.engine.stored.stored_page import read_page
-    from weft.extract.lacking import lack_of
+    from weft.extract.missing_content import lack_of
 
     page = read_page(store.read(row))
     if page is None:

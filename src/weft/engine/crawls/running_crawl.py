@@ -9,8 +9,8 @@ from typing import Any
 from weft import urls
 from weft.config import Config, FetchSection, PolitenessSection, ScopeSection
 from weft.credentials import Credentials, without_host
-from weft.engine.admission.familiar import Familiar
 from weft.engine.admission.names import NameSet
+from weft.engine.admission.recent_links import Familiar
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.login.session import LoginSession
 from weft.engine.loop.fetcher.cookies import CookieShare
@@ -159,7 +159,7 @@ class RunningCrawl:
 
     def _nothing_left(self) -> Stop | None:
         """Why nothing of it is left to do, whatever seeds may come; None while there is something."""
-        frontier, at = self._frontier, self._frontier.status.crawl_standing(self.number)
+        frontier, at = self._frontier, self._frontier.status.crawl_counts(self.number)
         if at.leased:
             return None
         if self._is_full(at.pages):

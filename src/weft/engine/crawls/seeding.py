@@ -15,7 +15,7 @@ from weft.engine.crawls.tenant import Tenant
 from weft.engine.loop.fetcher.revisits import GivenVisits, Revisits
 from weft.engine.model import CrawlState, Seeded
 from weft.errors import DiskFull
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found, PastVisit
 from weft.store.errors import StoreError
 from weft.store.index.index_writer import Change

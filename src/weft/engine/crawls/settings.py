@@ -39,7 +39,7 @@ _ENGINES = frozenset(
     }
 )
 _ENGINES_SECTIONS = frozenset({"proxy"})
-_SHARED = frozenset({"store", "log_dir", "log_level"})
+_SHARED = frozenset({"store", "log_dir", "log_level", "log_format"})
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
 _encode_as_given = msgspec.json.Encoder(enc_hook=str).encode  # the order of rules is that of their fields
 

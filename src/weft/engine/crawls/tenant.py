@@ -22,7 +22,7 @@ from weft.engine.model import WAITING_FOR_SEEDS, CrawlSnapshot, CrawlState, EndR
 from weft.engine.parsing.extraction import extraction_of
 from weft.fetch.contract import Transport
 from weft.frontier.contract import CrawlLimits
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found, Reason
 
 RATE_WINDOW = 10  # looks, half a second apart
@@ -242,7 +242,7 @@ class Tenant(RunningCrawl):
 
     def standing(self, number: int, note: str = "") -> CrawlSnapshot:
         """One consistent snapshot; `number` is the last that was committed."""
-        record, progress, at = self.record, self.progress, self._embedded.status.crawl_standing(self.number)
+        record, progress, at = self.record, self.progress, self._embedded.status.crawl_counts(self.number)
         status, now = progress.status, time.monotonic()
         looks = [look for look in self._looks if now - look[0] < RATE_WINDOW]
         waiting_for, waiting_until = self._waiting(note)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft.engine.crawls.running_crawl import RunningCrawl
+from weft.engine.loop.parser.discovered_links import Leads
 from weft.engine.loop.parser.handoff import Handoff
-from weft.engine.loop.parser.leads import Leads
 from weft.errors import ServerAway
 from weft.frontier.contract import Admission, End, Ended, EndedLease, Frontier, PageLinks
 from weft.records import Found, Lease, Purpose, Reason, RenderedPart

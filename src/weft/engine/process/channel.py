@@ -18,6 +18,7 @@ import socket
 import struct
 import tempfile
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,9 @@ def socket_path(data_dir: Path, name: str = SOCKET) -> Path:
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     name = f"weft-{sha256(os.fsencode(path)).hexdigest()[:24]}.sock"
     folders = [Path(runtime)] if runtime and Path(runtime).is_dir() else []
-    folders += [Path(tempfile.gettempdir()) / f"weft-{os.getuid()}", Path(f"/tmp/weft-{os.getuid()}")]  # noqa: S108
+    with suppress(FileNotFoundError):  # none can be written
+        folders.append(Path(tempfile.gettempdir()) / f"weft-{os.getuid()}")
+    folders.append(Path(f"/tmp/weft-{os.getuid()}"))  # noqa: S108
     return next(folder / name for folder in folders if len(os.fsencode(folder / name)) <= _LONGEST_ADDRESS)
 
 

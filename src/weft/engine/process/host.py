@@ -28,6 +28,7 @@ from weft.engine.entry import collect_rarely, enter
 from weft.engine.folder import EngineFolder
 from weft.engine.process.channel import socket_path
 from weft.errors import WeftError
+from weft.files import have_temporary_folder
 from weft.frames import framed, read_frame
 from weft.telemetry import Log
 
@@ -84,8 +85,9 @@ def run(order: HostOrder, parent: Parent) -> None:
     """Runs the engine until its parent has gone or SIGTERM comes."""
     data_dir, config = Path(order.data_dir), config_of(order.shared)
     identity = EngineFolder([data_dir]).opened()
+    have_temporary_folder(data_dir)
     log_dir = Path(order.shared.get("log_dir") or data_dir / "logs")
-    enter(SLOT, log_dir, config.log.log_level, engine=identity.id)
+    enter(SLOT, log_dir, config.log.log_level, config.log.log_format, engine=identity.id)
     core = when_free(lambda: Core(data_dir, order.shared, identity.id))
     parent.ends(core.stop, lambda: core.steps)
     collect_rarely()

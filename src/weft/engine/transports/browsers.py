@@ -26,7 +26,7 @@ from weft.engine.loop.fetcher import robots as robots_txt
 from weft.engine.loop.fetcher.robots import REFUSALS
 from weft.engine.model import BrowserStatus
 from weft.errors import BadUrl, Missing
-from weft.extract.lacking import is_shell
+from weft.extract.missing_content import is_shell
 from weft.extract.page import extract
 from weft.fetch.browser.chromium import chromium_path, sandbox_trouble
 from weft.fetch.browser.messages import NO_BROWSERS, HostSettings, RenderOptions

@@ -19,9 +19,9 @@ from weft.fetch.contract import Done, Transport
 from weft.fetch.curl.client import Client, Refusal
 from weft.fetch.dns.resolver import NameCounts
 from weft.fetch.guard import Guard, is_loopback
-from weft.fetch.proxies.client import ProxyClient
 from weft.fetch.proxies.counts import ProxyCounts
 from weft.fetch.proxies.pool import PoolChooser, ProxyPool, live_of, sources_of
+from weft.fetch.proxies.proxied_client import ProxyClient
 from weft.fetch.proxies.refresh import Refresh
 
 

@@ -32,7 +32,7 @@ import pycurl
 from weft.bodies import Body, Spool, first_of
 from weft.config import FetchSection
 from weft.credentials import harmless
-from weft.fetch.accepting import accepting
+from weft.fetch.content_types import accepting
 from weft.fetch.contract import Done
 from weft.fetch.curl.handles import (
     LEFT_OUT,

@@ -18,7 +18,7 @@ import pycurl
 
 from weft.bodies import Arriving, Spool
 from weft.config import FetchSection
-from weft.fetch.accepting import Accepting
+from weft.fetch.content_types import Accepting
 from weft.fetch.contract import NOT_TLS
 from weft.fetch.headers import Head, final_head
 

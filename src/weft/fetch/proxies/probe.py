@@ -27,9 +27,9 @@ from weft.errors import BadInput
 from weft.fetch.curl.client import Client, Refusal
 from weft.fetch.decode import decode
 from weft.fetch.headers import Head
-from weft.fetch.proxies.client import ProxyClient
 from weft.fetch.proxies.entry import Proxy
 from weft.fetch.proxies.live import Live
+from weft.fetch.proxies.proxied_client import ProxyClient
 from weft.records import FetchResult
 
 ECHO_BYTES = 256 * 1024

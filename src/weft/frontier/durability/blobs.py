@@ -1,4 +1,4 @@
-"""What a frontier holds beyond its memory: pieces of long queues and rows of sites at rest, as numbered blobs.
+"""What a frontier holds beyond its memory: pieces of long queues and rows of swapped-out sites, as numbered blobs.
 
     FOLDER/queues.db    blobs: number → checksum (8 bytes), content; facts: which store it is, which checkpoint it has
 
@@ -222,7 +222,7 @@ class BlobStore:
         self.next_number = max(self.next_number, named.first_free)
 
     def clear(self) -> None:
-        """Begins anew: nothing in it is wanted."""
+        """Begins again: nothing in it is wanted."""
         if self.next_number > 1 or self._saved:
             self._start_over()
 

@@ -1,11 +1,11 @@
 """The working set written down, so that a restart need not replay the journal from its beginning.
 
-What grows with a crawl is written as it comes: the pieces of long queues and the sites at rest as blobs (`blobs`), the
-list of those sites as changes (`resting_file`). A checkpoint names what of them counts, and has itself what is in
-memory of sites that are awake, which are bounded. It names the last journal line that it includes; the journal stays
-the truth. It is a stream of length-prefixed msgpack records, written to a temporary file that replaces the old one when
-it is complete and on the disk. Where it is missing, torn, of another layout or fails its checksum, or where what it
-names is not there, the whole journal is replayed instead.
+What grows with a crawl is written as it comes: the pieces of long queues and the swapped-out sites as blobs (`blobs`),
+the list of those sites as changes (`swap_file`). A checkpoint names what of them counts, and has itself what is in
+memory of sites that are in memory, which are bounded. It names the last journal line that it includes; the journal
+stays the truth. It is a stream of length-prefixed msgpack records, written to a temporary file that replaces the old
+one when it is complete and on the disk. Where it is missing, torn, of another layout or fails its checksum, or where
+what it names is not there, the whole journal is replayed instead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from weft.files import sync_folder
 from weft.frontier.contract import Item
 from weft.frontier.durability.blobs import BlobsAt
 from weft.frontier.durability.journal import REMEDY
-from weft.frontier.durability.resting_file import RestingAt
+from weft.frontier.durability.swap_file import SwapPosition
 from weft.frontier.scheduling.queues import Queues
 from weft.frontier.scheduling.sites import Crawl, KnownDepth, SiteQueue
 from weft.frontier.scheduling.spill import QueueState, pieces_of
@@ -34,7 +34,7 @@ from weft.frontier.seen.seen_runs import SeenState
 from weft.telemetry import Log
 
 LAYOUT = 6
-_LANES_PER_RECORD = 500
+_QUEUES_PER_RECORD = 500
 _encode = msgspec.msgpack.Encoder().encode
 _END = b"\x04\x00\x00\x00" + _encode("end")
 _SUM_BYTES = 8  # a checksum of the whole file follows the end record
@@ -47,8 +47,8 @@ class CrawlRecord(Struct, array_like=True):
 
     number: int
     has_depths: bool
-    queued_at_rest: int
-    delay_s: float  # by which its sites at rest are due
+    queued_on_disk: int
+    delay_s: float  # by which its swapped-out sites are due
 
 
 class Header(Struct, array_like=True):
@@ -61,8 +61,8 @@ class Header(Struct, array_like=True):
     finished: int
     crawls: list[CrawlRecord]
     blobs: BlobsAt
-    resting: RestingAt
-    boot: str  # by whose clock sites at rest are due
+    swapped: SwapPosition
+    boot: str  # by whose clock swapped-out sites are due
 
 
 class OpenItem(Struct, array_like=True):
@@ -72,8 +72,8 @@ class OpenItem(Struct, array_like=True):
     item: Item
 
 
-class LaneRecord(Struct, array_like=True):
-    """The queues of a lane.
+class SiteQueueRecord(Struct, array_like=True):
+    """The queued items of a crawl at a site.
 
     How often something urgent was tried, and when it may be again, is in the journal.
     """
@@ -126,14 +126,14 @@ class Writer:
         for crawl in self._queues.crawls.values():
             if crawl.depths is not None:
                 yield [(mark, known.depth, known.item, known.ended) for mark, known in crawl.depths.items()]
-        waiting = self._lanes()
-        while lanes := list(islice(waiting, _LANES_PER_RECORD)):
-            yield list(map(_lane_record, lanes))
+        waiting = self._site_queues()
+        while queues := list(islice(waiting, _QUEUES_PER_RECORD)):
+            yield list(map(_record_of, queues))
         yield "end"
 
-    def _lanes(self) -> Iterator[SiteQueue]:
+    def _site_queues(self) -> Iterator[SiteQueue]:
         for site in self._queues.sites.values():
-            yield from (lane for lane in site.all_lanes() if lane.queued)
+            yield from (queue for queue in site.all_queues() if queue.queued)
 
 
 class CheckpointReader:
@@ -178,10 +178,10 @@ class CheckpointReader:
         out: list[OpenItem] = self._next(list[OpenItem])
         for record in self.header.crawls:
             self._load_crawl(queues.crawls.get(record.number), record.has_depths, ended)
-        while (lanes := self._next(list[LaneRecord] | str)) != "end":
-            for lane in lanes:
-                assert isinstance(lane, LaneRecord)
-                self._load_lane(lane, queues, now, ended)
+        while (records := self._next(list[SiteQueueRecord] | str)) != "end":
+            for record in records:
+                assert isinstance(record, SiteQueueRecord)
+                self._load_queue(record, queues, now, ended)
         return out
 
     def close(self) -> None:
@@ -197,26 +197,26 @@ class CheckpointReader:
                 for mark, depth, item, over in marks:
                     crawl.depths[mark] = KnownDepth(depth, item, ended=over or item in ended)
 
-    def _load_lane(self, record: LaneRecord, queues: Queues, now: float, ended: Container[int]) -> None:
+    def _load_queue(self, record: SiteQueueRecord, queues: Queues, now: float, ended: Container[int]) -> None:
         crawl = queues.crawls.get(record.crawl)
         if crawl is None:
             for _, state in record.queues:
                 queues.blobs.drop_all(pieces_of(state))
             return
-        lane = queues.lane_at(record.key, crawl)
+        site_queue = queues.queue_at(record.key, crawl)
         for origin in record.origins:
-            lane.place_of(origin)
+            site_queue.origin_number(origin)
         for depth, state in record.queues:
-            queue = lane.queue(depth)
+            queue = site_queue.queue(depth)
             queue.restore(state)
-            lane.queued += len(queue)
+            site_queue.queued += len(queue)
             crawl.queued += len(queue)
             queues.queued += len(queue)
         for item in record.urgent:
             if item.item not in ended:
                 attempt, not_before = queues.tried(item.item, now)
-                queues.push_urgent(lane, msgspec.structs.replace(item, attempt=attempt), not_before)
-        queues.at_rest.settle(lane.site)
+                queues.push_urgent(site_queue, msgspec.structs.replace(item, attempt=attempt), not_before)
+        queues.swapping.settle(site_queue.site)
 
     def _next(self, kind: Any) -> Any:
         assert self._file is not None
@@ -227,10 +227,10 @@ class CheckpointReader:
         return msgspec.msgpack.decode(self._file.read(int.from_bytes(size, "little")), type=kind)
 
 
-def _lane_record(lane: SiteQueue) -> LaneRecord:
-    urgent = [item for _, _, item in (*(lane.urgent or ()), *(lane.sitemaps or ()))]
-    queues = [(queue.depth, queue.state()) for queue in lane.queues]
-    return LaneRecord(lane.crawl.number, lane.key, lane.origins, urgent, queues)
+def _record_of(site_queue: SiteQueue) -> SiteQueueRecord:
+    urgent = [item for _, _, item in (*(site_queue.urgent or ()), *(site_queue.sitemaps or ()))]
+    queues = [(queue.depth, queue.state()) for queue in site_queue.queues]
+    return SiteQueueRecord(site_queue.crawl.number, site_queue.key, site_queue.origins, urgent, queues)
 
 
 def temporary_of(path: Path) -> Path:

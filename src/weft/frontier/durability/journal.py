@@ -15,8 +15,8 @@
     robots_history   origin, when → record   each robots.txt that was in force, for the audit
     robots_tries   origin → attempt, when    robots.txt that could not be had yet
     outbox    pod, number → message     what is on its way to another pod (see outbox.py)
-    sitemaps  crawl and site → count    sitemaps that were let in, which are few for each site
-    refusals  reason, url, parent, crawl    why a URL was not let in, where that cannot be worked out again
+    sitemaps  crawl and site → count    sitemaps that were admitted, which are few for each site
+    refusals  reason, url, parent, crawl    why a URL was not admitted, where that cannot be worked out again
     left_sitemaps   url → crawl, depth, hops, who named it   sitemaps for which there was no room, for a larger crawl
 
 The queue is what was admitted minus what is done, so a commit writes one compressed blob instead of a row for each URL.
@@ -214,7 +214,7 @@ class Journal:
             self._outdated.clear()
 
     def admit(self, crawl: int, lines: bytes, count: int) -> None:
-        """Adds the lines of so many new items of a crawl, each with its newline."""
+        """Adds the lines of that many new items of a crawl, each with its newline."""
         self._admitted[crawl].append(lines)
         self._lines += count
 

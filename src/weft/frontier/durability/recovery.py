@@ -26,9 +26,9 @@ from weft.frontier.durability.checkpoint import (
 )
 from weft.frontier.durability.items import Bitmap
 from weft.frontier.durability.journal import Journal, sync_log
-from weft.frontier.durability.lines import parsed
-from weft.frontier.durability.resting_file import RestingAt, RestingFile
+from weft.frontier.durability.journal_lines import parsed
 from weft.frontier.durability.saving import Saving
+from weft.frontier.durability.swap_file import SwapFile, SwapPosition
 from weft.frontier.requests import boot_id
 from weft.frontier.scheduling.queues import Queues
 from weft.frontier.scheduling.sites import Crawl, KnownDepth
@@ -62,7 +62,7 @@ class FrontierRecovery:
         self._path = folder / "checkpoint"
         self._seen = seen
         self._named: frozenset[str] = frozenset()  # the runs that the checkpoint that is being written names
-        self._resting_file = RestingFile(folder, queues.resting)
+        self._swap_file = SwapFile(folder, queues.swapped)
         self._blobs = queues.blobs
         self._alive = alive
         self.is_restored = False  # what is opened from now on is restored by itself
@@ -104,30 +104,30 @@ class FrontierRecovery:
         if was_written:
             self._seen.named(self._named)
         temporary_of(self._path).unlink(missing_ok=True)  # of one that was killed
-        self._resting_file.saved(was_written=was_written)
+        self._swap_file.saved(was_written=was_written)
         self._blobs.saved(was_written=was_written)
         if not was_written:
             return 0
-        size = self._path.stat().st_size + self._resting_file.bytes_written + self._blobs.bytes_written
-        self._resting_file.bytes_written = self._blobs.bytes_written = 0
+        size = self._path.stat().st_size + self._swap_file.bytes_written + self._blobs.bytes_written
+        self._swap_file.bytes_written = self._blobs.bytes_written = 0
         return size
 
     def _writing(self, counts: Counts, out: Callable[[], list[OpenItem]]) -> Callable[[], None]:
         seq = self._journal.last_seq()
         self._named = self._seen.names()
-        blobs, write_resting = self._blobs.begin(), self._resting_file.begin()
+        blobs, write_swapped = self._blobs.begin(), self._swap_file.begin()
 
         def write() -> None:
             sync_log(self._journal.path)
             self._blobs.sync()
-            self._write(seq, counts, out(), blobs, write_resting())
+            self._write(seq, counts, out(), blobs, write_swapped())
 
         return write
 
-    def _write(self, seq: int, counts: Counts, out: list[OpenItem], blobs: BlobsAt, resting: RestingAt) -> None:
+    def _write(self, seq: int, counts: Counts, out: list[OpenItem], blobs: BlobsAt, swapped: SwapPosition) -> None:
         crawls = [_crawl_record(crawl) for crawl in self._queues.crawls.values()]
         header = Header(
-            LAYOUT, seq, counts.next_item, counts.admitted, counts.finished, crawls, blobs, resting, boot_id()
+            LAYOUT, seq, counts.next_item, counts.admitted, counts.finished, crawls, blobs, swapped, boot_id()
         )  # fmt: skip
         # Items that ended before this process may still lie in a queue, and the lines that say so will not be replayed.
         seen = self._seen.state()
@@ -156,7 +156,7 @@ class FrontierRecovery:
         header = reader.header if by_checkpoint and self._has_what_it_names(reader.header) else None
         if header is None:
             self._blobs.clear()
-            queues.resting.clear()
+            queues.swapped.clear()
         seq = header.seq if header is not None else 0
         self._seen.restore(reader.seen() if header is not None else None)
         ended = Bitmap(reader.ended() if header is not None else None)
@@ -173,7 +173,7 @@ class FrontierRecovery:
             counts.next_item = max(counts.next_item, header.next_item)
             counts.admitted += header.admitted
             counts.finished += header.finished
-            self._load_at_rest(header)
+            self._load_swapped(header)
             for one in reader.load(queues, now, ended):
                 self._put_back(one, now, ended)
         reader.close()
@@ -194,30 +194,30 @@ class FrontierRecovery:
         return unrecorded
 
     def _has_what_it_names(self, header: Header | None) -> bool:
-        """Whether a checkpoint's blobs and sites at rest are there; those are in memory then."""
+        """Whether a checkpoint's blobs and swapped-out sites are there; those are in memory then."""
         if header is None:
             return False
-        is_there = self._blobs.has(header.blobs) and self._resting_file.restore(header.resting, self._alive)
+        is_there = self._blobs.has(header.blobs) and self._swap_file.restore(header.swapped, self._alive)
         if not is_there:
             log.warning("what the checkpoint names is not there: the whole journal is replayed", file=self._blobs.path)
         return is_there
 
-    def _load_at_rest(self, header: Header) -> None:
-        """Takes up the sites at rest."""
+    def _load_swapped(self, header: Header) -> None:
+        """Takes up the swapped-out sites."""
         queues = self._queues
         self._blobs.go_back_to(header.blobs)
         for record in header.crawls:
             crawl = queues.crawls.get(record.number)
             if crawl is not None:
-                crawl.queued += record.queued_at_rest
-                queues.queued += record.queued_at_rest
+                crawl.queued += record.queued_on_disk
+                queues.queued += record.queued_on_disk
                 if crawl.section.delay_s < record.delay_s:
-                    queues.resting.hurry(crawl.number, queues.now())
-        for number in {*queues.resting.crawls()} - ({record.number for record in header.crawls} & {*queues.crawls}):
-            queues.resting.abandon(number)
+                    queues.swapped.hurry(crawl.number, queues.now())
+        for number in {*queues.swapped.crawls()} - ({record.number for record in header.crawls} & {*queues.crawls}):
+            queues.swapped.abandon(number)
         if header.boot != boot_id() or queues.clocks.not_before:  # the times may be of another clock, or void
             for number in queues.crawls:
-                queues.resting.hurry(number, queues.clocks.not_before)
+                queues.swapped.hurry(number, queues.clocks.not_before)
 
     def _put_back(self, one: OpenItem, now: float, ended: Bitmap) -> None:
         """Queues an item that was out of its queue, before the others, unless it has ended since."""
@@ -228,15 +228,15 @@ class FrontierRecovery:
             return
         if (known := crawl.known(one.item)) is not None:
             known.ended = False  # its end was not durable; marked as ended it would be skipped by `pop`
-        lane = self._queues.lane_at(self._queues.key_of(one.item.url), crawl)
+        queue = self._queues.queue_at(self._queues.key_of(one.item.url), crawl)
         attempt, not_before = self._queues.tried(one.item.item, now)
         item = msgspec.structs.replace(crawl.at_known_depth(one.item), attempt=attempt or one.item.attempt)
-        self._queues.push_urgent(lane, item, not_before, first=True)
+        self._queues.push_urgent(queue, item, not_before, first=True)
 
     def restore_late(self, crawl: Crawl, counts: Counts, now: float, unrecorded: Iterable[int] = ()) -> None:
         """Fills the queues of a crawl that is opened after the others were restored. `unrecorded`: items that have
         ended, and of which the journal does not know it."""
-        self._queues.at_rest.clear_all(crawl.number, self._alive)
+        self._queues.swapping.clear_all(crawl.number, self._alive)
         ended = Bitmap()
         ended.add(unrecorded)
         for _, _, numbers in self._journal.done_since(0, crawl.number):
@@ -295,8 +295,8 @@ class FrontierRecovery:
 
 
 def _crawl_record(crawl: Crawl) -> CrawlRecord:
-    awake = sum(lane.queued for lane in crawl.sites.values())
-    return CrawlRecord(crawl.number, crawl.depths is not None, crawl.queued - awake, crawl.section.delay_s)
+    in_memory = sum(queue.queued for queue in crawl.sites.values())
+    return CrawlRecord(crawl.number, crawl.depths is not None, crawl.queued - in_memory, crawl.section.delay_s)
 
 
 class Finished:

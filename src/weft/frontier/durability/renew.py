@@ -21,7 +21,7 @@ import msgspec
 from weft.errors import Damaged
 from weft.frontier.durability.blobs import delete_blobs
 from weft.frontier.durability.journal import FROM_STORE, KEYS, Journal, mark_of, unsealed_row
-from weft.frontier.durability.resting_file import delete_resting
+from weft.frontier.durability.swap_file import delete_swap_files
 
 _KEPT = {"robots_history": 3, "sites": 2, "refusals": 4}  # tables, and their columns
 
@@ -45,7 +45,7 @@ def renew(folder: Path, others: list[int]) -> bool:
         for other in (Path(f"{path}-shm"), mark_of(path), folder / "checkpoint"):
             other.unlink(missing_ok=True)
         delete_blobs(folder / "queues.db")
-        delete_resting(folder)
+        delete_swap_files(folder)
     journal = Journal(path)
     if is_new:
         for table, row in _readable(aside):
@@ -56,7 +56,7 @@ def renew(folder: Path, others: list[int]) -> bool:
         for pod in others:
             journal.put_meta(f"sent:{pod}", time.time_ns() // 1000)
     for pod in others:
-        journal.delete("meta", f"safe:{pod}")  # it may be one that is made anew
+        journal.delete("meta", f"safe:{pod}")  # it may be one that is made again
     journal.put_meta(FROM_STORE, True)
     journal.close()
     return is_new

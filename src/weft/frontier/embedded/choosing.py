@@ -1,4 +1,4 @@
-"""What a claim gives out next: of the sites that are due one, of its lanes one, of that the first item that may run.
+"""What a claim gives out next: one of the sites that are due, one of its queues, and there the first item that may run.
 
 A robots.txt that is not known is asked for before the page that needs it; a page that needs a login waits for it.
 """
@@ -18,7 +18,7 @@ from weft.records import Purpose
 if TYPE_CHECKING:
     from weft.frontier.embedded.leases import LiveLease
 
-LOOK_FURTHER_S = 1.0  # until a lane is looked at again whose queue begins with more than are passed over at once
+SEARCH_LONGER_S = 1.0  # until a site is tried again whose queue begins with more than are passed over at once
 
 
 class Choice:
@@ -32,48 +32,48 @@ class Choice:
         self._turns = turns
         self._live = live
 
-    def next_lane(self, now: float) -> SiteQueue | None:
+    def next_queue(self, now: float) -> SiteQueue | None:
         """What to try next: of one crawl the site that has been due longest, of several by turns."""
         queues = self._queues
         if len(queues.crawls) == 1 and not queues.fairness:
             while (site := self._turns.pop(queues.wheel, now)) is not None:
-                if site.lanes:
-                    return site.lanes[0]
+                if site.queues:
+                    return site.queues[0]
             return None
         for rank in self._turns.with_room():
             while (site := queues.wheel.pop(now, rank)) is not None:
                 if not queues.fairness.offer(site, now):
                     queues.put_off(site, now)  # what it was put there for is gone, or its clock has moved on
-        while (lane := queues.fairness.next()) is not None and not self._turns.has_room(lane.site.rank):
-            queues.wheel.put(lane.site, now, now)
-        return lane
+        while (queue := queues.fairness.next()) is not None and not self._turns.has_room(queue.site.rank):
+            queues.wheel.put(queue.site, now, now)
+        return queue
 
-    def item_at(self, lane: SiteQueue, now: float) -> tuple[SiteQueue, Item] | None:
-        """An item of this lane, or of another one at its site that has waited too long; None: the site waits."""
-        site = lane.site
-        if len(site.lanes) > 1 and (longest := self._longest_waiting(site, lane, now)) is not lane:
+    def item_at(self, queue: SiteQueue, now: float) -> tuple[SiteQueue, Item] | None:
+        """An item of this queue, or of another one at its site that has waited too long; None: the site waits."""
+        site = queue.site
+        if len(site.queues) > 1 and (longest := self._longest_waiting(site, queue, now)) is not queue:
             due = site.clock.due_for(longest.crawl.section)
             if due > now:  # its own delay is longer than the others': they wait, or it never has a turn
                 self._queues.wheel.put(site, due, now)
                 return None
-            lane = longest
-        clock, section = site.clock, lane.crawl.section
+            queue = longest
+        clock, section = site.clock, queue.crawl.section
         if clock.active >= clock.places(section) and clock.parked is None:
             return None  # others came first; the end of one of theirs schedules the site
         if clock.active >= clock.places(section) or clock.due_for(section) > now:
             self._queues.schedule(site)
             return None
-        due = self.machine_due(clock, machine_key(site, clock), lane.crawl, now)
+        due = self.machine_due(clock, machine_key(site, clock), queue.crawl, now)
         if due > now:  # another process of this user has asked this site, or is about to
             site.held = (now if site.held is None else site.held[0], due)
             self._queues.wheel.put(site, due, now)
             return None
         site.held = None
-        item = self._take(site, lane, now)
+        item = self._take(site, queue, now)
         if item is None:
-            self._queues.schedule(site, asked=lane, at=now)
+            self._queues.schedule(site, asked=queue, at=now)
             return None
-        return lane, item
+        return queue, item
 
     def machine_due(self, clock: PolitenessClock, key: str, crawl: Crawl, now: float) -> float:
         """When the other processes of this machine leave room for a request."""
@@ -91,44 +91,44 @@ class Choice:
         probe = self._live.get(breaker.probe) if breaker.probe != item else None
         return probe is not None and not probe.cooled
 
-    def _longest_waiting(self, site: Site, lane: SiteQueue, now: float) -> SiteQueue:
-        """The lane whose turn it is, or one of another crawl that has waited ten of its own delays."""
-        for other in site.lanes:
-            if other.served_at < lane.served_at and other.may_run(now) and other.has_budget():
+    def _longest_waiting(self, site: Site, queue: SiteQueue, now: float) -> SiteQueue:
+        """The queue whose turn it is, or one of another crawl that has waited ten of its own delays."""
+        for other in site.queues:
+            if other.served_at < queue.served_at and other.may_run(now) and other.has_budget():
                 delay_s = other.crawl.section.delay_s
                 if delay_s and now - other.served_at > LONG_WAIT * delay_s and other.crawl.permits() > 0:
-                    lane = other
-        return lane
+                    queue = other
+        return queue
 
-    def _take(self, site: Site, lane: SiteQueue, now: float) -> Item | None:
-        """The lane's next item; robots.txt first where it is not known."""
-        if not lane.queued:
+    def _take(self, site: Site, queue: SiteQueue, now: float) -> Item | None:
+        """The queue's next item; robots.txt first where it is not known."""
+        if not queue.queued:
             return None
-        is_full = lane.crawl.permits() <= 0
+        is_full = queue.crawl.permits() <= 0
         # A robots.txt takes no page's permit, and another pod may wait for it with the last one.
-        if is_full and (lane.crawl.paused or not lane.robots or lane.robots[0][0] > now):
-            lane.crawl.blocked[site] = None
+        if is_full and (queue.crawl.paused or not queue.robots or queue.robots[0][0] > now):
+            queue.crawl.blocked[site] = None
             return None
-        if not lane.has_budget():
+        if not queue.has_budget():
             return None
-        is_blocked = self._blocked_origins(site.clock, lane.crawl.trust, now)
-        item = self._queues.pop(lane, now, is_blocked)
+        is_blocked = self._blocked_origins(site.clock, queue.crawl.trust, now)
+        item = self._queues.pop(queue, now, is_blocked)
         if item is None and is_blocked is not None:
-            lane.look_at = _look_again_at(lane, site.clock, now)
+            queue.look_at = _next_try_at(queue, site.clock, now)
         if item is None or item.purpose is Purpose.ROBOTS:
             return item
         if is_full:  # the robots.txt is behind an open breaker
-            self._queues.push_urgent(lane, item, first=True)
-            lane.crawl.blocked[site] = None
+            self._queues.push_urgent(queue, item, first=True)
+            queue.crawl.blocked[site] = None
             return None
         origin = origin_of(item.url)
-        about = lane.crawl.trust + origin
+        about = queue.crawl.trust + origin
         if self._robots.is_in_force(about):
-            if item.purpose is Purpose.PAGE and lane.crawl.holds is not None and lane.crawl.holds(item.url):
-                self._queues.push_urgent(lane, item, first=True)
-                return self._take(site, lane, now) if lane.logins and lane.logins[0][0] <= now else None
+            if item.purpose is Purpose.PAGE and queue.crawl.holds is not None and queue.crawl.holds(item.url):
+                self._queues.push_urgent(queue, item, first=True)
+                return self._take(site, queue, now) if queue.logins and queue.logins[0][0] <= now else None
             return item
-        self._queues.push_urgent(lane, item, first=True)
+        self._queues.push_urgent(queue, item, first=True)
         if about in self._robots.pending:
             return None
         self._robots.pending.add(about)
@@ -138,7 +138,7 @@ class Choice:
         if wall <= self._base.wall():
             return robots
         # An earlier process has failed to get it, and its wait is not over.
-        self._queues.push_urgent(lane, robots, now + self._queues.clocks.wait_s(wall))
+        self._queues.push_urgent(queue, robots, now + self._queues.clocks.wait_s(wall))
         return None
 
     def _blocked_origins(self, clock: PolitenessClock, trust: str, now: float) -> IsBlocked | None:
@@ -153,11 +153,11 @@ def machine_key(site: Site, clock: PolitenessClock) -> str:
     return clock.address if isinstance(clock, AddressClock) else site.key
 
 
-def _look_again_at(lane: SiteQueue, clock: PolitenessClock, now: float) -> float:
-    """When a lane whose next URLs are behind open breakers is tried again: when a probe is due, or something that has
+def _next_try_at(site_queue: SiteQueue, clock: PolitenessClock, now: float) -> float:
+    """When a queue whose next URLs are behind open breakers is tried again: when a probe is due, or something that has
     to wait by itself; in a moment where not all of it was looked at. 0: an event will come."""
     times = [one.open_until for one in (clock.breakers or {}).values() if one.open_until > now]
-    times += [entry[0] for entry in lane.urgents() if entry[0] > now][:1]
-    if len(lane.origins) > 1 and any(len(queue) > PASSED_OVER for queue in lane.queues):
-        times.append(now + LOOK_FURTHER_S)
+    times += [entry[0] for entry in site_queue.urgents() if entry[0] > now][:1]
+    if len(site_queue.origins) > 1 and any(len(queue) > PASSED_OVER for queue in site_queue.queues):
+        times.append(now + SEARCH_LONGER_S)
     return min(times, default=0.0)

@@ -84,7 +84,7 @@ class EmbeddedCrawls:
         self._note_section(section)
         for site in list(owner.sites) if self._recovery.is_restored else ():
             self._queues.schedule(site)
-        self._queues.resting.hurry(crawl, self._base.now())
+        self._queues.swapped.hurry(crawl, self._base.now())
         self._queues.unblock(owner)
 
     def follow(self, crawl: int, revision: int, trust: str = "") -> None:
@@ -113,11 +113,11 @@ class EmbeddedCrawls:
         self._queues.fairness.leave(owner)
         owner.blocked.clear()
         self._queues.unblock(owner)
-        for site, lane in owner.sites.items():
+        for site, queue in owner.sites.items():
             if paused:
-                self._sites.release_robots(lane)  # other crawls may have waited for it
-            lane.served_at = max(lane.served_at, now)
-            site.replace(lane)
+                self._sites.release_robots(queue)  # other crawls may have waited for it
+            queue.served_at = max(queue.served_at, now)
+            site.replace(queue)
             self._queues.schedule(site)
 
     def close_crawl(self, crawl: int) -> None:
@@ -128,17 +128,17 @@ class EmbeddedCrawls:
         owner = self._queues.crawls.pop(crawl)
         owner.is_closed = True
         self._queues.fairness.leave(owner)
-        self._queues.at_rest.drop_at_rest(owner)
-        for site, lane in owner.sites.items():
+        self._queues.swapping.drop_swapped(owner)
+        for site, queue in owner.sites.items():
             self._base.alive()
-            self._sites.release_robots(lane)
-            lane.clear()
-            site.remove(lane)
+            self._sites.release_robots(queue)
+            queue.clear()
+            site.remove(queue)
             self._queues.schedule(site)
         self._queues.queued -= owner.queued
         owner.sites.clear()
         self._base.seen_runs.detach(crawl)
-        owner.seen, owner.depths = SeenSet(0), None  # whoever still holds the crawl holds no more than that
+        owner.seen, owner.depths = SeenSet(0), None  # the process that still holds the crawl holds no more than that
         owner.queued = 0
         owner.blocked.clear()
         self._queues.blocked.pop(crawl, None)

@@ -19,8 +19,8 @@ from weft.frontier.embedded.resources import Resources
 from weft.telemetry import Log
 
 CHECKPOINT_EVERY = 500_000  # journal lines between checkpoints; close() waits for less
-MOST_CHANGES = 32 * 1024 * 1024  # bytes of changes of what is at rest, after which one is due in any case
-MOST_LOST = 8 * 1024 * 1024  # bytes of blobs that no checkpoint names: an end writes one, or the next start makes them again
+MOST_CHANGES = 32 * 1024 * 1024  # bytes of changes of what is swapped out, after which one is due in any case
+MOST_LOST = 8 * 1024 * 1024  # bytes of blobs in no checkpoint: an end writes one, or the next start makes them again
 SAVED_BESIDE_FROM = 100_000  # queued URLs: fewer are written down in some milliseconds
 log = Log("weft.frontier.embedded.durability")
 
@@ -37,16 +37,16 @@ class EmbeddedDurability:
         self.checkpoints = checkpoints
         self.acknowledged: int = base.journal.meta("acknowledged") or 0
         self._unacknowledged: list[tuple[int, OpenItem]] = []
-        self._log_place = ("", 0)
+        self._log_position = ("", 0)
 
     def commit(self) -> None:
         """Writes what was admitted, what has ended and the messages to other pods, and now and then a checkpoint."""
         self._pods.outbox.flush()
         self._requests.flush()
         lines = self._journal.waiting
-        if self._requests.place != self._log_place:
-            self._log_place = self._requests.place
-            self._journal.put_meta("request_log", self._log_place)
+        if self._requests.place != self._log_position:
+            self._log_position = self._requests.place
+            self._journal.put_meta("request_log", self._log_position)
         self._journal.commit()
         self._base.seen_runs.step()
         self._base.blobs.delete_some()
@@ -123,7 +123,7 @@ class Checkpoints:
         self._saving: Saving | None = None
 
     def replayed(self, lines: int) -> None:
-        """A start has replayed so many lines."""
+        """A start has replayed that many lines."""
         self._since = self._unsaved = lines
 
     def committed(self, lines: int, unacknowledged: int) -> None:
@@ -131,7 +131,7 @@ class Checkpoints:
         self._since += lines
         self._unsaved += lines
         self.is_saving()
-        if self._since > self._every or len(self._base.queues.resting.changes) > MOST_CHANGES:
+        if self._since > self._every or len(self._base.queues.swapped.changes) > MOST_CHANGES:
             self._write(unacknowledged)
 
     def is_saving(self, *, wait: bool = False) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from weft.frontier.durability.journal import Journal, undamaged
-from weft.frontier.payloads import LostPayload, PayloadPlace, Payloads
+from weft.frontier.payloads import LostPayload, PayloadPosition, Payloads
 
 _TABLE = "requests"
 
@@ -50,7 +50,7 @@ class KeptRequests:
             return NOTHING
         _, _, segment, offset, sent = row
         try:
-            return KeptRequest(self._payloads.read(PayloadPlace(segment, offset)), bool(sent))
+            return KeptRequest(self._payloads.read(PayloadPosition(segment, offset)), bool(sent))
         except LostPayload:
             return KeptRequest(None, bool(sent))
 
@@ -64,7 +64,7 @@ class KeptRequests:
         """The item has ended for good."""
         if self._is_used and (row := self._journal.row(_TABLE, item)) is not None:
             self._journal.delete(_TABLE, item)
-            self._payloads.release(PayloadPlace(row[2], row[3]))
+            self._payloads.release(PayloadPosition(row[2], row[3]))
 
     def close(self) -> None:
         """Closes the files, once the journal is closed."""

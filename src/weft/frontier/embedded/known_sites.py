@@ -122,19 +122,19 @@ class EmbeddedSites:
             with suppress(DiskFull):  # everything stays buffered: the next regular commit raises
                 self._journal.commit()
 
-    def release_robots(self, lane: SiteQueue) -> None:
+    def release_robots(self, queue: SiteQueue) -> None:
         """Other crawls must not wait for a robots.txt that this one will not ask for."""
-        released, lane.robots = lane.robots or (), None
+        released, queue.robots = queue.robots or (), None
         self._queues.queued -= len(released)
-        lane.crawl.queued -= len(released)
-        lane.queued -= len(released)
+        queue.crawl.queued -= len(released)
+        queue.queued -= len(released)
         for _, _, item in released:
-            self.let_go(item.about, lane.site)
+            self.let_go(item.about, queue.site)
 
     def let_go(self, about: str, here: Site | None = None) -> None:
-        """A robots.txt does not come from who was to ask for it: whoever waits for it may ask. A redirect may have led
-        from their site to another; `here`: the one that is scheduled in any case. Another pod that waits is notified by
-        a record that is out of date."""
+        """A robots.txt does not come from who was to ask for it: the process that waits for it may ask. A redirect may
+        have led from their site to another; `here`: the one that is scheduled in any case. Another pod that waits is
+        notified by a record that is out of date."""
         if not self._pods.owns(about + "/"):
             self.robots_known(about, RobotsRecord("unreachable", b"", 0.0, "let go"), None)
             return
@@ -143,11 +143,11 @@ class EmbeddedSites:
         if site is not None and site is not here:
             self._queues.schedule(site)
 
-    def reject_robots(self, item: Item, lane: SiteQueue, reason: Reason, origin: str) -> None:
-        """A robots.txt is not asked for. Where a redirect has led to what is given up, it cannot be had: whoever asked
-        again would be led there again. Another pod that waits for one is notified in any case."""
+    def reject_robots(self, item: Item, queue: SiteQueue, reason: Reason, origin: str) -> None:
+        """A robots.txt is not asked for. Where a redirect has led to what is given up, it cannot be had: the process
+        that asked again would be led there again. Another pod that waits for one is notified in any case."""
         about = item.about.rpartition(" ")[2]
-        is_given_up_too = about == origin if origin else self._queues.key_about(item.about) == lane.key
+        is_given_up_too = about == origin if origin else self._queues.key_about(item.about) == queue.key
         if (reason is Reason.DROPPED or is_given_up_too) and self._pods.owns(item.about + "/"):
             self.let_go(item.about)
         else:
@@ -156,10 +156,10 @@ class EmbeddedSites:
             self.robots_known(item.about, record, None)
 
     def tidy(self, now: float) -> None:
-        """Forgets idle sites and brings others to rest; a robots.txt that one waits for is asked for again when it is
-        woken."""
-        idle = [lane for site in self._queues.forget_idle(now) for lane in site.all_lanes()]
-        self._queues.at_rest.clear_some(now)
-        for lane in idle + self._queues.at_rest.rest(now, self.release_robots):
-            for origin in lane.origins:
-                self.robots_files.forget(lane.crawl.trust + origin)
+        """Forgets idle sites and swaps others out; a robots.txt that one waits for is asked for again when it is
+        swapped in."""
+        idle = [queue for site in self._queues.forget_idle(now) for queue in site.all_queues()]
+        self._queues.swapping.clear_some(now)
+        for queue in idle + self._queues.swapping.swap_out(now, self.release_robots):
+            for origin in queue.origins:
+                self.robots_files.forget(queue.crawl.trust + origin)

@@ -20,22 +20,22 @@ from weft.frontier.embedded.kept_requests import KeptRequest
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.rejected import EmbeddedRejected
 from weft.frontier.embedded.resources import Resources
-from weft.frontier.politeness import LONGEST_BACKOFF_S, AddressClock, PolitenessClock, Shown, breaker_name
+from weft.frontier.politeness import LONGEST_BACKOFF_S, AddressClock, PolitenessClock, Responsiveness, breaker_name
 from weft.frontier.scheduling.sites import Site, SiteQueue, origin_of
 from weft.frontier.scheduling.turns import Turns
 from weft.records import Lease, Purpose, Reason
 
 
 class LiveLease:
-    """A lease that is out, with the site, lane, clock and item that it holds."""
+    """A lease that is out, with the site, queue, clock and item that it holds."""
 
-    __slots__ = ("clock", "cooled", "gave_up", "item", "lane", "lease", "noted", "rank", "site")
+    __slots__ = ("clock", "cooled", "gave_up", "item", "lease", "noted", "queue", "rank", "site")
 
-    def __init__(self, lease: Lease, site: Site, lane: SiteQueue, item: Item) -> None:
+    def __init__(self, lease: Lease, site: Site, queue: SiteQueue, item: Item) -> None:
         self.lease = lease
         self.site = site
         self.clock = site.clock  # which counts this request; the site may move to its address's clock later
-        self.lane = lane
+        self.queue = queue
         self.item = item
         self.cooled = False
         self.gave_up = False  # it was the last probe of an origin that was given up
@@ -75,7 +75,7 @@ class EmbeddedLeases:
         self._turns.limit(slots)
         self._expire(now)
         self._sites.tidy(now)
-        self._queues.at_rest.wake_due(limit, now, is_stuck=not self._turns.has_room(Shown.UNKNOWN))
+        self._queues.swapping.swap_in_due(limit, now, is_stuck=not self._turns.has_room(Responsiveness.UNKNOWN))
         with self._machine.locked() as may_claim:
             leases = self._claim(owner, limit, now) if may_claim else []
         if leases:
@@ -101,10 +101,10 @@ class EmbeddedLeases:
         """From the next commit on."""
         self._kept_requests.mark_sent([lease.item], sent=False)
 
-    def take_places(self, wanted: Sequence[Wanted]) -> list[bool]:
+    def claim_slots(self, wanted: Sequence[Wanted]) -> list[bool]:
         """Moves each site to the clock of its address, which it shares with all other sites there."""
         with self._machine.locked() as may_ask:
-            granted = [self._take_place(one, may_ask) for one in wanted]
+            granted = [self._claim_slot(one, may_ask) for one in wanted]
         if not all(granted):
             self._requests.try_flush()
         self._sites.commit_saved()
@@ -117,7 +117,7 @@ class EmbeddedLeases:
         return lease.depth if known is None or known.item != lease.item else min(known.depth, lease.depth)
 
     def cool(self, ended: Iterable[Ended]) -> None:
-        """Frees the places and sets the clocks."""
+        """Frees the slots and sets the clocks."""
         over: list[tuple[str, float, float]] = []
         for one in ended:
             state = self._valid(one.lease)
@@ -154,68 +154,68 @@ class EmbeddedLeases:
             if state is None:
                 continue
             self._release(state, "unasked", self._now())
-            self._excluded.add(lease.crawl, self._returned(state.lane, state.item))
+            self._excluded.add(lease.crawl, self._returned(state.queue, state.item))
             self._schedule(state)
         self._requests.try_flush()
 
     def open_items(self) -> list[OpenItem]:
         """What is out."""
-        return [OpenItem(state.lane.crawl.number, state.item) for state in self._live.values() if state.item.item > 0]
+        return [OpenItem(state.queue.crawl.number, state.item) for state in self._live.values() if state.item.item > 0]
 
     # ── claiming ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _claim(self, owner: str, limit: int, now: float) -> list[Lease]:
         leases: list[Lease] = []
-        next_lane, item_at = self._choice.next_lane, self._choice.item_at
+        next_queue, item_at = self._choice.next_queue, self._choice.item_at
         while len(leases) < limit:
-            lane = next_lane(now)
-            if lane is None:
+            queue = next_queue(now)
+            if queue is None:
                 if self._queues.unblock_waiting():
                     continue
                 break
-            chosen = item_at(lane, now)
+            chosen = item_at(queue, now)
             if chosen is not None:
                 kept = self._kept_requests.of(chosen[1].item)
                 if kept.may_have_been_sent or kept.data is None:
                     self._reject(*chosen, kept)
                 else:
                     leases.append(self._lease(*chosen, owner, now, kept.data))
-                self._queues.schedule(lane.site)
+                self._queues.schedule(queue.site)
         return leases
 
-    def _reject(self, lane: SiteQueue, item: Item, kept: KeptRequest) -> None:
+    def _reject(self, queue: SiteQueue, item: Item, kept: KeptRequest) -> None:
         """An item that came back and must not be sent again, or cannot be."""
         reason = Reason.UNKNOWN_OUTCOME if kept.may_have_been_sent else Reason.LOST_REQUEST
-        self._rejected.add(item, lane.crawl, reason, "")
+        self._rejected.add(item, queue.crawl, reason, "")
 
-    def _lease(self, lane: SiteQueue, item: Item, owner: str, now: float, request: bytes) -> Lease:
-        site, section = lane.site, lane.crawl.section
+    def _lease(self, queue: SiteQueue, item: Item, owner: str, now: float, request: bytes) -> Lease:
+        site, section = queue.site, queue.crawl.section
         delay_s = site.clock.delay_s(section)
         lease = Lease(
-            item.item, lane.crawl.number, item.url, site.key, item.depth, item.parent, item.hops, item.purpose,
+            item.item, queue.crawl.number, item.url, site.key, item.depth, item.parent, item.hops, item.purpose,
             item.about, item.offsite, item.attempt, owner, self.epoch, now + section.lease_s, delay_s,
             request,
         )  # fmt: skip
-        live = self._live[item.item] = LiveLease(lease, site, lane, item)
+        live = self._live[item.item] = LiveLease(lease, site, queue, item)
         self._turns.out[live.rank] += 1
         site.clock.started(now)
         if site.clock.breakers is not None:
-            _note_probe(site.clock, breaker_name(lane.crawl.trust, item.url), item.item)
+            _note_probe(site.clock, breaker_name(queue.crawl.trust, item.url), item.item)
         site.out += 1
         site.served += 1
         self._note_start(live, now)
-        lane.served_at = now
+        queue.served_at = now
         if len(self._queues.crawls) > 1:  # one that is alone must not pay for it when another comes
-            self._queues.fairness.served(lane.crawl)
-        lane.crawl.leased += 1
+            self._queues.fairness.served(queue.crawl)
+        queue.crawl.leased += 1
         if item.purpose is Purpose.PAGE:
-            lane.flight += 1
-            lane.crawl.flight += 1
-            lane.crawl.mark_leased(item, True)
+            queue.flight += 1
+            queue.crawl.flight += 1
+            queue.crawl.mark_leased(item, True)
         self._requests.start(item.item, now, site.key, delay_s, site.clock.places(section), item.url, lease.crawl)
         return lease
 
-    def _take_place(self, wanted: Wanted, may_ask: bool) -> bool:
+    def _claim_slot(self, wanted: Wanted, may_ask: bool) -> bool:
         state = self._valid(wanted.lease)
         if state is None:
             return False
@@ -228,14 +228,14 @@ class EmbeddedLeases:
             return True
         before.active -= 1
         self._machine.ended([(state.noted, now, 0.0)])
-        section = state.lane.crawl.section
-        name = breaker_name(state.lane.crawl.trust, state.lease.url)
+        section = state.queue.crawl.section
+        name = breaker_name(state.queue.crawl.trust, state.lease.url)
         may_go = (
             may_ask
             and max(clock.due_for(section), clock.long_until) <= now
             and clock.has_room(section)
             and not self._choice.is_held(clock, name, now, state.lease.item)
-            and self._choice.machine_due(clock, clock.address, state.lane.crawl, now) <= now
+            and self._choice.machine_due(clock, clock.address, state.queue.crawl, now) <= now
         )
         if not isinstance(site.clock, AddressClock):
             clock.joined(site.clock)
@@ -252,8 +252,8 @@ class EmbeddedLeases:
             self._requests.end(wanted.lease.item, now, "unasked")
             self._give_back(state, state.item.attempt, 0.0, first=True)
         if clock.long_until > now:
-            for lane in site.all_lanes():
-                self._rejected.empty(lane, Reason.RETRY_AFTER)
+            for queue in site.all_queues():
+                self._rejected.empty(queue, Reason.RETRY_AFTER)
         if before is not clock:
             self._queues.wake(before)
         if not may_go or clock.has_room(section):
@@ -262,7 +262,7 @@ class EmbeddedLeases:
 
     def _note_start(self, state: LiveLease, now: float) -> None:
         state.noted = machine_key(state.site, state.clock)
-        self._machine.started(state.noted, now, state.lane.crawl.section.lease_s)
+        self._machine.started(state.noted, now, state.queue.crawl.section.lease_s)
 
     # ── ending ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -272,7 +272,7 @@ class EmbeddedLeases:
 
     def _remove(self, state: LiveLease) -> None:
         del self._live[state.lease.item]
-        state.lane.crawl.leased -= 1
+        state.queue.crawl.leased -= 1
         state.site.out -= 1
 
     def _release(self, state: LiveLease, outcome: str, now: float) -> bool:
@@ -280,7 +280,7 @@ class EmbeddedLeases:
         self._remove(state)
         if state.cooled:
             return False
-        self._free_place(state)
+        self._free_slot(state)
         self._machine.ended([(state.noted, now, 0.0)])
         self._requests.end(state.lease.item, now, outcome)
         return True
@@ -301,19 +301,19 @@ class EmbeddedLeases:
         if state.clock is not state.site.clock and state.clock.parked:
             self._queues.wake(state.clock)
 
-    def _free_place(self, state: LiveLease) -> None:
+    def _free_slot(self, state: LiveLease) -> None:
         state.clock.active -= 1
         self._turns.out[state.rank] -= 1
 
-    def _free_permit(self, lane: SiteQueue) -> None:
-        lane.flight -= 1
-        lane.crawl.flight -= 1
-        self._queues.unblock(lane.crawl)
+    def _free_permit(self, queue: SiteQueue) -> None:
+        queue.flight -= 1
+        queue.crawl.flight -= 1
+        self._queues.unblock(queue.crawl)
 
     def _end_request(self, state: LiveLease, ended: Ended) -> None:
-        clock, section, trust = state.clock, state.lane.crawl.section, state.lane.crawl.trust
+        clock, section, trust = state.clock, state.queue.crawl.section, state.queue.crawl.trust
         name = breaker_name(trust, ended.lease.url)
-        self._free_place(state)
+        self._free_slot(state)
         clock.ended(ended.at)
         before = clock.logged_state(name)
         if ended.took_s is not None or ended.ok is not None:
@@ -321,8 +321,8 @@ class EmbeddedLeases:
         if ended.slow_down:
             clock.slow_down(ended.at, ended.retry_after_s, section, in_trouble=ended.in_trouble)
             if (ended.retry_after_s or 0.0) > section.max_retry_after_s:
-                for lane in state.site.all_lanes():
-                    self._rejected.empty(lane, Reason.RETRY_AFTER)
+                for queue in state.site.all_queues():
+                    self._rejected.empty(queue, Reason.RETRY_AFTER)
         if ended.ok is False:
             state.site.failure = ended.failure
         if ended.ok is not None:
@@ -336,48 +336,48 @@ class EmbeddedLeases:
             self._rejected.give_up(state.site, trust, origin_of(ended.lease.url))
 
     def _end_lease(self, state: LiveLease, outcome: EndedLease, batch: int) -> None:
-        lane, item = state.lane, state.item
-        if lane.crawl.is_closed:
+        queue, item = state.queue, state.item
+        if queue.crawl.is_closed:
             if item.purpose is Purpose.ROBOTS:
                 self._sites.let_go(item.about, state.site)
             return
         if outcome.end is End.RETRY and state.gave_up:
-            item = self._returned(lane, item)
-            self._rejected.add_all([item], lane, Reason.BREAKER, origin_of(item.url), state.site.failure)
+            item = self._returned(queue, item)
+            self._rejected.add_all([item], queue, Reason.BREAKER, origin_of(item.url), state.site.failure)
             return
         if outcome.end in (End.RETRY, End.RELEASE):
             again = outcome.end is End.RETRY
             # A site may name any time in Retry-After; nothing waits longer than the settings allow.
-            wait_s = min(outcome.wait_s, lane.crawl.section.max_retry_after_s + LONGEST_BACKOFF_S)
+            wait_s = min(outcome.wait_s, queue.crawl.section.max_retry_after_s + LONGEST_BACKOFF_S)
             self._give_back(state, item.attempt + again, self._now() + wait_s if again else 0.0, first=not again)
             return
         if item.purpose is Purpose.PAGE:
-            self._free_permit(lane)
-            lane.crawl.mark_ended(item)
+            self._free_permit(queue)
+            queue.crawl.mark_ended(item)
             if outcome.end is End.PAGE:
-                lane.pages += 1
-                lane.crawl.pages += 1
-        self._durability.end(OpenItem(lane.crawl.number, item), batch)
+                queue.pages += 1
+                queue.crawl.pages += 1
+        self._durability.end(OpenItem(queue.crawl.number, item), batch)
 
-    def _returned(self, lane: SiteQueue, item: Item) -> Item:
+    def _returned(self, queue: SiteQueue, item: Item) -> Item:
         """An item as it goes back: without its permit, at the smallest depth that is known by now."""
         if item.purpose is not Purpose.PAGE:
             return item
-        self._free_permit(lane)
-        lane.crawl.mark_leased(item, False)
-        return lane.crawl.at_known_depth(item)
+        self._free_permit(queue)
+        queue.crawl.mark_leased(item, False)
+        return queue.crawl.at_known_depth(item)
 
     def _give_back(self, state: LiveLease, attempt: int, not_before: float, *, first: bool) -> None:
-        item, crawl, robots = state.item, state.lane.crawl, self._sites.robots_files
+        item, crawl, robots = state.item, state.queue.crawl, self._sites.robots_files
         wall = self._base.wall() + max(0.0, not_before - self._now())
         if crawl.is_closed or (item.purpose is Purpose.ROBOTS and crawl.paused):
             if item.purpose is not Purpose.ROBOTS:
                 return
             if attempt != item.attempt:
                 robots.failed(item.about, attempt, wall)
-            self._sites.let_go(item.about, state.site)  # whoever needs it next asks again, when its wait is over
+            self._sites.let_go(item.about, state.site)  # who needs it next asks again, when its wait is over
             return
-        item = self._returned(state.lane, item)
+        item = self._returned(state.queue, item)
         if attempt != item.attempt:
             item = msgspec.structs.replace(item, attempt=attempt)
             if item.purpose is Purpose.ROBOTS:
@@ -385,9 +385,9 @@ class EmbeddedLeases:
             else:
                 self._base.journal.put("retries", item.item, attempt, wall, crawl.number)
         # The site may have been forgotten while this was out.
-        lane = self._queues.lane_at(state.site.key, crawl)
-        self._queues.push_urgent(lane, item, not_before, first=first)
-        self._queues.schedule(lane.site)
+        queue = self._queues.queue_at(state.site.key, crawl)
+        self._queues.push_urgent(queue, item, not_before, first=first)
+        self._queues.schedule(queue.site)
 
 
 def _note_probe(clock: PolitenessClock, name: str, item: int) -> None:

@@ -23,13 +23,13 @@ class EmbeddedLogins:
         self._queues.crawls[crawl].holds = holds
 
     def release(self, crawl: int) -> None:
-        """A look at all sites of the crawl that are awake; those at rest are tried when they wake."""
+        """A look at all sites of the crawl that are in memory; those swapped out are tried when they are swapped in."""
         for site in list(self._queues.crawls[crawl].sites):
             self._queues.schedule(site)
 
     def ask(self, crawl: int, url: str, about: str, wait_s: float = 0.0) -> None:
         """Given out before anything else but a robots.txt."""
-        lane = self._queues.lane_at(self._queues.key_of(url), self._queues.crawls[crawl])
+        queue = self._queues.queue_at(self._queues.key_of(url), self._queues.crawls[crawl])
         item = Item(self._counts.transient(), url, 0, 0, 0, Purpose.LOGIN, about)
-        self._queues.push_urgent(lane, item, self._now() + wait_s if wait_s else 0.0)
-        self._queues.schedule(lane.site)
+        self._queues.push_urgent(queue, item, self._now() + wait_s if wait_s else 0.0)
+        self._queues.schedule(queue.site)

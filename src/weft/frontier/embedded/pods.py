@@ -25,7 +25,7 @@ from weft.telemetry import Log
 # Keys of the journal's meta: robots.txt fetches of this pod for an origin of another, which was redirected here.
 _FOREIGN_ROBOTS = "errand:"
 _MOST_ORIGINS = 200_000  # whose pods are cached
-log = Log("weft.frontier.embedded.routing")
+log = Log("weft.frontier.embedded.embedded_routing")
 
 
 class Pods:

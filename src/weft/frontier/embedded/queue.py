@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from weft.frontier.contract import Admission, Item, PageLinks, RobotsRecord
-from weft.frontier.durability.lines import LETTER, line_of
+from weft.frontier.durability.journal_lines import LETTER, line_of
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.rejected import EmbeddedRejected
@@ -92,27 +92,27 @@ class EmbeddedQueue:
         owner = self._queues.crawls[crawl]
         back = self._excluded.remove(crawl, wanted)
         for item in back:
-            lane = self._queues.lane_at(self._queues.key_of(item.url), owner)
-            self._queues.push_urgent(lane, owner.at_known_depth(item))
-            self._queues.schedule(lane.site)
+            queue = self._queues.queue_at(self._queues.key_of(item.url), owner)
+            self._queues.push_urgent(queue, owner.at_known_depth(item))
+            self._queues.schedule(queue.site)
         return len(back)
 
     def items(self, crawl: int) -> Iterator[Item]:
         """Everything that is queued for a crawl, site by site."""
         owner = self._queues.crawls[crawl]
-        for lane in owner.sites.values():
-            yield from lane.items()
-        for lane in self._queues.at_rest.lanes_at_rest(owner):
-            yield from lane.items()
+        for queue in owner.sites.values():
+            yield from queue.items()
+        for queue in self._queues.swapping.swapped_queues(owner):
+            yield from queue.items()
 
     def drop(self, crawl: int) -> None:
         """Rejects everything that is queued for a crawl."""
         owner = self._queues.crawls[crawl]
-        for lane in self._queues.at_rest.take_out(owner):
-            self._rejected.empty(lane, Reason.DROPPED)
+        for queue in self._queues.swapping.remove_queues(owner):
+            self._rejected.empty(queue, Reason.DROPPED)
             self._base.alive()
-        for lane in owner.sites.values():
-            self._rejected.empty(lane, Reason.DROPPED)
+        for queue in owner.sites.values():
+            self._rejected.empty(queue, Reason.DROPPED)
             self._base.alive()
 
     # ── for the other parts ────────────────────────────────────────────────────────────────────────────────────────
@@ -160,8 +160,8 @@ class EmbeddedQueue:
         if cap is None:
             return True
         site = self._queues.site_at(links.origin)
-        lane = crawl.sites.get(site) if site is not None else None
-        return lane is not None and len(links.urls) <= _room(lane, cap)
+        queue = crawl.sites.get(site) if site is not None else None
+        return queue is not None and len(links.urls) <= _room(queue, cap)
 
     def _forbidden(self, crawl: Crawl, url: str) -> str:
         """The rule that forbids a page, as far as the robots.txt is in memory; it is checked again after the claim."""
@@ -200,23 +200,23 @@ class EmbeddedQueue:
             return False
         key = self._queues.key_of(found.url)
         site = self._queues.known_site(key)
-        lane = crawl.sites.get(site) if site is not None else None
-        return lane is not None and _room(lane, cap) <= 0
+        queue = crawl.sites.get(site) if site is not None else None
+        return queue is not None and _room(queue, cap) <= 0
 
     def _has_sitemaps(self, crawl: Crawl, url: str, most: int) -> bool:
         """Whether a site has reached its limit of sitemaps; if not, counts this one. Saved with its item."""
         key = self._queues.key_of(url)
-        lane, name = self._queues.site(key).lane(crawl), f"{crawl.number} {key}"
-        if lane.sitemaps_found is None:
+        queue, name = self._queues.site(key).queue_of(crawl), f"{crawl.number} {key}"
+        if queue.sitemaps_found is None:
             row = self._journal.row("sitemaps", name)
-            lane.sitemaps_found = row[1] if row is not None else 0
-        if lane.sitemaps_found >= most:
+            queue.sitemaps_found = row[1] if row is not None else 0
+        if queue.sitemaps_found >= most:
             return True
-        lane.sitemaps_found += 1
-        self._journal.put("sitemaps", name, lane.sitemaps_found)
+        queue.sitemaps_found += 1
+        self._journal.put("sitemaps", name, queue.sitemaps_found)
         return False
 
 
-def _room(lane: SiteQueue, cap: int) -> int:
+def _room(queue: SiteQueue, cap: int) -> int:
     """How many more URLs the queue of a site takes."""
-    return _OVERFLOW * cap + 1000 - lane.queued - lane.pages
+    return _OVERFLOW * cap + 1000 - queue.queued - queue.pages

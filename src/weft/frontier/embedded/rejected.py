@@ -72,37 +72,39 @@ class EmbeddedRejected:
         self._rejected.append(Rejection(item, crawl.number, reason, detail, request))
         self._open[item.item] = OpenItem(crawl.number, item)
 
-    def empty(self, lane: SiteQueue, reason: Reason, origin: str = "", detail: str = "") -> None:
-        """Rejects everything in a lane, or what it has of one origin."""
-        queued = lane.queued
+    def empty(self, queue: SiteQueue, reason: Reason, origin: str = "", detail: str = "") -> None:
+        """Rejects everything in a queue, or what it has of one origin."""
+        queued = queue.queued
         if origin:
-            waiting = lane.remove(origin)
+            waiting = queue.remove(origin)
         else:
-            waiting = list(lane.items())
-            lane.clear()
-        self._queues.queued -= queued - lane.queued
-        lane.crawl.queued -= queued - lane.queued
-        self.add_all(waiting, lane, reason, origin, detail)
+            waiting = list(queue.items())
+            queue.clear()
+        self._queues.queued -= queued - queue.queued
+        queue.crawl.queued -= queued - queue.queued
+        self.add_all(waiting, queue, reason, origin, detail)
 
     def give_up(self, site: Site, trust: str, origin: str) -> None:
         """What the crawls of one trust have queued for an origin is rejected: its breaker has stayed open for too long.
         What is queued from now on waits for the next probe."""
-        for lane in site.all_lanes():
-            if lane.crawl.trust == trust:
-                self.empty(lane, Reason.BREAKER, origin, site.failure)
+        for queue in site.all_queues():
+            if queue.crawl.trust == trust:
+                self.empty(queue, Reason.BREAKER, origin, site.failure)
 
-    def add_all(self, waiting: list[Item], lane: SiteQueue, reason: Reason, origin: str = "", detail: str = "") -> None:
-        """Items that were taken out of a lane."""
+    def add_all(
+        self, waiting: list[Item], queue: SiteQueue, reason: Reason, origin: str = "", detail: str = ""
+    ) -> None:
+        """Items that were taken out of a queue."""
         before = len(self._rejected)
         for item in waiting:
             if item.purpose is Purpose.ROBOTS:
-                self._sites.reject_robots(item, lane, reason, origin)
+                self._sites.reject_robots(item, queue, reason, origin)
             elif item.purpose is Purpose.LOGIN:
-                self._rejected.append(Rejection(item, lane.crawl.number, reason, detail))
-            elif not self._queues.is_void(lane.crawl, item):
-                self.add(item, lane.crawl, reason, detail)
+                self._rejected.append(Rejection(item, queue.crawl.number, reason, detail))
+            elif not self._queues.is_void(queue.crawl, item):
+                self.add(item, queue.crawl, reason, detail)
         if count := len(self._rejected) - before:
-            log_change(reason, authority_of(origin) if origin else lane.key, count)
+            log_change(reason, authority_of(origin) if origin else queue.key, count)
 
     def close_crawl(self, crawl: int) -> None:
         """A crawl has ended: what nobody has asked for yet leaves no trace."""

@@ -63,7 +63,7 @@ class Resources:
 
 
 def never_backwards(clock: Callable[[], float]) -> Callable[[], float]:
-    """A clock that stands still where the other one goes back."""
+    """A clock that hangs where the other one goes back."""
     latest = 0.0
 
     def now() -> float:

@@ -21,7 +21,7 @@ from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found
 from weft.telemetry import Log
 
-log = Log("weft.frontier.embedded.frontier")
+log = Log("weft.frontier.embedded.embedded_frontier")
 
 
 class EmbeddedRecovery:
@@ -69,7 +69,7 @@ class EmbeddedRecovery:
         self._recovery.is_restored = True
         self._excluded.read()
         if is_rebooted or (started_before and self._base.section.key_scope == "ip"):
-            # The clock began anew, or addresses are not known yet: nobody knows how long ago a site was asked.
+            # The clock began again, or addresses are not known yet: nobody knows how long ago a site was asked.
             self._clocks.not_before = now + self._clocks.longest_delay_s
         self._recall_requests(now)
         for item in self._settle(list(done), now):
@@ -163,8 +163,8 @@ class EmbeddedRecovery:
         for key, count in by_key.items():
             self._base.alive()
             for crawl in self._queues.crawls.values():
-                self._queues.site(key).lane(crawl).pages = count
+                self._queues.site(key).queue_of(crawl).pages = count
         for number, counts in by_crawl.items():
             for key, count in counts.items():
                 self._base.alive()
-                self._queues.site(key).lane(self._queues.crawls[number]).pages = count
+                self._queues.site(key).queue_of(self._queues.crawls[number]).pages = count

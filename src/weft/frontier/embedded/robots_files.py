@@ -52,7 +52,7 @@ class RobotsFiles:
             row = self._journal.row("robots", origin) if self._had_rows or origin in self._saved else None
             expires = self._expiry[origin] = float(row[1]) if row is not None else 0.0
         wall = self._wall()
-        # No failure is kept for so long: the clock was ahead when this one was written down.
+        # No failure is kept for that long: the clock was ahead when this one was written down.
         if expires > wall + LONGEST_SILENCE_S and (record := self.get(origin)) is not None and record.status in FAILED:
             return False
         return expires > wall

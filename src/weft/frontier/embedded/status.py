@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from weft.frontier.contract import CAUSES, CrawlStanding, FrontierStats, WaitReason
+from weft.frontier.contract import CAUSES, CrawlCounts, FrontierStats, WaitReason
 from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.leases import EmbeddedLeases
 from weft.frontier.embedded.resources import Resources
@@ -37,19 +37,19 @@ class EmbeddedStatus:
             queued=queues.queued,
             leased=len(self._leases),
             seen=sum(len(crawl.seen) for crawl in crawls),
-            sites=len(queues.sites) + len(queues.resting),
+            sites=len(queues.sites) + len(queues.swapped),
             admitted=self._base.counts.admitted,
             finished=self._base.counts.finished,
             pages=sum(crawl.pages for crawl in crawls),
             sent=pods.outbox.sent,
             received=pods.received,
-            due=queues.wheel.due(self._base.now()) + queues.resting.due(self._base.now()),
+            due=queues.wheel.due(self._base.now()) + queues.swapped.due(self._base.now()),
         )
 
-    def crawl_standing(self, crawl: int) -> CrawlStanding:
+    def crawl_counts(self, crawl: int) -> CrawlCounts:
         """The numbers of one crawl, from what is counted."""
         owner = self._queues.crawls[crawl]
-        return CrawlStanding(owner.queued, owner.leased, owner.pages, len(owner.seen), self._excluded.count(crawl))
+        return CrawlCounts(owner.queued, owner.leased, owner.pages, len(owner.seen), self._excluded.count(crawl))
 
     def waits_for(self, crawl: int) -> WaitReason | None:
         """What a crawl waits for that has URLs queued; None while it does not."""
@@ -60,8 +60,8 @@ class EmbeddedStatus:
         owner = self._queues.crawls[crawl]
         if owner.limits.max_pages_per_domain is None:
             return owner.queued > 0
-        at_rest = self._queues.resting.count(crawl)
-        return at_rest > 0 or any(lane.queued and lane.has_budget() for lane in owner.sites.values())
+        swapped = self._queues.swapped.count(crawl)
+        return swapped > 0 or any(queue.queued and queue.has_budget() for queue in owner.sites.values())
 
     def url_bytes(self, crawl: int) -> int:
         """What a crawl's URLs take of memory."""
@@ -75,16 +75,20 @@ def _waiting_of(queues: Queues, crawl: Crawl, now: float) -> WaitReason | None:
     if crawl.paused:
         return WaitReason(CAUSES["paused"])
     first: WaitReason | None = None
-    queued = ((site, lane) for site, lane in islice(crawl.sites.items(), _SCANNED) if lane.queued and lane.has_budget())
-    for site, lane in islice(queued, _COMPARED):
-        one = _waiting_at(site, lane, now)
+    queued = (
+        (site, queue) for site, queue in islice(crawl.sites.items(), _SCANNED) if queue.queued and queue.has_budget()
+    )
+    for site, queue in islice(queued, _COMPARED):
+        one = _waiting_at(site, queue, now)
         if one is None:
             return None
         if first is None or _end(one) < _end(first):
             first = one
-    at_rest = queues.resting.next_due(crawl.number) if queues.resting.count(crawl.number) else None
-    if at_rest is not None and (first is None or at_rest < _end(first)):
-        return WaitReason(CAUSES["delay"].format("its sites"), at_rest) if at_rest > now + SHORT_WAIT_S else None
+    swapped_due = queues.swapped.next_due(crawl.number) if queues.swapped.count(crawl.number) else None
+    if swapped_due is not None and (first is None or swapped_due < _end(first)):
+        return (
+            WaitReason(CAUSES["delay"].format("its sites"), swapped_due) if swapped_due > now + SHORT_WAIT_S else None
+        )
     return first
 
 
@@ -92,42 +96,42 @@ def _end(waiting: WaitReason) -> float:
     return float("inf") if waiting.until is None else waiting.until
 
 
-def _waiting_at(site: Site, lane: SiteQueue, now: float) -> WaitReason | None:
-    """What a lane waits for; None if it may be claimed from soon."""
+def _waiting_at(site: Site, queue: SiteQueue, now: float) -> WaitReason | None:
+    """What a queue waits for; None if it may be claimed from soon."""
     if site.held is not None:
         since, until = site.held
         is_current = until > now - SHORT_WAIT_S  # it is looked at again when that time has come
         if is_current and max(until, now) > since + SHORT_WAIT_S:
             return WaitReason(CAUSES["machine"].format(site.key), max(until, now))
-    if lane.stalled_at is not None and lane.look_at and (blocked := _breaker_of(site.clock, lane, now)) is not None:
+    if queue.stalled_at is not None and queue.look_at and (blocked := _breaker_of(site.clock, queue, now)) is not None:
         return blocked if _end(blocked) > now + SHORT_WAIT_S else None
-    own, cause = _own_time(lane)
+    own, cause = _own_time(queue)
     if own is None:
         return WaitReason(cause)
-    due = site.clock.due_for(lane.crawl.section)
+    due = site.clock.due_for(queue.crawl.section)
     until = max(own, due)
     if until <= now + SHORT_WAIT_S:
         return None
     return WaitReason(cause if own >= due else _clock_cause(site.key, site.clock, due), until)
 
 
-def _breaker_of(clock: PolitenessClock, lane: SiteQueue, now: float) -> WaitReason | None:
-    """The open breaker that a lane's crawl may pass first."""
-    trust = lane.crawl.trust
+def _breaker_of(clock: PolitenessClock, queue: SiteQueue, now: float) -> WaitReason | None:
+    """The open breaker that a queue's crawl may pass first."""
+    trust = queue.crawl.trust
     named = ((breaker.open_until, name) for name, breaker in (clock.breakers or {}).items())
     is_own = ((until, name) for until, name in named if until > now and name[: name.rfind(" ") + 1] == trust)
     until, name = min(is_own, default=(0.0, ""))
     return WaitReason(CAUSES["breaker"].format(authority_of(name)), until) if name else None
 
 
-def _own_time(lane: SiteQueue) -> tuple[float | None, str]:
-    """When something of the lane may run apart from the politeness clock, and what it waits for until then."""
-    at = lane.next_time() if lane.stalled_at is None else lane.later(lane.stalled_at)
-    if at is None or (lane.robots and lane.robots[0][0] == at):
-        return at, CAUSES["robots"].format(lane.key)
-    if lane.logins and lane.logins[0][0] == at:
-        return at, CAUSES["login"].format(lane.key)
-    return at, CAUSES["retry"].format(lane.key)
+def _own_time(queue: SiteQueue) -> tuple[float | None, str]:
+    """When something of the queue may run apart from the politeness clock, and what it waits for until then."""
+    at = queue.next_time() if queue.stalled_at is None else queue.later(queue.stalled_at)
+    if at is None or (queue.robots and queue.robots[0][0] == at):
+        return at, CAUSES["robots"].format(queue.key)
+    if queue.logins and queue.logins[0][0] == at:
+        return at, CAUSES["login"].format(queue.key)
+    return at, CAUSES["retry"].format(queue.key)
 
 
 def _clock_cause(key: str, clock: PolitenessClock, due: float) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
 SCHEMES = ("redis", "rediss", "unix")
-LOADING_LOOK_S = 0.2
+LOADING_POLL_S = 0.2
 # Temporary errors of a server that have no type in the client library.
 _AWAY_WORDS = ("BUSY ", "TRYAGAIN", "max number of clients")
 _FULL_WORDS = ("OOM ", "MISCONF")
@@ -159,7 +159,7 @@ def check_run(client: Redis, known: Callable[[], str]) -> None:
     """Lets every new connection ask which run of the server it reaches: Restarted, before anything is sent, if that is
     another than the known one (empty: any will do).
 
-    The library opens connections anew without a word, and the scripts may be there again, loaded by another process.
+    The library opens connections again without a word, and the scripts may be there again, loaded by another process.
     """
 
     def checked(connection: Any) -> None:
@@ -271,7 +271,7 @@ def inspect(
             announced = True
         if clock() > until:
             raise ServerAway(f"{where}: is still loading its data after {wait_s:.0f} s")
-        sleep(LOADING_LOOK_S)
+        sleep(LOADING_POLL_S)
 
 
 def refuse_shared(servers: Mapping[int, ServerFacts]) -> None:

@@ -19,9 +19,9 @@ from weft.errors import BadInput, ServerAway, ServerFull
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.politeness import log_change
 from weft.frontier.redis.connection import Emptied, Restarted, asking, check_run
+from weft.frontier.redis.item_packing import Keys
 from weft.frontier.redis.known import KnownUrls
 from weft.frontier.redis.marks import PodMarks
-from weft.frontier.redis.packing import Keys
 from weft.frontier.redis.pod_info import PodIdentity, claim_of, renew_claim
 from weft.frontier.redis.scripts import Argument, Scripts
 from weft.records import Purpose
@@ -263,7 +263,7 @@ class OwnPodLink(PodLink):
         self._marks = marks
         self.epoch = 0
         self.worked = False  # the server can lose something of this process
-        self.has_found_loss = False  # when it was opened
+        self.has_lost_data = False  # when it was opened
         self.rejects_wait = False  # there are rejected items whose rows are to be stored
         self._is_lost = self._is_emptied = False
         self._operation = 0
@@ -291,7 +291,7 @@ class OwnPodLink(PodLink):
         mark = "?" if operation is None else operation
         epoch, lost = self.scripts.call_first("open", [self._run, mark, item & NUMBER_MASK, int(new_epoch)])
         if lost:
-            self.has_found_loss = True
+            self.has_lost_data = True
             log.error("the server has lost data: every site waits a full delay", server=self.where)
         self.epoch = int(epoch)
 

@@ -4,7 +4,7 @@
 whether it was carried out. Its arguments are computed when it is sent, since ages are among them. Every reply begins
 with the server's time and the number of the operation.
 
-A restarted server has no scripts until somebody loads them, and whoever writes has its connections checked
+A restarted server has no scripts until somebody loads them, and the process that writes has its connections checked
 (`check_run`): `on_restart` is called before anything is sent there, and may raise.
 """
 

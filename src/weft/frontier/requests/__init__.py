@@ -21,7 +21,8 @@ skipped and counted (`Gaps`); as long as one may hide a recent request, every si
 (`RecentRequests.unsure_at`).
 """
 
-from weft.frontier.requests.lines import (
+from weft.frontier.requests.reading import Gaps, RecentRequests, last_requests, missing_bytes, read_events, read_site
+from weft.frontier.requests.request_lines import (
     CrawlSettings,
     Event,
     LogOpening,
@@ -34,7 +35,6 @@ from weft.frontier.requests.lines import (
     robots_evidence,
     summed,
 )
-from weft.frontier.requests.reading import Gaps, RecentRequests, last_requests, missing_bytes, read_events, read_site
 from weft.frontier.requests.upkeep import Retention
 from weft.frontier.requests.writing import RequestLog
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from weft.frontier.requests.lines import Boot, Event, Line, Lost
-from weft.frontier.requests.packed import LogPart, PackedSegment, Unjudged
-from weft.frontier.requests.packing import BUCKETS, share_of
+from weft.frontier.requests.log_packing import BUCKETS, share_of
+from weft.frontier.requests.packed_log import LogPart, PackedSegment, Unjudged
 from weft.frontier.requests.reading import boot_numbers, merged, slots_of, timed
+from weft.frontier.requests.request_lines import Boot, Event, Line, Lost
 from weft.frontier.requests.segments import Deleted, Segment, deleted_from, open_after, pack, segments_of
 
 BEFORE_S = 3600.0  # that a range is read from earlier, besides the longest delay: the requests before it count

@@ -11,7 +11,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from weft.alive import Alive, silent
-from weft.frontier.requests.lines import (
+from weft.frontier.requests.log_packing import bucket_of
+from weft.frontier.requests.packed_log import LogPart, PackedSegment, Unjudged
+from weft.frontier.requests.request_lines import (
     Boot,
     CrawlSettings,
     Event,
@@ -24,8 +26,6 @@ from weft.frontier.requests.lines import (
     parsed,
     unsummed,
 )
-from weft.frontier.requests.packed import LogPart, PackedSegment, Unjudged
-from weft.frontier.requests.packing import bucket_of
 from weft.frontier.requests.segments import Segment, deleted_from, segments_of, serial_of
 
 LONGEST_REQUEST_S = 600.0
@@ -224,22 +224,38 @@ def _lines(segment: Segment, slot: str = "", prefix: bytes = b"") -> Iterator[Li
     """What the lines of one file say, or those with a prefix; None for one that is not what was written, or only half
     of it, and for what is damaged of a packed file."""
     if segment.packed is None or not segment.packed.exists():
-        yield from _plain_lines(segment, slot, prefix)
-        return
+        try:
+            yield from _plain_lines(segment, slot, prefix)
+            return
+        except FileNotFoundError:
+            segment = _packed_since(segment)
     try:
+        assert segment.packed is not None
         for part in PackedSegment(segment.packed).parts:
             yield from part.in_order(slot)
     except Unjudged:
         yield None
+    except FileNotFoundError:
+        return  # retention has deleted it
+
+
+def _packed_since(segment: Segment) -> Segment:
+    """A file that was listed before a thread of its writer has packed it."""
+    assert segment.plain is not None
+    return Segment(segment.serial, None, segment.plain.with_suffix(".packed"))
 
 
 def _site_lines(folder: Path, slot: str, key: str) -> Iterator[Line]:
     """One log's requests to a site, and its openings."""
     for segment in segments_of(folder):
         if segment.packed is None or not segment.packed.exists():
-            yield from _plain_site_lines(segment, slot, key)
-            continue
-        with suppress(Unjudged):
+            try:
+                yield from _plain_site_lines(segment, slot, key)
+                continue
+            except FileNotFoundError:
+                segment = _packed_since(segment)
+        with suppress(Unjudged, FileNotFoundError):
+            assert segment.packed is not None
             for part in PackedSegment(segment.packed).parts:
                 yield from part.events(bucket_of(key.encode()), slot, lambda one, _: one == key)
 
@@ -284,12 +300,7 @@ def _recent_lines(folder: Path, not_before: float, now: float, longest_delay_s: 
         old.clear()
         is_behind_read = not (isinstance(entry, LogPart) and _is_over(entry, now, longest_delay_s))
         try:
-            if isinstance(entry, LogPart):
-                yield from entry.requests("")
-            elif entry.plain is not None:
-                yield from _plain_lines(entry, "", b"")
-            else:
-                yield None
+            yield from entry.requests("") if isinstance(entry, LogPart) else _lines(entry)
         except Unjudged:
             yield None
     yield from _left_open(old, in_flight_since)

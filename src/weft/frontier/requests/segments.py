@@ -21,8 +21,8 @@ from msgspec import Struct
 from weft.alive import silent
 from weft.errors import writing
 from weft.files import replace_file, sync_folder
-from weft.frontier.requests.packed import PART_BYTES, LogPart, PackedSegment, Unjudged, write_packed
-from weft.frontier.requests.packing import Packer, PartIndex
+from weft.frontier.requests.log_packing import Packer, PartIndex
+from weft.frontier.requests.packed_log import PART_BYTES, LogPart, PackedSegment, Unjudged, write_packed
 
 _PIECE_BYTES = 256 * 1024  # of lines that are read between two calls of `pause`
 _LEDGER = "deleted.json"

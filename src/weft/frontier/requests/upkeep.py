@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from weft.errors import WeftError
-from weft.frontier.requests.packed import PackedSegment, Unjudged
+from weft.frontier.requests.packed_log import PackedSegment, Unjudged
 from weft.frontier.requests.segments import (
     Deleted,
     Segment,
@@ -28,7 +28,7 @@ from weft.frontier.requests.segments import (
 from weft.telemetry import Log
 
 DAY_S = 86_400.0
-PAUSE_SHARE = 4.0  # a pause is so many times as long as the step before it
+PAUSE_SHARE = 4.0  # a pause is that many times as long as the step before it
 # A start reads back for as long as the longest delay of any site, and a request: no younger file is deleted.
 LEAST_KEPT_S = 3600.0
 log = Log("weft.frontier.requests")

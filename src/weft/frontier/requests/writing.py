@@ -12,8 +12,8 @@ from pathlib import Path
 from weft.errors import DiskFull, writing
 from weft.files import sync_folder
 from weft.frontier.contract import RobotsRecord
-from weft.frontier.requests.lines import boot_id, robots_digest, robots_evidence, summed
-from weft.frontier.requests.packed import Unjudged
+from weft.frontier.requests.packed_log import Unjudged
+from weft.frontier.requests.request_lines import boot_id, robots_digest, robots_evidence, summed
 from weft.frontier.requests.segments import deleted_from, name_of, serial_of
 from weft.frontier.requests.upkeep import DAY_S, KEEP_ALL, Retention, Upkeep
 from weft.records import RenderedPart
@@ -84,7 +84,7 @@ class RequestLog:
         self._buffer.append(summed(f"R\t{now:.6f}\t{robots_digest(robots_evidence(record))}\t{origin}"))
 
     def crawl(self, now: float, crawl: int, revision: int, trust: str) -> None:
-        """What the requests of a crawl after this follow; a process that opens the log anew begins without any."""
+        """What the requests of a crawl after this follow; a process that opens the log again begins without any."""
         self._buffer.append(summed(f"C\t{now:.6f}\t{crawl}\t{revision}\t{trust}"))
 
     def flush(self) -> None:

@@ -13,7 +13,7 @@ from weft.frontier.scheduling.sites import Crawl, Site, SiteQueue
 
 
 class Fairness:
-    """The crawls that have lanes ready, by how much they have had."""
+    """The crawls that have queues ready, by how much they have had."""
 
     def __init__(self) -> None:
         self._ring: list[tuple[float, int, Crawl]] = []
@@ -27,33 +27,33 @@ class Fairness:
     def leave(self, crawl: Crawl) -> None:
         """A crawl is closed: nothing of it is claimed any more."""
         self._ready -= len(crawl.ready)
-        for lane in crawl.ready:
-            lane.is_ready = False
+        for queue in crawl.ready:
+            queue.is_ready = False
         crawl.ready.clear()
 
     def offer(self, site: Site, now: float) -> bool:
         """A site is due: every crawl that has something there, and whose own delay is over, may claim it; False if none
         may."""
         clock = site.clock
-        for lane in site.lanes:
-            crawl = lane.crawl
+        for queue in site.queues:
+            crawl = queue.crawl
             if (
-                not lane.is_ready
-                and lane.may_run(now)
+                not queue.is_ready
+                and queue.may_run(now)
                 and clock.has_room(crawl.section)
                 and clock.due_for(crawl.section) <= now
             ):
-                lane.is_ready = True
+                queue.is_ready = True
                 self._ready += 1
-                crawl.ready.append(lane)
+                crawl.ready.append(queue)
                 if not crawl.is_in_ring:
                     crawl.is_in_ring = True
                     crawl.stride = max(crawl.stride, self._now)
                     heappush(self._ring, (crawl.stride, crawl.number, crawl))
-        return any(lane.is_ready for lane in site.lanes)
+        return any(queue.is_ready for queue in site.queues)
 
     def next(self) -> SiteQueue | None:
-        """The next lane of the crawl whose turn it is; None if nothing is ready."""
+        """The next queue of the crawl whose turn it is; None if nothing is ready."""
         ring = self._ring
         while ring:
             stride, number, crawl = ring[0]
@@ -65,10 +65,10 @@ class Fairness:
                 heapreplace(ring, (crawl.stride, number, crawl))
                 continue
             self._turn = stride
-            lane = crawl.ready.popleft()
-            lane.is_ready = False
+            queue = crawl.ready.popleft()
+            queue.is_ready = False
             self._ready -= 1
-            return lane
+            return queue
         return None
 
     def served(self, crawl: Crawl) -> None:

@@ -2,7 +2,8 @@
 
 It is in memory and, as far as that is bounded, in blobs; all of it can be rebuilt (see recovery). A site with empty
 queues is forgotten after a while, or a crawl of ten million domains would keep them all; its politeness state is in the
-journal (`site_clocks`). When more sites are awake than a crawl needs, others come to rest on the disk (`at_rest`).
+journal (`site_clocks`). When more sites are in memory than a crawl needs, others are swapped out on the disk
+(`at_rest`).
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.durability.items import Bitmap
 from weft.frontier.durability.journal import Journal
 from weft.frontier.link_lists import numbered
-from weft.frontier.politeness import PolitenessClock, Shown
+from weft.frontier.politeness import PolitenessClock, Responsiveness
 from weft.frontier.ranks import rank_of
-from weft.frontier.scheduling.at_rest import AtRest
 from weft.frontier.scheduling.fairness import Fairness
-from weft.frontier.scheduling.packing import packed_page
-from weft.frontier.scheduling.resting import Resting
 from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S, SiteClocks
+from weft.frontier.scheduling.site_packing import packed_page
 from weft.frontier.scheduling.sites import Crawl, IsBlocked, Site, SiteQueue
+from weft.frontier.scheduling.swapped_sites import SwappedSites
+from weft.frontier.scheduling.swapping import Swapping
 from weft.frontier.scheduling.turns import KNOWN_TURNS
 from weft.frontier.scheduling.wheel import Wheel
 from weft.records import Found, Purpose
 
-MOST_AWAKE = 10_000  # sites in memory, unless a claim needs more
-SOON_S = 10.0  # a site that is due later may come to rest
+MAX_IN_MEMORY = 10_000  # sites in memory, unless a claim needs more
+SOON_S = 10.0  # a site that is due later may be swapped out
 _TURNS = KNOWN_TURNS + 1  # that a site has had when others may have its place
 _KEYS = 50_000
 _FORGOTTEN_AT_ONCE = 20
@@ -59,7 +60,7 @@ class Queues:
         self.clocks = SiteClocks(section, journal, now, wall)
         self.crawls: dict[int, Crawl] = {}
         self.sites: dict[str, Site] = {}
-        self.wheel: Wheel[Site] = Wheel(len(Shown))
+        self.wheel: Wheel[Site] = Wheel(len(Responsiveness))
         self.fairness = Fairness()
         self.blocked: dict[int, Crawl] = {}  # those that run, where `unblock` has left sites waiting
         self.queued = 0
@@ -68,10 +69,10 @@ class Queues:
         self._keys: dict[str, str] = {}
         self._by_origin: dict[str, Site] = {}  # a cache that spares most links the look-up by key
         self._idle: deque[tuple[float, Site]] = deque()
-        self.most_awake = MOST_AWAKE
-        self.resting = Resting(blobs)
-        self.at_rest = AtRest(self)
-        self._drowsy = self.at_rest.drowsy
+        self.max_in_memory = MAX_IN_MEMORY
+        self.swapped = SwappedSites(blobs)
+        self.swapping = Swapping(self)
+        self._swappable = self.swapping.swappable
 
     # ── sites ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -98,8 +99,8 @@ class Queues:
         return site
 
     def known_site(self, key: str) -> Site | None:
-        """The site of a key, awake; None where nothing waits."""
-        return self.sites.get(key) or self.at_rest.woken(key)
+        """The site of a key, in memory; None where nothing waits."""
+        return self.sites.get(key) or self.swapping.swap_in(key)
 
     def tried(self, item: int, now: float) -> tuple[int, float]:
         """How often an item was tried before this process, and when it may be tried again."""
@@ -124,18 +125,18 @@ class Queues:
         return gone
 
     def _may_forget(self, site: Site, now: float) -> bool:
-        clock, lanes = site.clock, site.all_lanes()
+        clock, queues = site.clock, site.all_queues()
         return (
             not clock.active
             and not self.clocks.is_waited_for(clock, now)
             and not clock.parked
-            and not any(lane.queued or lane.flight or site in lane.crawl.blocked for lane in lanes)
-            and not any(lane.pages and lane.crawl.limits.max_pages_per_domain for lane in lanes)
+            and not any(queue.queued or queue.flight or site in queue.crawl.blocked for queue in queues)
+            and not any(queue.pages and queue.crawl.limits.max_pages_per_domain for queue in queues)
         )
 
     def note_idle(self, site: Site) -> None:
         """A site whose queues are empty is forgotten after a while."""
-        if not site.idle and not any(lane.queued for lane in site.all_lanes()):
+        if not site.idle and not any(queue.queued for queue in site.all_queues()):
             site.idle = True
             self._idle.append((self.now() + FORGET_AFTER_S, site))
 
@@ -150,19 +151,19 @@ class Queues:
             site = known
         else:
             key = self.key_of(url)
-            if not attempt and self.at_rest.takes(crawl, found, key):
-                self.resting.add(key, crawl.number, packed_page(item, found), self.now())
+            if not attempt and self.swapping.accepts(crawl, found, key):
+                self.swapped.add(key, crawl.number, packed_page(item, found), self.now())
                 self.queued += 1
                 crawl.queued += 1
                 return
             site = self.site(key)
-        lane = site.lane(crawl)
-        if not lane.queued:
-            lane.served_at = max(lane.served_at, self.now())  # before, it did not wait
-        was_empty = not lane.queues  # what is urgent may have to wait
+        queue = site.queue_of(crawl)
+        if not queue.queued:
+            queue.served_at = max(queue.served_at, self.now())  # before, it did not wait
+        was_empty = not queue.queues  # what is urgent may have to wait
         if found.purpose is Purpose.PAGE and not found.hops and not attempt:
             rank = rank_of(found.depth, found.priority)
-            lane.push(item, origin, url[len(origin) :], rank, found.parent, found.offsite)
+            queue.push(item, origin, url[len(origin) :], rank, found.parent, found.offsite)
             if site is not known:
                 self._by_origin[origin] = site
         else:
@@ -170,11 +171,11 @@ class Queues:
                 item, found.url, found.depth, found.parent, found.hops, found.purpose, found.about, attempt,
                 found.offsite,
             )  # fmt: skip
-            lane.push_urgent(urgent, not_before)
+            queue.push_urgent(urgent, not_before)
             was_empty = True
         self.queued += 1
         crawl.queued += 1
-        if was_empty or _may_pass(site, lane):
+        if was_empty or _may_pass(site, queue):
             self.schedule(site)
 
     def enqueue_links(self, crawl: Crawl, links: PageLinks, urls_there: list[str], first: int) -> None:
@@ -189,17 +190,17 @@ class Queues:
         count = len(urls_there) - at
         if not count:
             return
-        lane = site.lane(crawl)
-        if not lane.queued:
-            lane.served_at = max(lane.served_at, self.now())  # before, it did not wait
-        was_empty = not lane.queues  # what is urgent may have to wait
+        queue = site.queue_of(crawl)
+        if not queue.queued:
+            queue.served_at = max(queue.served_at, self.now())  # before, it did not wait
+        was_empty = not queue.queues  # what is urgent may have to wait
         hops = f".{links.offsite}" if links.offsite else ""
-        middle, cut = f" {links.parent} {lane.place_of(links.origin)}{hops} ", len(links.origin)
-        lane.queue(links.depth).push_all(numbered(first + at, middle, urls_there[at:], cut), count)
-        lane.queued += count
+        middle, cut = f" {links.parent} {queue.origin_number(links.origin)}{hops} ", len(links.origin)
+        queue.queue(links.depth).push_all(numbered(first + at, middle, urls_there[at:], cut), count)
+        queue.queued += count
         self.queued += count
         crawl.queued += count
-        if was_empty or _may_pass(site, lane):
+        if was_empty or _may_pass(site, queue):
             self.schedule(site)
 
     def site_at(self, origin: str) -> Site | None:
@@ -207,30 +208,30 @@ class Queues:
         site = self._by_origin.get(origin)
         return None if site is None or site.gone else site
 
-    def lane_at(self, key: str, crawl: Crawl) -> SiteQueue:
-        """A crawl's lane at a site, for something that is about to be queued there."""
-        lane = self.site(key).lane(crawl)
-        if not lane.queued:
-            lane.served_at = max(lane.served_at, self.now())  # before, it did not wait
-        return lane
+    def queue_at(self, key: str, crawl: Crawl) -> SiteQueue:
+        """A crawl's queue at a site, for something that is about to be queued there."""
+        queue = self.site(key).queue_of(crawl)
+        if not queue.queued:
+            queue.served_at = max(queue.served_at, self.now())  # before, it did not wait
+        return queue
 
-    def push_urgent(self, lane: SiteQueue, item: Item, not_before: float = 0.0, *, first: bool = False) -> None:
-        """Queues an item before the others of its lane."""
-        lane.push_urgent(item, not_before, first=first)
+    def push_urgent(self, queue: SiteQueue, item: Item, not_before: float = 0.0, *, first: bool = False) -> None:
+        """Queues an item before the others of its queue."""
+        queue.push_urgent(item, not_before, first=first)
         self.queued += 1
-        lane.crawl.queued += 1
+        queue.crawl.queued += 1
 
-    def pop(self, lane: SiteQueue, now: float, is_blocked: IsBlocked | None = None) -> Item | None:
-        """The lane's next item, without those that have ended, were moved up, or must wait."""
-        while (item := lane.pop(now, is_blocked)) is not None:
+    def pop(self, queue: SiteQueue, now: float, is_blocked: IsBlocked | None = None) -> Item | None:
+        """The queue's next item, without those that have ended, were moved up, or must wait."""
+        while (item := queue.pop(now, is_blocked)) is not None:
             self.queued -= 1
-            lane.crawl.queued -= 1
-            if self.is_void(lane.crawl, item):
+            queue.crawl.queued -= 1
+            if self.is_void(queue.crawl, item):
                 continue
             if not self.retries or item.attempt or item.item not in self.retries:
                 return item
             attempt, not_before = self.tried(item.item, now)
-            self.push_urgent(lane, msgspec.structs.replace(item, attempt=attempt), not_before)
+            self.push_urgent(queue, msgspec.structs.replace(item, attempt=attempt), not_before)
         return None
 
     def is_void(self, crawl: Crawl, item: Item) -> bool:
@@ -245,24 +246,24 @@ class Queues:
     def schedule(self, site: Site, *, asked: SiteQueue | None = None, at: float = 0.0) -> None:
         """Puts a site on the wheel for when it may be claimed from.
 
-        `asked`: this lane just was, and had nothing that might run `at` that time. By now it may: the claim's time
+        `asked`: this queue just was, and had nothing that might run `at` that time. By now it may: the claim's time
         counts, or what came due since would never be asked for.
         """
-        clock, lanes = site.clock, site.lanes
+        clock, queues = site.clock, site.queues
         if asked is not None:
             asked.stalled_at = at
         if clock.parked:
             self.wake(clock)
         if asked is None:
-            for lane in lanes:
-                lane.stalled_at = None
+            for queue in queues:
+                queue.stalled_at = None
         if not self.put_off(site, self.now() if asked is None else at) and asked is None:
             self.wheel.remove(site)
 
     def put_off(self, site: Site, now: float) -> bool:
         """Puts a site on the wheel again, or where it must wait; False: nothing has a time here."""
         clock = site.clock
-        time, is_full = self.time_of(site.lanes, clock)
+        time, is_full = self.time_of(site.queues, clock)
         if time is not None:
             self._put(site, time, now)
         elif is_full:
@@ -275,76 +276,78 @@ class Queues:
         return True
 
     def _put(self, site: Site, at: float, now: float) -> None:
-        """Puts a site on the wheel; where many are awake, one that is not due soon among those that may rest."""
-        if len(self.sites) < self.most_awake * 9 // 10:
+        """Puts a site on the wheel; where many are in memory, one that is not due soon among those that may be swapped
+        out."""
+        if len(self.sites) < self.max_in_memory * 9 // 10:
             self.wheel.put(site, at, now)
         elif at > now + SOON_S:
             self.wheel.remove(site)
-            self._drowsy.append(site)
+            self._swappable.append(site)
         else:
             self.wheel.put(site, at, now)
-            if site.served >= _TURNS and self.resting:
-                self._drowsy.append(site)
+            if site.served >= _TURNS and self.swapped:
+                self._swappable.append(site)
 
-    def time_of(self, lanes: list[SiteQueue], clock: PolitenessClock) -> tuple[float | None, bool]:
-        """When one of the lanes may be claimed from; None where an event must come first, or nothing waits. And
+    def time_of(self, queues: list[SiteQueue], clock: PolitenessClock) -> tuple[float | None, bool]:
+        """When one of the queues may be claimed from; None where an event must come first, or nothing waits. And
         whether one of them has no place left.
 
-        What a lane that was asked in vain has then waits for a permit, a budget or a robots.txt, which will schedule
-        the site. Most crawls of an engine are set alike: the clock is asked once for those.
+        What a queue that was asked without success has then waits for a permit, a budget or a robots.txt, which will
+        schedule the site. Most crawls of an engine are set alike: the clock is asked once for those.
         """
         first: float | None = None
         is_full = has_place = False
         due, section = 0.0, None
-        for lane in lanes:
-            crawl = lane.crawl
+        for queue in queues:
+            crawl = queue.crawl
             if crawl.section is not section:
                 section = crawl.section
                 has_place = clock.active < clock.places(section)
                 due = clock.due_for(section) if has_place else 0.0
                 is_full = is_full or not has_place
-            if not has_place or not lane.queued or (first is not None and first <= due):
+            if not has_place or not queue.queued or (first is not None and first <= due):
                 continue
-            at = lane.next_time() if lane.stalled_at is None else lane.later(lane.stalled_at)
+            at = queue.next_time() if queue.stalled_at is None else queue.later(queue.stalled_at)
             if at is not None:
                 at = max(due, at)
                 first = at if first is None else min(first, at)
         return first, is_full
 
     def wake(self, clock: PolitenessClock) -> None:
-        """Lets as many parked sites go on as the turn has places: of a thousand on one address, not all at once."""
+        """Lets as many parked sites continue as the address has slots, of a thousand on one address not all at once."""
         room = clock.places(self.section) - clock.active
         now = self.now()
         while room > 0 and clock.parked:
             site = next(iter(clock.parked))
             del clock.parked[site]
-            at, _ = self.time_of(site.lanes, site.clock)
+            at, _ = self.time_of(site.queues, site.clock)
             if at is not None:
                 self.wheel.put(site, at, now)
                 room -= at <= max(clock.due_for(self.section), now)
 
-    def next_due(self, ranks: Sequence[int] = tuple(Shown)) -> float | None:
+    def next_due(self, ranks: Sequence[int] = tuple(Responsiveness)) -> float | None:
         """When something of these ranks may be due."""
-        if self._drowsy or any(crawl.permits() > 0 for crawl in self.blocked.values()):
-            return 0.0  # a claim lets sites go on that wait for a permit which nobody uses
+        if self._swappable or any(crawl.permits() > 0 for crawl in self.blocked.values()):
+            return 0.0  # a claim lets sites continue that wait for a permit which nobody uses
         first = self.wheel.next_due(ranks)
-        if self.resting:
-            # While nobody that is unknown has a slot, those at rest are woken by the way, and are no reason to claim.
-            now = -1.0 if Shown.UNKNOWN in ranks else self.now()
+        if self.swapped:
+            # While nobody that is unknown has a slot, those swapped out are swapped in on the way, and are no reason to
+            # claim.
+            now = -1.0 if Responsiveness.UNKNOWN in ranks else self.now()
             for crawl in self.crawls.values():
-                at = self.resting.next_due(crawl.number) if self.resting.count(crawl.number) else None
+                at = self.swapped.next_due(crawl.number) if self.swapped.count(crawl.number) else None
                 at = None if at is not None and at <= now else at
                 if at is not None and (first is None or at < first) and not crawl.paused and crawl.permits() > 0:
                     first = at
         return first
 
     def leave(self, site: Site) -> None:
-        """A site is not awake any more."""
+        """A site is not in memory any more."""
         del self.sites[site.key]
         site.gone = True
-        for lane in site.all_lanes():
-            del lane.crawl.sites[site]
-            for origin in lane.origins:
+        for queue in site.all_queues():
+            del queue.crawl.sites[site]
+            for origin in queue.origins:
                 self._by_origin.pop(origin, None)
 
     # ── permits ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -367,6 +370,6 @@ class Queues:
         return sum(self.unblock(crawl) for crawl in list(self.blocked.values())) > 0
 
 
-def _may_pass(site: Site, lane: SiteQueue) -> bool:
+def _may_pass(site: Site, queue: SiteQueue) -> bool:
     """Whether what is queued now may run before the others: they may all be behind an open breaker."""
-    return site.clock.breakers is not None and len(lane.origins) > 1
+    return site.clock.breakers is not None and len(queue.origins) > 1

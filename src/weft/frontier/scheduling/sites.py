@@ -1,4 +1,4 @@
-"""The queues of a site: a lane for each crawl, in each lane a queue for each depth, and before them what is urgent.
+"""The queues of a site: one for each crawl (`SiteQueue`), in it one for each depth, and before them what is urgent.
 
 Urgent are retries, redirect targets, robots.txt and logins: few, each with the time before which it must not run.
 Sitemaps take turns with pages: a site may list more than is worth reading, and none is needed while enough pages are
@@ -31,7 +31,7 @@ PASSED_OVER = 50  # entries behind an open breaker that are passed over in each 
 _DEPTHS = 8  # queues that are tried
 SEEN_BYTES = 16  # of a URL of the seen set that is in no run yet
 DEPTH_BYTES = 176  # of a KnownDepth, with its entry
-_FEW = 8  # origins of a lane that are found by a linear search
+_FEW = 8  # origins of a queue that are found by a linear search
 
 
 class KnownDepth:
@@ -82,11 +82,11 @@ class Crawl:
         self.queued = 0
         self.paused = False
         self.is_closed = False  # what is still out of it ends without a trace
-        self.ready: deque[SiteQueue] = deque()  # lanes at sites that are due; filled where several crawls take turns
+        self.ready: deque[SiteQueue] = deque()  # queues at sites that are due; filled where several crawls take turns
         self.stride = 0.0  # see fairness
         self.is_in_ring = False
         self.blocked: dict[Site, None] = {}  # sites that had to wait for a permit, in order
-        self.sites: dict[Site, SiteQueue] = {}  # where it has a lane: an end must not look at all the others' sites
+        self.sites: dict[Site, SiteQueue] = {}  # where it has a queue: an end must not look at all the others' sites
 
     def permits(self) -> int:
         """How many more pages may be started."""
@@ -102,7 +102,7 @@ class Crawl:
     @property
     def url_bytes(self) -> int:
         """What its URLs take of memory: those that it has seen, their depths, and the ends of its queues."""
-        queues = sum(queue.held_bytes for lane in self.sites.values() for queue in lane.queues)
+        queues = sum(queue.held_bytes for site_queue in self.sites.values() for queue in site_queue.queues)
         return self.seen.in_memory * SEEN_BYTES + len(self.depths or ()) * DEPTH_BYTES + queues
 
     def known(self, item: Item) -> KnownDepth | None:
@@ -132,19 +132,19 @@ class Crawl:
 
 
 class DepthQueue(SpillQueue):
-    """A lane's queue of the pages of one depth and priority: `depth` is their rank (`rank_of`)."""
+    """The pages of one depth and priority in a site's queue: `depth` is their rank (`rank_of`)."""
 
-    __slots__ = ("depth", "lane")
+    __slots__ = ("depth", "site_queue")
 
-    def __init__(self, lane: SiteQueue, depth: int) -> None:
+    def __init__(self, queue: SiteQueue, depth: int) -> None:
         super().__init__()
-        self.lane = lane
+        self.site_queue = queue
         self.depth = depth
 
     @property
     def blobs(self) -> BlobStore:
         """Those of the pod."""
-        return self.lane.crawl.blobs
+        return self.site_queue.crawl.blobs
 
 
 class SiteQueue:
@@ -152,7 +152,7 @@ class SiteQueue:
 
     __slots__ = (
         "_had_sitemap",
-        "_places",
+        "_origin_numbers",
         "_sequence",
         "crawl",
         "flight",
@@ -179,10 +179,10 @@ class SiteQueue:
         self.key = site.key
         self.is_ready = False  # it is in its crawl's `ready`
         self.served_at = 0.0  # or, where it was empty since, when it began to wait
-        self.stalled_at: float | None = None  # asked in vain then: an event must come, or a later time
-        self.look_at = 0.0  # of a lane that has stalled behind open breakers: when to try again
+        self.stalled_at: float | None = None  # asked without success then: an event must come, or a later time
+        self.look_at = 0.0  # of a queue that has stalled behind open breakers: when to try again
         self.origins: list[str] = []
-        self._places: dict[str, int] | None = None  # index of each origin, once there are more than a few
+        self._origin_numbers: dict[str, int] | None = None  # index of each origin, once there are more than a few
         self.queues: list[DepthQueue] = []  # none of them empty, in the order of their depths
         self.urgent: list[Urgent] | None = None
         self.robots: list[Urgent] | None = None  # before all else: pages wait for it
@@ -197,24 +197,24 @@ class SiteQueue:
 
     def push(self, item: int, origin: str, path: str, depth: int, parent: int, offsite: int) -> None:
         """Queues a page behind those of its depth, which is given as a rank."""
-        where = self.place_of(origin)
+        where = self.origin_number(origin)
         hops = f".{offsite}" if offsite else ""
         self.queue(depth).push(f"{item} {parent} {where}{hops} {path}")
         self.queued += 1
 
-    def place_of(self, origin: str) -> int:
-        """An origin's number in this lane."""
-        if self._places is not None:
-            place = self._places.get(origin)
+    def origin_number(self, origin: str) -> int:
+        """An origin's number in this queue."""
+        if self._origin_numbers is not None:
+            place = self._origin_numbers.get(origin)
         else:
             place = self.origins.index(origin) if origin in self.origins else None
         if place is None:
             place = len(self.origins)
             self.origins.append(origin)
-            if self._places is not None:
-                self._places[origin] = place
+            if self._origin_numbers is not None:
+                self._origin_numbers[origin] = place
             elif place == _FEW:  # a domain of many hosts
-                self._places = {other: at for at, other in enumerate(self.origins)}
+                self._origin_numbers = {other: at for at, other in enumerate(self.origins)}
         return place
 
     def queue(self, depth: int) -> DepthQueue:
@@ -263,14 +263,14 @@ class SiteQueue:
 
     def _first_queue(self, is_blocked: IsBlocked | None) -> int | None:
         """The queue whose first entry may run. What is behind an open breaker goes to the end of its queue, a bounded
-        number at a time: the lane is looked at again, so that none hides what is behind it for long."""
+        number at a time: the queue is looked at again, so that none hides what is behind it for long."""
         if is_blocked is None or not self.queues:
             return 0 if self.queues else None
         if len(self.origins) == 1:
             return None if is_blocked(self.origins[0]) else 0
         for at, queue in enumerate(self.queues[:_DEPTHS]):
             for _ in range(min(len(queue), PASSED_OVER)):
-                if not is_blocked(self.origins[_place_in(queue.peek())]):
+                if not is_blocked(self.origins[_origin_number(queue.peek())]):
                     return at
                 queue.push(queue.pop())
         return None
@@ -295,7 +295,7 @@ class SiteQueue:
         return first
 
     def may_run(self, now: float) -> bool:
-        """Whether it is worth asking: something waits that may run, and not only what was asked for in vain."""
+        """Whether it is worth asking: something waits that may run, and not only what was asked for without success."""
         at = self.next_time() if self.stalled_at is None else self.later(self.stalled_at)
         return at is not None and at <= now
 
@@ -327,12 +327,12 @@ class SiteQueue:
             rest = [entry for entry in heap if origin_of(entry[2].url) != origin]
             heapify(rest)
             setattr(self, name, rest or None)
-        place = self.place_of(origin) if origin in self.origins else None
+        place = self.origin_number(origin) if origin in self.origins else None
         for queue in self.queues if place is not None else ():
             texts = list(queue.texts())
             queue.clear()
             for text in texts:
-                if _place_in(text) == place:
+                if _origin_number(text) == place:
                     removed.append(self.unpacked(text, queue.depth))
                 else:
                     queue.push(text)
@@ -346,7 +346,7 @@ class SiteQueue:
         return cap is None or self.pages + self.flight < cap
 
     def unpacked(self, text: str, depth: int) -> Item:
-        """The item that a queued text stands for."""
+        """The item that a queued text represents."""
         item, parent, where, path = text.split(" ", 3)
         origin, _, offsite = where.partition(".")
         return Item(
@@ -362,8 +362,8 @@ def origin_of(url: str) -> str:
     return url[: url.index("/", 8)]
 
 
-def _place_in(text: str) -> int:
-    """The number of the origin of a packed entry, in its lane."""
+def _origin_number(text: str) -> int:
+    """The number of the origin of a packed entry, in its queue."""
     return int(text.split(" ", 3)[2].partition(".")[0])
 
 
@@ -385,21 +385,21 @@ def _pop_unblocked(heap: list[Urgent], now: float, is_blocked: IsBlocked) -> Ite
 class Site:
     """One politeness key with everything that waits for it."""
 
-    __slots__ = ("clock", "failure", "gone", "held", "idle", "key", "lanes", "out", "paused", "served", "tick")
+    __slots__ = ("clock", "failure", "gone", "held", "idle", "key", "out", "paused", "queues", "served", "tick")
 
     def __init__(self, key: str, clock: PolitenessClock) -> None:
         self.key = key
         self.clock = clock
-        self.lanes: list[SiteQueue] = []
+        self.queues: list[SiteQueue] = []
         self.paused: dict[SiteQueue, None] | None = (
-            None  # lanes of paused crawls, which may be many: nobody looks at them
+            None  # queues of paused crawls, which may be many: nobody looks at them
         )
         self.failure = ""  # how the last request to it failed: `connect`, `HTTP 502`
         self.tick = IDLE
         self.idle = False  # its queues are empty: it will be forgotten
-        self.gone = False  # it was forgotten, or is at rest: another object may stand for the key
+        self.gone = False  # it was forgotten, or is swapped out: another object may have the key
         self.out = 0  # leases
-        self.served = 0  # leases since it was woken
+        self.served = 0  # leases since it was swapped in
         self.held: tuple[float, float] | None = None  # another process asks it: since when we wait, and until when
 
     @property
@@ -407,40 +407,40 @@ class Site:
         """What it has shown of itself: where it waits once it is due."""
         return self.clock.shown
 
-    def lane(self, crawl: Crawl) -> SiteQueue:
-        """The crawl's lane, made when it is first needed."""
-        lane = crawl.sites.get(self)
-        if lane is None:
-            lane = crawl.sites[self] = SiteQueue(crawl, self)
-            self._put(lane)
-        return lane
+    def queue_of(self, crawl: Crawl) -> SiteQueue:
+        """The crawl's queue, made when it is first needed."""
+        queue = crawl.sites.get(self)
+        if queue is None:
+            queue = crawl.sites[self] = SiteQueue(crawl, self)
+            self._put(queue)
+        return queue
 
-    def all_lanes(self) -> Iterable[SiteQueue]:
+    def all_queues(self) -> Iterable[SiteQueue]:
         """Those of paused crawls too."""
-        return self.lanes if self.paused is None else [*self.lanes, *self.paused]
+        return self.queues if self.paused is None else [*self.queues, *self.paused]
 
-    def replace(self, lane: SiteQueue) -> None:
-        """The lane's crawl was paused, or goes on."""
-        self.remove(lane)
-        self._put(lane)
+    def replace(self, queue: SiteQueue) -> None:
+        """The queue's crawl was paused, or continues."""
+        self.remove(queue)
+        self._put(queue)
 
-    def remove(self, lane: SiteQueue) -> None:
-        """The lane's crawl has ended, or is about to be replaced."""
-        if self.paused is not None and lane in self.paused:
-            del self.paused[lane]
+    def remove(self, queue: SiteQueue) -> None:
+        """The queue's crawl has ended, or is about to be replaced."""
+        if self.paused is not None and queue in self.paused:
+            del self.paused[queue]
             self.paused = self.paused or None
         else:
-            self.lanes.remove(lane)
+            self.queues.remove(queue)
 
-    def _put(self, lane: SiteQueue) -> None:
-        if not lane.crawl.paused:
-            self.lanes.append(lane)
+    def _put(self, queue: SiteQueue) -> None:
+        if not queue.crawl.paused:
+            self.queues.append(queue)
         elif self.paused is None:
-            self.paused = {lane: None}
+            self.paused = {queue: None}
         else:
-            self.paused[lane] = None
+            self.paused[queue] = None
 
     def next_time(self) -> float | None:
         """When something may run here, apart from the politeness clock."""
-        times = [time for lane in self.lanes if (time := lane.next_time()) is not None]
+        times = [time for queue in self.queues if (time := queue.next_time()) is not None]
         return min(times) if times else None

@@ -89,7 +89,8 @@ class SpillQueue(ABC):
         SpillQueue.__init__(self)
 
     def state(self) -> QueueState:
-        """What stands for the queue in a row of a site at rest, or in a checkpoint: its pieces stay where they are."""
+        """The queue as it is written into a row of a swapped-out site, or in a checkpoint: its pieces stay where they
+        are."""
         return (
             bytes(self._head[self._head_at :]),
             bytes(self._tail or b""),

@@ -6,14 +6,14 @@ out. Each class has its slots (`frontier/slots.py`).
 
 from __future__ import annotations
 
-from weft.frontier.politeness import Shown
+from weft.frontier.politeness import Responsiveness
 from weft.frontier.scheduling.sites import Site
 from weft.frontier.scheduling.wheel import Wheel
 from weft.frontier.slots import TURNS, ClassSlots
 
 KNOWN_TURNS = len(TURNS) - 1  # of sites that are known, for each one that is not
 # For each turn the classes in the order in which they are asked.
-_ORDERS = tuple((first, *(other for other in Shown if other is not first)) for first in TURNS)
+_TURN_ORDERS = tuple((first, *(other for other in Responsiveness if other is not first)) for first in TURNS)
 
 
 class Turns(ClassSlots):
@@ -25,8 +25,8 @@ class Turns(ClassSlots):
 
     def pop(self, wheel: Wheel[Site], now: float) -> Site | None:
         """The next site that is due and has a slot."""
-        for rank in _ORDERS[self._turn]:
+        for rank in _TURN_ORDERS[self._turn]:
             if self.out[rank] < self._most[rank] and (site := wheel.pop(now, rank)) is not None:
-                self._turn = (self._turn + 1) % len(_ORDERS)
+                self._turn = (self._turn + 1) % len(_TURN_ORDERS)
                 return site
         return None

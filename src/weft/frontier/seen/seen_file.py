@@ -96,7 +96,7 @@ def unpacked_marks(marks: array[int]) -> Iterator[tuple[int, int, int]]:
 
 
 class RunWriter:
-    """Writes a run of at most so many entries; every step may raise DiskFull, and `give_up` is due then."""
+    """Writes a run of at most that many entries; every step may raise DiskFull, and `give_up` is due then."""
 
     def __init__(self, path: Path, most: int) -> None:
         self._path = path

@@ -105,7 +105,7 @@ def block_of(number: int, blocks: int) -> int:
 def merge(
     runs: tuple[Run, ...], positions: list[int], shifts: tuple[int, ...], dead: tuple[Any, ...], most: int
 ) -> tuple[bytes, bytes]:
-    """At most so many of the next entries of several runs, in order: keys and lines. Of a key that several have, the
+    """At most that many of the next entries of several runs, in order: keys and lines. Of a key that several have, the
     last line.
 
     `positions`: the index of the next entry of each run, moved on. `shifts`: what is added to the lines of each.

@@ -25,7 +25,7 @@ from msgspec import Struct
 from weft.alive import Alive, silent
 from weft.errors import unreadable
 from weft.frontier.durability.journal import ANY_CRAWL, REMEDY, Journal
-from weft.frontier.durability.lines import parsed
+from weft.frontier.durability.journal_lines import parsed
 from weft.frontier.seen.seen_file import SUFFIX, RunFile, RunWriter, arranged, packed_mark, sync_file, unpacked_marks
 from weft.frontier.seen.seen_merge import Merging
 from weft.frontier.seen.seen_set import SeenSet, Table, fingerprint, seen_key
@@ -171,7 +171,7 @@ class SeenRuns:
         self._begin_merge()
 
     def forgotten(self) -> None:
-        """The journal has forgotten crawls: runs that are mostly theirs are written anew without them."""
+        """The journal has forgotten crawls: runs that are mostly theirs are written again without them."""
         self._has_forgotten = True
 
     # ── checkpoints ────────────────────────────────────────────────────────────────────────────────────────────────

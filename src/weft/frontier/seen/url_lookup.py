@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 from weft.frontier.durability.journal import unpacked_items, unpacked_text
-from weft.frontier.durability.lines import Line, parsed
+from weft.frontier.durability.journal_lines import Line, parsed
 from weft.frontier.seen.seen_file import SUFFIX, RunFile, Unsound
 from weft.frontier.seen.seen_runs import FOLDER, end_key
 from weft.frontier.seen.seen_set import fingerprint

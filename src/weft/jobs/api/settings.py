@@ -8,6 +8,7 @@ from shlex import quote
 
 from msgspec import Struct
 
+from weft.config import ServerSection
 from weft.errors import BadInput
 
 KEYS_FILE = "api-keys.json"
@@ -35,6 +36,7 @@ class ApiSettings(Struct, frozen=True, kw_only=True):
     max_streams_per_key: int = 2_500
     stall_s: float = 20.0  # a stream whose reader has taken nothing for this long is cut off
     heartbeat_s: float = 15.0  # a stream that has nothing to say says so this often
+    listed_keys: Path | None = None  # a file of keys that the operator keeps
     log_dir: Path | None = None  # of the service's log files
     metrics_dir: Path | None = None  # of all processes of the service; none: the worker's own figures alone
 
@@ -53,10 +55,16 @@ def is_loopback(host: str) -> bool:
     return _LOOPBACK.fullmatch(host) is not None
 
 
+def listed_keys_of(server: ServerSection) -> Path | None:
+    """The operator's file of keys."""
+    return None if server.api_keys_file is None else Path(server.api_keys_file).expanduser()
+
+
 def check_address(host: str, has_keys: bool, data_dir: str) -> None:
     """Refuses an address that others can reach while nobody needs a key."""
     if not has_keys and not is_loopback(host):
         raise BadInput(
             f"host: {host!r} can be reached by others, and there are no API keys: make one with "
-            f"`weft keys create NAME --data-dir {quote(data_dir)}`, or listen at 127.0.0.1"
+            f"`weft keys create NAME --data-dir {quote(data_dir)}`, name a file of keys in `api_keys_file`, or listen "
+            "at 127.0.0.1"
         )

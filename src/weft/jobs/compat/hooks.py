@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.jobs.compat.wire import document, warning_of
-from weft.jobs.webhooks.telling import Telling
+from weft.jobs.webhooks.notification import Telling
 from weft.scraping import HookEvent
 
 _KINDS = {"firecrawl batch": "batch_scrape"}

@@ -20,12 +20,12 @@ from weft import urls as url_rules
 from weft.errors import BadUrl
 from weft.fetch import sitemaps
 from weft.jobs.api import answers
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import needs
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.settings import ApiSettings
+from weft.jobs.compat.compat_requests import MapOrder, map_order, map_spec
 from weft.jobs.compat.envelope import body_of
 from weft.jobs.compat.fields import Denied
-from weft.jobs.compat.orders import MapOrder, map_order, map_spec
 from weft.jobs.errors import TaskFinished
 from weft.jobs.model import Task
 from weft.jobs.service import JobService, ScrapedResult, Submission

@@ -18,16 +18,16 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from weft.jobs.api import answers, cursors
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import asked_task, needs
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.routes.tasks import IDEMPOTENCY_KEY
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import StreamSlots
+from weft.jobs.compat.compat_requests import CRAWL, CompatOrder, batch_order, crawl_order
 from weft.jobs.compat.envelope import base_of, body_of
 from weft.jobs.compat.fields import BAD_REQUEST, Denied
 from weft.jobs.compat.mapping import MapRoute
-from weft.jobs.compat.orders import CRAWL, CompatOrder, batch_order, crawl_order
 from weft.jobs.compat.scraping import ScrapeRoute
 from weft.jobs.compat.socket import Watching
 from weft.jobs.compat.wire import document, error_line, job_status, state_of

@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from weft.jobs.api import answers
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import asked_task, needs
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.settings import ApiSettings
+from weft.jobs.compat.compat_requests import scrape_order
 from weft.jobs.compat.envelope import body_of
 from weft.jobs.compat.fields import Denied
-from weft.jobs.compat.orders import scrape_order
 from weft.jobs.compat.wire import answered_badly, document, error_code, warning_of
 from weft.jobs.model import Task
 from weft.jobs.reading.hub import Hub

@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import asked_task
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import TRANSPORT, StreamSlots

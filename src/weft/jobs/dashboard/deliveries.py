@@ -8,16 +8,16 @@ from urllib.parse import parse_qs
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import asked_task, caller_of
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.problems import Refusal
 from weft.jobs.dashboard import display, text
 from weft.jobs.dashboard.board import Board
 from weft.jobs.dashboard.pages import DashboardPages
 from weft.jobs.errors import NoWebhook
 from weft.jobs.service import JobService
-from weft.jobs.webhooks.model import NOTHING, Delivery, HookState
-from weft.jobs.webhooks.service import HookStatus
+from weft.jobs.webhooks.webhook_model import NOTHING, Delivery, HookState
+from weft.jobs.webhooks.webhook_service import HookStatus
 
 AT_ONCE = 50
 _STATES = {

@@ -28,9 +28,9 @@ from weft.jobs.api.access.gate import (
     replay,
 )
 from weft.jobs.api.access.keys import Keyring
-from weft.jobs.api.figures import WorkerFigures
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings
+from weft.jobs.api.worker_metrics import WorkerFigures
 from weft.jobs.dashboard.sessions import Sessions
 
 if TYPE_CHECKING:  # it shows visitors

@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from weft import __version__
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.gate import Caller
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.problems import Refusal, phrase
 from weft.jobs.dashboard import text
 from weft.jobs.dashboard.door import Visitor

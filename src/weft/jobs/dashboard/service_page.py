@@ -10,8 +10,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import needs
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import StreamSlots
 from weft.jobs.dashboard import display, text

@@ -16,7 +16,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from weft.files import locked, replace_file
-from weft.jobs.api.access.keys import ApiKey, Keyring
+from weft.jobs.api.access.api_key import ApiKey
+from weft.jobs.api.access.keys import Keyring
 
 SECRET_FILE = "dashboard.secret"  # noqa: S105 (its name)
 SECRET_BYTES = 32

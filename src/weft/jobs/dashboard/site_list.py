@@ -7,8 +7,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import caller_of, needs
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.access.rates import Rate
 from weft.jobs.dashboard import text
 from weft.jobs.dashboard.board import Board

@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from weft.errors import BadInput
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import needs
 from weft.jobs.api.access.gate import Caller
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.problems import Refusal
 from weft.jobs.dashboard import display
 from weft.jobs.dashboard.board import Board, Moment

@@ -24,8 +24,8 @@ from weft.engine.login.checking import check_logins
 from weft.engine.loop.parser.suspects import pulse
 from weft.engine.machine import check_clock
 from weft.engine.process.channel import Connection, Gone, socket_path
+from weft.engine.process.engine_process import START_S, STOP_S, engine_service, pulse_folder
 from weft.engine.process.host import HostOrder
-from weft.engine.process.keeper import START_S, STOP_S, engine_service, pulse_folder
 from weft.errors import Missing
 from weft.fetch.proxies.live import is_live_file
 from weft.fetch.proxies.pool import check as check_proxies
@@ -195,11 +195,11 @@ def _listening(config: ServiceConfig) -> socket.socket:
     try:
         from weft.jobs.api.access.keys import Keyring
         from weft.jobs.api.server import listen
-        from weft.jobs.api.settings import KEYS_FILE, check_address
+        from weft.jobs.api.settings import KEYS_FILE, check_address, listed_keys_of
     except ImportError:
         raise Missing.of_extra("the HTTP server", "serve") from None
     server = config.server
-    keyring = Keyring(Path(server.data_dir) / KEYS_FILE)
+    keyring = Keyring(Path(server.data_dir) / KEYS_FILE, listed=listed_keys_of(server))
     if keyring.problem is not None:
         raise keyring.problem
     check_address(server.host, not keyring.is_empty, server.data_dir)

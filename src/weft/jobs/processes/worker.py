@@ -51,9 +51,9 @@ class WorkerOrder(msgspec.Struct, frozen=True):
 
 async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], None]) -> None:
     """Answers until it is asked to end; `has_gone` is given what to do when the supervisor has."""
-    from weft.jobs.api.app import create_app
+    from weft.jobs.api.http_app import create_app
     from weft.jobs.api.server import server_of
-    from weft.jobs.api.settings import ApiSettings
+    from weft.jobs.api.settings import ApiSettings, listed_keys_of
     from weft.jobs.dashboard.panels import load_panels
     from weft.jobs.proxies_panel import ProxiesPanel
     from weft.jobs.sites.panel import SitesPanel
@@ -67,7 +67,8 @@ async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], Non
         allow_private=config.fetch.allow_private, max_articles=config.jobs.max_articles,
         retention_s=config.jobs.retention_hours * 3600, has_proxies=bool(proxies_of(config)),
         logins=tuple(sorted(config.logins.logins)),
-        log_dir=Path(config.log.log_dir), metrics_dir=data_dir / ENGINE / "metrics",
+        listed_keys=listed_keys_of(config.server), log_dir=Path(config.log.log_dir),
+        metrics_dir=data_dir / ENGINE / "metrics",
     )  # fmt: skip
     sites = SitesPanel(SiteRegistry(data_dir, store=service.store))
     proxies = (ProxiesPanel(config),) if settings.has_proxies else ()
@@ -109,7 +110,7 @@ def main() -> int:
     try:
         log_to_file(
             Path(order.config.log.log_dir), Slot(order.index, "api"), order.config.log.log_level,
-            name=log_name(order.index),
+            name=log_name(order.index), shown_as=order.config.log.log_format,
         )  # fmt: skip
         log.always("process started", pid=os.getpid(), worker=order.index, weft=__version__)
         _run(order, pipe)

@@ -17,7 +17,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from weft.jobs.model import Task, UrlOutcome, error_class, outcome
-from weft.jobs.sites.documents import Time
+from weft.jobs.sites.site_documents import Time
 from weft.records import TOO_MANY_REDIRECTS, PastVisit, Row
 
 MOST_NAMED = 1000  # URLs of each kind in a report; the counts are of all

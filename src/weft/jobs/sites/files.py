@@ -18,8 +18,8 @@ from weft.jobs.checking import misfits, schemas_of, unknown, words_of
 from weft.jobs.errors import BadSite
 from weft.jobs.model import problem_of_globs
 from weft.jobs.reading.documents import check_order
-from weft.jobs.sites.model import SiteFile
-from weft.jobs.webhooks.model import HookOrder, problem_of_order
+from weft.jobs.sites.site_model import SiteFile
+from weft.jobs.webhooks.webhook_model import HookOrder, problem_of_order
 from weft.scraping import Hooked, WebhookOrder
 from weft.supervise.schedule import check_zone, schedule_of
 

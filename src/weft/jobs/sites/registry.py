@@ -25,9 +25,9 @@ from weft.jobs.crawls import status_of
 from weft.jobs.errors import SiteConflict, SiteUnknown
 from weft.jobs.layout import ENGINE, STORE
 from weft.jobs.service import TaskSnapshot
-from weft.jobs.sites import model, runs
+from weft.jobs.sites import runs, site_model
 from weft.jobs.sites.changes import ChangeReport
-from weft.jobs.sites.model import SavedSite, SiteFile
+from weft.jobs.sites.site_model import SavedSite, SiteFile
 from weft.jobs.sites.status import SiteHealth, SiteStatus, SiteView, site_status
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.store.sqlite_sites import SqliteLedger
@@ -78,7 +78,7 @@ class SiteRegistry:
 
         def step(ledger: SqliteLedger) -> list[SavedSite]:
             needs = {site.name: site.file.depends_on for site in _chosen(ledger.sites, None, owner)}
-            model.check_dependencies(needs | {file.name: file.depends_on for file in files})
+            site_model.check_dependencies(needs | {file.name: file.depends_on for file in files})
             if len({*ledger.sites, *(file.name for file in files)}) > MOST_SITES:
                 raise BadInput(f"there are {len(ledger.sites):,} sites, of {MOST_SITES:,} at most: remove some first")
             added = []
@@ -91,7 +91,7 @@ class SiteRegistry:
                         f"name: {file.name} belongs to the API key {site.owner}; choose another name, replace it with "
                         f"that key over HTTP, or remove it first: `weft sites remove {file.name}`"
                     )
-                site = model.moved_on(msgspec.structs.replace(site, file=file), now)
+                site = site_model.moved_on(msgspec.structs.replace(site, file=file), now)
                 ledger.put(site)
                 added.append(site)
             return added
@@ -253,11 +253,11 @@ def _standings(engine_dir: Path, names: Sequence[str]) -> dict[str, CrawlSnapsho
     return {standing.name: standing for standing in msgspec.convert(found, list[CrawlSnapshot])}
 
 
-def _chosen(sites: model.Sites, names: Sequence[str] | None, owner: str | None) -> list[SavedSite]:
+def _chosen(sites: site_model.Sites, names: Sequence[str] | None, owner: str | None) -> list[SavedSite]:
     """Those of an owner's sites that are named, or all; SiteUnknown for another's."""
     own = {name: site for name, site in sites.items() if owner is None or site.owner == owner}
     for name in names or ():
         if name not in own:
             listed = "" if owner is not None else "; `weft sites list` shows them" if own else "; none was added yet"
-            raise SiteUnknown(name, model.nearest(name, own) or listed)
+            raise SiteUnknown(name, site_model.nearest(name, own) or listed)
     return list(own.values()) if names is None else [own[name] for name in dict.fromkeys(names)]

@@ -7,17 +7,17 @@ from __future__ import annotations
 import msgspec
 
 from weft.jobs.model import Task, TaskSpec, new_task_id
-from weft.jobs.sites import model
+from weft.jobs.sites import site_model
 from weft.jobs.sites.changes import Comparison
-from weft.jobs.sites.model import ANY_DEPTH, SavedSite
+from weft.jobs.sites.site_model import ANY_DEPTH, SavedSite
 from weft.jobs.store.sqlite_sites import SqliteLedger
 
 
 def come_due(ledger: SqliteLedger, now: float) -> list[str]:
     """Wants a run of each site whose time has come: one, however many times have passed; none of one that runs."""
-    due = [site for site in ledger.sites.values() if model.is_due(site, now)]
+    due = [site for site in ledger.sites.values() if site_model.is_due(site, now)]
     for site in due:
-        ledger.put(model.moved_on(site, now))
+        ledger.put(site_model.moved_on(site, now))
     names = [site.name for site in due if not site.task]
     want(ledger, names, now)
     return names
@@ -25,7 +25,7 @@ def come_due(ledger: SqliteLedger, now: float) -> list[str]:
 
 def want(ledger: SqliteLedger, names: list[str], now: float, *, by_hand: bool = False) -> None:
     """Wants runs, and those that these need."""
-    for site in model.wanted(ledger.sites, names, now, by_hand=by_hand).values():
+    for site in site_model.wanted(ledger.sites, names, now, by_hand=by_hand).values():
         ledger.put(site)
 
 
@@ -34,7 +34,7 @@ def begin(ledger: SqliteLedger, now: float, *, has_proxies: bool = False) -> dic
     whether there are enough."""
     begun: dict[str, str] = {}
     for site in list(ledger.sites.values()):
-        if model.is_ready(site, ledger.sites, now, has_proxies=has_proxies):
+        if site_model.is_ready(site, ledger.sites, now, has_proxies=has_proxies):
             spec, urls = _order(ledger, site)
             task = Task(id=new_task_id(), owner=site.owner, url=urls[0], url_count=len(urls), spec=spec, created_at=now)
             ledger.submit(task, urls)
@@ -47,7 +47,7 @@ def _order(ledger: SqliteLedger, site: SavedSite) -> tuple[TaskSpec, list[str]]:
     """What a run is ordered with, and where it starts: also at every known page, unless that would lead deeper than the
     site's limit; and at what was no page before, unless all links are followed anyway."""
     file, known = site.file, ledger.pages(site.name)
-    why_full = model.why_full(site, known)
+    why_full = site_model.why_full(site, known)
     extra = {"site": site.name, "rules": file.rules, "why_full": why_full}
     spec = msgspec.structs.replace(file.spec, revisits="" if why_full else site.name, extra=extra)
     again = sorted(url for url, page in known.items() if page.digest or not why_full)
@@ -69,5 +69,5 @@ def settle(ledger: SqliteLedger, name: str, task: Task, found: Comparison, now: 
     if site is None or site.task != task.id:
         return False
     ledger.learn(found.report(task, task.finished_at or now), found.learnt())
-    ledger.put(model.after_run(site, task, now))
+    ledger.put(site_model.after_run(site, task, now))
     return True

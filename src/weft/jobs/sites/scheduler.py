@@ -18,9 +18,9 @@ from weft.jobs.crawls import finish_without
 from weft.jobs.errors import LeaseLost
 from weft.jobs.model import Task
 from weft.jobs.reading.index import open_reader
-from weft.jobs.sites import model, runs
+from weft.jobs.sites import runs, site_model
 from weft.jobs.sites.changes import Comparison
-from weft.jobs.sites.model import SavedSite
+from weft.jobs.sites.site_model import SavedSite
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.scraping import FinishReason, TaskState
 from weft.telemetry import Log
@@ -62,12 +62,12 @@ class SiteScheduler:
             if has_ended:  # others may have waited for it
                 sites = await asyncio.to_thread(self._store.sites.all)
         now = self._clock()
-        due = any(model.is_due(site, now) for site in sites.values())
+        due = any(site_model.is_due(site, now) for site in sites.values())
         proxied = any(
-            site.file.proxies and model.is_ready(site, sites, now, has_proxies=True) for site in sites.values()
+            site.file.proxies and site_model.is_ready(site, sites, now, has_proxies=True) for site in sites.values()
         )
         has_proxies = proxied and await asyncio.to_thread(self._has_proxies)
-        if due or any(model.is_ready(site, sites, now, has_proxies=has_proxies) for site in sites.values()):
+        if due or any(site_model.is_ready(site, sites, now, has_proxies=has_proxies) for site in sites.values()):
             await asyncio.to_thread(self._begin, now, fence, has_proxies)
 
     def _begin(self, now: float, fence: int, has_proxies: bool) -> None:
@@ -105,7 +105,7 @@ class SiteScheduler:
                 log.warning("site paused", site=site.name, failures=after.failures, seconds=after.paused_until - now)
 
     def _compared(self, site: SavedSite, task: Task) -> Comparison:
-        has_walked = model.is_complete(task) and not task.spec.revisits
+        has_walked = site_model.is_complete(task) and not task.spec.revisits
         found = Comparison(self._store.sites.pages(site.name), has_walked=has_walked)
         if task.started_at is None:
             return found

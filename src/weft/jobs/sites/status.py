@@ -8,10 +8,10 @@ from msgspec import Meta, Struct
 
 from weft.jobs.model import FOR_RESUME, FOR_SLOT
 from weft.jobs.service import TaskSnapshot
-from weft.jobs.sites import model
+from weft.jobs.sites import site_model
 from weft.jobs.sites.changes import ChangeReport
-from weft.jobs.sites.documents import Time
-from weft.jobs.sites.model import SavedSite, SiteFile
+from weft.jobs.sites.site_documents import Time
+from weft.jobs.sites.site_model import SavedSite, SiteFile
 
 PROXIES = "proxies"  # what a site waits for that uses them, while there are too few
 SERVICE = "service"  # ... and one that is to run where no service does
@@ -21,7 +21,7 @@ class SiteHealth(Struct, frozen=True, kw_only=True):
     """How a site is: of its run while it runs, else of its last one."""
 
     site: str
-    state: model.State
+    state: site_model.State
     is_healthy: bool
     breaker: Annotated[str, Meta(description="closed, open (paused) or half-open (being tried)")]
     pages: int
@@ -37,7 +37,7 @@ class SiteStatus(Struct, frozen=True, kw_only=True):
     """A site at one moment."""
 
     name: str
-    state: Annotated[model.State, Meta(description="idle, waiting, running, stopping or paused")]
+    state: Annotated[site_model.State, Meta(description="idle, waiting, running, stopping or paused")]
     health: SiteHealth
     schedule: str | None
     next_at: Time | None
@@ -72,7 +72,7 @@ class SiteView(Struct, frozen=True):
 
 
 def site_status(
-    site: SavedSite, sites: model.Sites, live: TaskSnapshot | None, report: ChangeReport | None, now: float, *,
+    site: SavedSite, sites: site_model.Sites, live: TaskSnapshot | None, report: ChangeReport | None, now: float, *,
     is_served: bool = True,
 ) -> SiteStatus:  # fmt: skip
     """A site among others. `live`: how its run stands; `report`: of its last one. `is_served`: a service runs them."""
@@ -95,15 +95,15 @@ def site_status(
     )  # fmt: skip
 
 
-def _waits_for(site: SavedSite, sites: model.Sites, now: float) -> tuple[str, ...]:
+def _waits_for(site: SavedSite, sites: site_model.Sites, now: float) -> tuple[str, ...]:
     if site.wanted_at is None:
         return ()
-    others = tuple(model.waits_for(site, sites))
-    is_proxied = site.file.proxies and model.is_ready(site, sites, now, has_proxies=True)
+    others = tuple(site_model.waits_for(site, sites))
+    is_proxied = site.file.proxies and site_model.is_ready(site, sites, now, has_proxies=True)
     return (PROXIES,) if is_proxied else others
 
 
-def _health(site: SavedSite, live: TaskSnapshot | None, state: model.State, now: float) -> SiteHealth:
+def _health(site: SavedSite, live: TaskSnapshot | None, state: site_model.State, now: float) -> SiteHealth:
     last = site.last
     if live is not None and live.progress.ended:
         pages, rate, errors = live.progress.completed, live.progress.success_rate, live.errors_by_class

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from weft.jobs.store.sqlite_file import SqliteFile, check_fence
-from weft.jobs.webhooks.model import Attempt, Delivery, Hook, HookState, logged
+from weft.jobs.webhooks.webhook_model import Attempt, Delivery, Hook, HookState, logged
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS hooks (task TEXT PRIMARY KEY, due REAL, record BLOB NOT NULL) WITHOUT ROWID;

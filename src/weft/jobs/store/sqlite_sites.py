@@ -18,7 +18,7 @@ import msgspec
 
 from weft.jobs.model import Task
 from weft.jobs.sites.changes import ChangeReport, Learnt
-from weft.jobs.sites.model import SavedSite
+from weft.jobs.sites.site_model import SavedSite
 from weft.jobs.store import steps
 from weft.jobs.store.sqlite_file import SqliteFile, check_fence
 from weft.records import PastVisit

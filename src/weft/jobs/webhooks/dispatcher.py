@@ -29,10 +29,10 @@ from weft.jobs.errors import LeaseLost
 from weft.jobs.model import Task
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.webhooks.forms import body_of, headers_of
-from weft.jobs.webhooks.model import Attempt, Hook, HookState, failed, order_of, succeeded
-from weft.jobs.webhooks.signing import secret_of
+from weft.jobs.webhooks.notification import Telling
+from weft.jobs.webhooks.signatures import secret_of
 from weft.jobs.webhooks.source import DeliverySource, Stretch
-from weft.jobs.webhooks.telling import Telling
+from weft.jobs.webhooks.webhook_model import Attempt, Hook, HookState, failed, order_of, succeeded
 from weft.records import FetchResult
 from weft.scraping import HookEvent, TaskState
 from weft.telemetry import Log

@@ -12,8 +12,8 @@ import msgspec
 
 from weft.jobs.compat.hooks import firecrawl_form
 from weft.jobs.service import ScrapedResult
-from weft.jobs.webhooks.signing import body_signature, signature
-from weft.jobs.webhooks.telling import Telling
+from weft.jobs.webhooks.notification import Telling
+from weft.jobs.webhooks.signatures import body_signature, signature
 from weft.scraping import HookEvent
 from weft.store.export.facts import iso
 

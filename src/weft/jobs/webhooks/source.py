@@ -12,10 +12,10 @@ from weft.jobs.model import Task, error_class
 from weft.jobs.reading.documents import Documents
 from weft.jobs.reading.index import IndexReaders
 from weft.jobs.reading.results import result_of
-from weft.jobs.sites.model import KIND as SITE
+from weft.jobs.sites.site_model import KIND as SITE
 from weft.jobs.store.sqlite_sites import SqliteSites
-from weft.jobs.webhooks.model import END, ENDS, STARTED, Hook, HookOrder, end_number
-from weft.jobs.webhooks.telling import Telling
+from weft.jobs.webhooks.notification import Telling
+from weft.jobs.webhooks.webhook_model import END, ENDS, STARTED, Hook, HookOrder, end_number
 from weft.scraping import HookEvent
 
 AT_ONCE = 20  # pages that are read and rendered together

@@ -15,7 +15,7 @@ import msgspec
 from weft.errors import Unparsed
 from weft.records import Row
 from weft.store.errors import UnreadableData
-from weft.store.export.pages import ExportPages
+from weft.store.export.pages_ahead import ExportPages
 from weft.store.export.part import Unread
 from weft.store.export.request import CONTENTS, DESCRIBED, FIELD_PREFIX, RULE_COLUMNS
 from weft.store.export.source import ExportSource

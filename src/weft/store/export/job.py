@@ -25,7 +25,7 @@ from weft.store.export.columns import COLUMNS
 from weft.store.export.facts import ExportColumns
 from weft.store.export.lines import CsvLines, JsonArray, JsonLines, LineFile, Lines, LineStream
 from weft.store.export.markdown import MarkdownFolder
-from weft.store.export.pages import ExportPages, Reader
+from weft.store.export.pages_ahead import ExportPages, Reader
 from weft.store.export.parquet import ParquetPieces, schema
 from weft.store.export.part import ExportPart, PartState, Unread
 from weft.store.export.pieces import PieceFolder

@@ -16,7 +16,7 @@ from weft import urls
 from weft.records import Row
 from weft.store.errors import writing
 from weft.store.export.facts import iso, read_fields
-from weft.store.export.pages import ExportPages, Readable
+from weft.store.export.pages_ahead import ExportPages, Readable
 from weft.store.export.part import ExportPart, PartState
 from weft.store.export.request import RULE_COLUMNS
 from weft.store.text import sync_file_system

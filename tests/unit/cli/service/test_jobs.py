@@ -16,7 +16,7 @@ from served import Server, served
 from weft.cli.main import run
 from weft.config import load_service
 from weft.jobs.api.access.keys import Keyring
-from weft.jobs.webhooks.model import Delivery
+from weft.jobs.webhooks.webhook_model import Delivery
 from weft.scraping import FinishReason, HookEvent, TaskState
 
 SITE = "https://example.com/"

@@ -14,7 +14,7 @@ from weft.crawl.pods.exchange import Exchange
 from weft.errors import Damaged
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.durability.renew import renew
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found
 
 THERE = "http://127.1.0.4/"  # pod 1 of two

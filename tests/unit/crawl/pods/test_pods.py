@@ -11,13 +11,13 @@ import pytest
 from weft import urls
 from weft.config import PodsSection, PolitenessSection
 from weft.crawl.pods.permits import Permits
-from weft.crawl.pods.places import check_cores, places
+from weft.crawl.pods.process_slots import check_cores, places
 from weft.crawl.pods.termination import Termination
 from weft.engine.loop.progress import CrawlStatus
 from weft.engine.loop.stop import Stop
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.outbox import JUMP, RecentlySent
 from weft.records import Found, Purpose
 from weft.telemetry import Slot

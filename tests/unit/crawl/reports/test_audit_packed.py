@@ -260,8 +260,8 @@ def test_the_copy_that_is_audited_says_how_many_lines_of_an_open_file_are_damage
 
 
 def test_a_packed_file_gives_back_every_line(tmp_path: Path) -> None:
-    from weft.frontier.requests.lines import parsed, unsummed
-    from weft.frontier.requests.packed import PackedSegment
+    from weft.frontier.requests.packed_log import PackedSegment
+    from weft.frontier.requests.request_lines import parsed, unsummed
 
     rng = random.Random(9)
     (log,) = lines_of(rng, 1, 500)

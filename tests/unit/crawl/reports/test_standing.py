@@ -9,9 +9,9 @@ import pytest
 
 from weft.config import load
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.processes.order import ProcessOrder
 from weft.crawl.processes.process import Process
-from weft.crawl.reports.standing import CombinedStatus, begin_alone, end_alone
+from weft.crawl.processes.process_spec import ProcessOrder
+from weft.crawl.reports.combined_status import CombinedStatus, begin_alone, end_alone
 from weft.engine.loop.progress import CrawlStatus, read_status, write_status
 from weft.frontier.contract import FrontierStats
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from weft.engine.admission import familiar
-from weft.engine.admission.familiar import Familiar
+from weft.engine.admission import recent_links
+from weft.engine.admission.recent_links import Familiar
 from weft.records import Reason
 
 PAGE = "http://a.example/docs/page?x=1"
@@ -55,8 +55,8 @@ def test_what_may_be_let_in_later_is_looked_at_again(href: str) -> None:
 
 
 def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(familiar, "_KEPT", 10)
-    monkeypatch.setattr(familiar, "_STRANGE", 100)
+    monkeypatch.setattr(recent_links, "_KEPT", 10)
+    monkeypatch.setattr(recent_links, "_STRANGE", 100)
     links = known()
     for number in range(12):
         links.fresh(PAGE, [f"/{number}"])
@@ -80,7 +80,7 @@ def test_where_every_link_is_new_one_page_in_eight_is_looked_at() -> None:
 
 
 def test_which_sites_are_strange_is_known_when_there_is_no_more_room_for_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(familiar, "_KEPT", 20)
+    monkeypatch.setattr(recent_links, "_KEPT", 20)
     links = known()
     for number in range(4):
         links.fresh(PAGE, [f"/{number}"])
@@ -102,7 +102,7 @@ def test_another_site_is_not_strange_and_an_empty_page_tells_nothing() -> None:
 
 
 def test_sites_that_are_all_strange_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(familiar, "_KEPT", 100)
+    monkeypatch.setattr(recent_links, "_KEPT", 100)
     links = known()
     for site in range(500):
         for page in range(6):

@@ -13,12 +13,12 @@ from weft.config import FetchSection, PolitenessSection, ScopeSection
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.fetcher.answer import EndedTransfer
-from weft.engine.loop.parser.leads import Leads
+from weft.engine.loop.parser.discovered_links import Leads
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.round import Round
 from weft.engine.loop.rows import Rows
 from weft.frontier.contract import Admission, CrawlLimits, Ended, EndedLease, PageLinks, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import FetchResult, Found, Lease
 from weft.store.pages import PageStore
 

@@ -12,8 +12,8 @@ from ports import free_port
 from proxying import EchoSite, Proxies, hangs, hijacks, speaks_socks4
 
 from weft.config import FetchSection
-from weft.fetch.proxies.client import ProxyClient
 from weft.fetch.proxies.entry import Proxy, parse
+from weft.fetch.proxies.proxied_client import ProxyClient
 from weft.fetch.proxies.rotation import ProxyOutcome
 from weft.records import FetchResult
 
@@ -240,7 +240,7 @@ def test_a_request_waits_for_a_proxy_and_is_given_back_unasked(
 def test_no_more_wait_than_leave_room_for_others(
     chosen: Chosen, site: EchoSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.fetch.proxies.client.MOST_WAITING", 2)
+    monkeypatch.setattr("weft.fetch.proxies.proxied_client.MOST_WAITING", 2)
     client = ProxyClient(SECTION, refusal=refusal, handles=4, chooser=chosen)
     for number in range(3):
         client.submit(site.url, (), number)

@@ -12,9 +12,9 @@ from proxying import EchoSite, Proxies
 from wire_server import AUTHORITY, CERTS, Server, page
 
 from weft.config import FetchSection, ProxySection
-from weft.fetch.proxies.client import ProxyClient
 from weft.fetch.proxies.entry import Proxy, parse
 from weft.fetch.proxies.probe import Probe
+from weft.fetch.proxies.proxied_client import ProxyClient
 from weft.fetch.proxies.rotation import ProxyOutcome
 from weft.records import FetchResult
 

@@ -16,13 +16,13 @@ from weft.config import PolitenessSection
 from weft.errors import Damaged, DiskFull
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.durability import blobs as blobs_module
-from weft.frontier.durability import resting_file
+from weft.frontier.durability import swap_file
 from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.durability.items import Bitmap
-from weft.frontier.durability.resting_file import RestingAt, RestingFile
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.durability.swap_file import SwapFile, SwapPosition
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.scheduling import spill
-from weft.frontier.scheduling.resting import Resting
+from weft.frontier.scheduling.swapped_sites import SwappedSites
 from weft.records import Found
 
 
@@ -125,7 +125,7 @@ def test_damage_is_found_where_it_is_read_and_the_next_start_reads_the_journal(
 
     def opened() -> EmbeddedFrontier:
         section = PolitenessSection(delay_s=0.0, places=1)
-        frontier = EmbeddedFrontier(tmp_path, section, most_awake=2, checkpoint_every=0)
+        frontier = EmbeddedFrontier(tmp_path, section, max_in_memory=2, checkpoint_every=0)
         frontier.crawls.open_crawl("test", CrawlLimits())
         frontier.recovery.recover()
         return frontier
@@ -164,34 +164,34 @@ def test_damage_is_found_where_it_is_read_and_the_next_start_reads_the_journal(
     frontier.close()
 
 
-def resting_in(folder: Path) -> tuple[BlobStore, Resting, RestingFile]:
+def resting_in(folder: Path) -> tuple[BlobStore, SwappedSites, SwapFile]:
     store = BlobStore(folder / "queues.db")
-    resting = Resting(store)
-    return store, resting, RestingFile(folder, resting)
+    swapped = SwappedSites(store)
+    return store, swapped, SwapFile(folder, swapped)
 
 
-def content(resting: Resting) -> dict[int, list[list[bytes]]]:
-    return {crawl: sorted(resting.of_crawl(crawl)) for crawl in (1, 2)}
+def content(swapped: SwappedSites) -> dict[int, list[list[bytes]]]:
+    return {crawl: sorted(swapped.of_crawl(crawl)) for crawl in (1, 2)}
 
 
 @pytest.mark.parametrize("few", [0, 40, 10_000], ids=["whole", "both", "changes"])
 def test_what_is_at_rest_comes_back_from_a_whole_copy_and_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    monkeypatch.setattr(resting_file, "_FEW", few)
-    chance, at = random.Random(few), RestingAt()
-    store, resting, file = resting_in(tmp_path)
+    monkeypatch.setattr(swap_file, "_FEW", few)
+    chance, at = random.Random(few), SwapPosition()
+    store, swapped, file = resting_in(tmp_path)
     alive: list[str] = []
     for life in range(8):
         for number in range(chance.randrange(60)):
             key = f"host{chance.randrange(90)}"
             if chance.random() < 0.6:
-                found = resting.find(key)
-                resting.add(key, found[0] if found else chance.choice((1, 2)), b"%d %d" % (life, number), life + 5.0)
+                found = swapped.find(key)
+                swapped.add(key, found[0] if found else chance.choice((1, 2)), b"%d %d" % (life, number), life + 5.0)
             else:
-                resting.take(key)
+                swapped.take(key)
         write = file.begin()
-        before = content(resting), len(resting), [resting.count(crawl) for crawl in (1, 2)]
+        before = content(swapped), len(swapped), [swapped.count(crawl) for crawl in (1, 2)]
         if chance.random() < 0.2:
             file.saved(was_written=False)
             write = file.begin()
@@ -199,21 +199,21 @@ def test_what_is_at_rest_comes_back_from_a_whole_copy_and_changes(
         file.saved(was_written=True)
         with (tmp_path / f"sites-{at.number}").open("ab") as torn:
             torn.write(b"what a process did not live to name")
-        again = Resting(store)
-        other = RestingFile(tmp_path, again)
+        again = SwappedSites(store)
+        other = SwapFile(tmp_path, again)
         assert other.restore(at, lambda: alive.append("beat"))
         assert (content(again), len(again), [again.count(crawl) for crawl in (1, 2)]) == before
         assert len(list(tmp_path.glob("sites-*"))) == 1
-        resting, file = again, other
+        swapped, file = again, other
     assert alive
     store.close()
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "gone"])
 def test_a_damaged_list_of_sites_at_rest_is_not_used(tmp_path: Path, damage: str) -> None:
-    store, resting, file = resting_in(tmp_path)
+    store, swapped, file = resting_in(tmp_path)
     for number in range(50):
-        resting.add(f"host{number}", 1, b"row", 5.0)
+        swapped.add(f"host{number}", 1, b"row", 5.0)
     at = file.begin()()
     path = tmp_path / f"sites-{at.number}"
     if damage == "gone":
@@ -224,26 +224,26 @@ def test_a_damaged_list_of_sites_at_rest_is_not_used(tmp_path: Path, damage: str
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
-    again = Resting(store)
-    assert not RestingFile(tmp_path, again).restore(at, lambda: None)
+    again = SwappedSites(store)
+    assert not SwapFile(tmp_path, again).restore(at, lambda: None)
     assert len(again) == 0
     store.close()
 
 
 def test_changes_do_not_grow_without_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same sites wake and rest: what is on the disk is a few times what is at rest."""
-    monkeypatch.setattr(resting_file, "_FEW", 10)
-    store, resting, file = resting_in(tmp_path)
+    monkeypatch.setattr(swap_file, "_FEW", 10)
+    store, swapped, file = resting_in(tmp_path)
     sizes = []
     for _ in range(50):
-        while resting.take_due(1, 9.0):
+        while swapped.take_due(1, 9.0):
             pass
         for number in range(40):
-            resting.add(f"host{number}", 1, b"row", 5.0)
+            swapped.add(f"host{number}", 1, b"row", 5.0)
         file.begin()()
         file.saved(was_written=True)
         sizes.append(sum(path.stat().st_size for path in tmp_path.glob("sites-*")))
-        assert not resting.changes
+        assert not swapped.changes
     assert max(sizes) < 3 * 23 * 2 * 40 + 3000
     store.close()
 

@@ -13,7 +13,7 @@ from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.durability import checkpoint, recovery
 from weft.frontier.durability.checkpoint import CheckpointReader
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.scheduling import spill
 from weft.frontier.scheduling.sites import Crawl
 from weft.records import Found

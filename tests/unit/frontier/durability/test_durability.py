@@ -19,12 +19,12 @@ from weft.frontier.clock import MachineClock
 from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.durability.journal import Journal, check_size
 from weft.frontier.durability.mark import read_mark
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.redis.link import Limits
 from weft.frontier.redis.marks import PodMarks
 from weft.frontier.redis.parts.lead import Lead
 from weft.frontier.redis.parts.shelf import Shelf
-from weft.frontier.redis.pods.outbox import FileOutbox
+from weft.frontier.redis.pods.pod_outbox import FileOutbox
 from weft.frontier.requests import RequestLog
 from weft.frontier.view import FrontierView
 from weft.records import Found
@@ -181,7 +181,11 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
     for life in range(3):
         section = PolitenessSection(delay_s=1.0, places=1)
         frontier = EmbeddedFrontier(
-            tmp_path / "f", section, checkpoint_every=-1_000_000, most_awake=0, machine=MachineClock(tmp_path / "clock")
+            tmp_path / "f",
+            section,
+            checkpoint_every=-1_000_000,
+            max_in_memory=0,
+            machine=MachineClock(tmp_path / "clock"),
         )
         crawl = frontier.crawls.open_crawl("test", CrawlLimits())
         frontier.recovery.recover()

@@ -23,7 +23,7 @@ from weft.frontier.durability import mark
 from weft.frontier.durability.journal import Journal, packed_items, unpacked_items
 from weft.frontier.durability.mark import Mark, read_mark
 from weft.frontier.durability.renew import renew
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.view import FrontierView
 from weft.records import Found
 

@@ -11,7 +11,7 @@ from weft.config import PolitenessSection
 from weft.errors import Damaged
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
 from weft.frontier.durability.items import Bitmap
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found, Lease
 
 ALWAYS, NEVER = -1_000_000, 1_000_000_000  # lines of the journal after which a checkpoint is due

@@ -17,7 +17,7 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.records import Found, Lease, Purpose
 
 WALL = 1_700_000_000.0
@@ -61,7 +61,7 @@ class Model:
     def open(self, every: int) -> EmbeddedFrontier:
         section = PolitenessSection(delay_s=0.5, places=2, breaker_failures=1000, lease_s=10_000.0)
         frontier = EmbeddedFrontier(
-            self.folder, section, checkpoint_every=every, most_awake=self.chance.choice((1, 3, 10_000)),
+            self.folder, section, checkpoint_every=every, max_in_memory=self.chance.choice((1, 3, 10_000)),
             clock=lambda: self.time, wall=lambda: WALL + self.time,
         )  # fmt: skip
         self.crawl = frontier.crawls.open_crawl("test", self.limits)

@@ -22,7 +22,7 @@ from weft.frontier.contract import CrawlLimits, RobotsRecord
 from weft.frontier.durability import blobs
 from weft.frontier.durability.checkpoint import Writer
 from weft.frontier.durability.saving import Saving
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.scheduling import spill
 from weft.records import Found
 from weft.supervise.process import has_ended
@@ -31,7 +31,9 @@ HOSTS = [f"h{number}" for number in range(20)]
 
 
 def opened(folder: Path, *, beside: bool = True) -> EmbeddedFrontier:
-    frontier = EmbeddedFrontier(folder, PolitenessSection(delay_s=0.0, places=1), checkpoint_every=10**9, most_awake=3)
+    frontier = EmbeddedFrontier(
+        folder, PolitenessSection(delay_s=0.0, places=1), checkpoint_every=10**9, max_in_memory=3
+    )
     frontier.durability.checkpoints.saved_beside_from = 0 if beside else 10**9
     frontier.crawls.open_crawl("test", CrawlLimits())
     frontier.recovery.recover()

@@ -16,7 +16,7 @@ from weft.config import PolitenessSection
 from weft.errors import Busy
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord, Wanted
 from weft.frontier.embedded import rejected as rejected_module
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.requests import RequestEnd, RequestStart, read_events, writing
 from weft.frontier.view import FrontierView
 from weft.records import POD_SHIFT, Found, Lease, Purpose, Reason
@@ -209,7 +209,7 @@ def test_by_address_every_site_waits_a_full_delay_after_a_restart(bench: Bench) 
     assert claimed(frontier) == []
     bench.time += 0.2
     (lease,) = frontier.leases.claim("me", 9)
-    assert frontier.leases.take_places([Wanted(lease, "192.0.2.1")]) == [True]
+    assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1")]) == [True]
 
 
 def test_an_address_that_asks_for_nothing_keeps_its_places(bench: Bench) -> None:
@@ -218,8 +218,8 @@ def test_an_address_that_asks_for_nothing_keeps_its_places(bench: Bench) -> None
     allow(frontier, "https://a", "https://b", "https://c")
     frontier.queue.admit(1, [Found(f"https://{host}/1", 0) for host in "abc"])
     leases = frontier.leases.claim("me", 9)
-    assert frontier.leases.take_places([Wanted(lease, "192.0.2.1") for lease in leases]) == [True, True, False]
-    assert frontier.leases.take_places([Wanted(leases[2], "192.0.2.1")]) == [False], "its lease is over"
+    assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1") for lease in leases]) == [True, True, False]
+    assert frontier.leases.claim_slots([Wanted(leases[2], "192.0.2.1")]) == [False], "its lease is over"
 
 
 def test_a_robots_txt_raises_the_delay_and_never_lowers_it(bench: Bench) -> None:
@@ -526,12 +526,12 @@ def test_a_robots_txt_that_got_no_place_is_asked_for_by_another_crawl_while_its_
     allow(frontier, "https://a")
     frontier.queue.admit(2, [Found("https://a/1", 0)])
     (page,) = frontier.leases.claim("me", 9)
-    assert frontier.leases.take_places([Wanted(page, "192.0.2.1")]) == [True]
+    assert frontier.leases.claim_slots([Wanted(page, "192.0.2.1")]) == [True]
     frontier.queue.admit(1, [Found("https://x/1", 0)])
     (robots,) = frontier.leases.claim("me", 9)
     frontier.queue.admit(2, [Found("https://x/2", 0)])
     frontier.crawls.pause(1)
-    assert frontier.leases.take_places([Wanted(robots, "192.0.2.1")]) == [False]
+    assert frontier.leases.claim_slots([Wanted(robots, "192.0.2.1")]) == [False]
     frontier.leases.cool([Ended(page, frontier.now(), ok=True)])
     frontier.leases.finish([EndedLease(page, End.PAGE)])
     bench.time += 5.0
@@ -546,14 +546,14 @@ def test_a_crawl_delay_that_an_address_was_asked_for_is_known_after_a_kill(bench
     frontier.queue.admit(1, [Found("https://a/1", 0), Found("https://a/2", 0), Found("https://a/3", 0)])
     frontier.durability.commit()
     (lease,) = frontier.leases.claim("me", 9)
-    frontier.leases.take_places([Wanted(lease, "192.0.2.1", 50.0)])
+    frontier.leases.claim_slots([Wanted(lease, "192.0.2.1", 50.0)])
     bench.kill()
     frontier = bench.open()
     bench.time += 60.0
     for wait_s, granted in ((0.0, True), (40.0, False), (11.0, True)):
         bench.time += wait_s
         leases = frontier.leases.claim("me", 9)
-        assert [frontier.leases.take_places([Wanted(lease, "192.0.2.1")])[0] for lease in leases] == [granted] * len(
+        assert [frontier.leases.claim_slots([Wanted(lease, "192.0.2.1")])[0] for lease in leases] == [granted] * len(
             leases
         )
         assert leases or not granted
@@ -589,7 +589,7 @@ def test_tries_of_a_page_that_was_stored_before_a_kill_are_forgotten_and_no_othe
 
 def test_sites_at_rest_are_due_by_a_clock_that_has_just_begun(bench: Bench) -> None:
     bench.time = 0.0
-    frontier = bench.open(most_awake=0)
+    frontier = bench.open(max_in_memory=0)
     frontier.queue.admit(1, [Found("https://a.test/", 0)])
     assert frontier.leases.next_due() == 0.0
     assert [lease.url for lease in frontier.leases.claim("me", 9)] == ["https://a.test/robots.txt"]

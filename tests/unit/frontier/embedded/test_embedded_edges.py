@@ -24,7 +24,7 @@ from weft.frontier.durability import checkpoint
 from weft.frontier.durability.journal import FROM_STORE, Journal, sealed
 from weft.frontier.durability.renew import renew
 from weft.frontier.embedded import pods, rejected, restoring, robots_files
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.embedded.robots_files import RobotsFiles
 from weft.frontier.requests import RequestLog, boot_id, last_requests, read_events
 from weft.frontier.scheduling import spill
@@ -486,10 +486,10 @@ def test_what_a_site_asked_for_holds_for_its_address_once_that_is_known(tmp_path
     frontier.queue.admit(1, [Found("http://a/1", 1)])
     time[0] += 61.0
     (lease,) = frontier.leases.claim("me", 9)
-    assert frontier.leases.take_places([Wanted(lease, "192.0.2.1", 0.0)]) == [True]
+    assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1", 0.0)]) == [True]
     frontier.queue.admit(1, [Found("http://b/1", 1)])
     (other,) = frontier.leases.claim("me", 9)
-    assert frontier.leases.take_places([Wanted(other, "192.0.2.1", 0.0)]) == [False], "one at a time, and slowly"
+    assert frontier.leases.claim_slots([Wanted(other, "192.0.2.1", 0.0)]) == [False], "one at a time, and slowly"
     frontier.close()
 
 
@@ -627,7 +627,7 @@ def test_what_a_crawls_urls_take_of_memory(bench: Bench, max_depth: int | None) 
     assert frontier.status.url_bytes(1) == 0
     frontier.queue.admit(1, [Found(f"http://{host}/1", 1) for host in "abc"])
     queued = sum(
-        len(text) + 1 for lane in frontier._base.queues.crawls[1].sites.values() for text in lane.queues[0].texts()
+        len(text) + 1 for queue in frontier._base.queues.crawls[1].sites.values() for text in queue.queues[0].texts()
     )
     assert queued > 0
     assert frontier.status.url_bytes(1) == 3 * 16 + (3 * 176 if max_depth else 0) + queued

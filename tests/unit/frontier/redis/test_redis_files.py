@@ -13,8 +13,8 @@ from weft.frontier.redis import marks as marks_module
 from weft.frontier.redis.marks import PodMarks
 from weft.frontier.redis.parts import shelf as shelf_module
 from weft.frontier.redis.parts.shelf import Shelf
-from weft.frontier.redis.pods import outbox
-from weft.frontier.redis.pods.outbox import KEEP_S, Arrived, Behind, FileOutbox, Sent
+from weft.frontier.redis.pods import pod_outbox
+from weft.frontier.redis.pods.pod_outbox import KEEP_S, Arrived, Behind, FileOutbox, Sent
 from weft.frontier.view import FrontierView, SitePace
 from weft.records import Found, Purpose
 
@@ -252,7 +252,7 @@ def test_after_another_boot_numbers_begin_beyond_all_that_were_used(
     box = FileOutbox(tmp_path / "one.db", lambda: 7.0)
     assert box.put({1: b"a"}) == {1: 7_000_001}
     box.close()
-    monkeypatch.setattr(outbox, "boot_id", lambda: "another boot")
+    monkeypatch.setattr(pod_outbox, "boot_id", lambda: "another boot")
     again = FileOutbox(tmp_path / "one.db", lambda: 9.5)
     assert again.put({1: b"b"}) == {1: 9_500_001}
     again.close()

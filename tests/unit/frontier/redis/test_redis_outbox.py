@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.frontier.redis.pods import outbox
-from weft.frontier.redis.pods.outbox import KEEP_S, Arrived, Behind, FileOutbox, Sent
+from weft.frontier.redis.pods import pod_outbox
+from weft.frontier.redis.pods.pod_outbox import KEEP_S, Arrived, Behind, FileOutbox, Sent
 
 
 def sent_up_to(last: int) -> Sent:
@@ -61,7 +61,7 @@ def test_a_server_that_went_back_gets_everything_again() -> None:
 def test_numbers_go_on_after_a_restart_and_leap_after_a_power_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "boot_id", lambda: "first")
+    monkeypatch.setattr(pod_outbox, "boot_id", lambda: "first")
     box = FileOutbox(tmp_path / "box.db", lambda: 1.0)
     numbers = [box.put({1: b"a", 2: b"b"}), box.put({1: b"c"})]
     assert numbers == [{1: 1_000_001, 2: 1_000_001}, {1: 1_000_002}]
@@ -71,7 +71,7 @@ def test_numbers_go_on_after_a_restart_and_leap_after_a_power_cut(
     assert (len(box), box.numbers(1), box.numbers(2)) == (1, [], [1_000_001])
     assert box.put({1: b"d"}) == {1: 1_000_003}
     box.close()
-    monkeypatch.setattr(outbox, "boot_id", lambda: "second")
+    monkeypatch.setattr(pod_outbox, "boot_id", lambda: "second")
     for _ in range(2):
         box = FileOutbox(tmp_path / "box.db", lambda: 3.0)
         assert box.next(1, 0) == (1_000_003, b"d")

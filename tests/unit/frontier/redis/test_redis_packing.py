@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.frontier.redis.packing import Keys, origin_code, parent_code, unpacked, unpacked_item
+from weft.frontier.redis.item_packing import Keys, origin_code, parent_code, unpacked, unpacked_item
 
 
 @pytest.mark.parametrize(

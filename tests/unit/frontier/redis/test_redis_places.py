@@ -9,7 +9,7 @@ from typing import Any
 from weft import urls
 from weft.errors import ServerAway
 from weft.frontier.contract import Ended, Wanted
-from weft.frontier.redis.parts.places import AWAY_WAIT, TOO_LONG, AddressPlaces, took_of
+from weft.frontier.redis.parts.address_slots import AWAY_WAIT, TOO_LONG, AddressSlots, took_of
 from weft.records import Lease, Purpose
 
 ADDRESS = {pod: next(f"192.0.2.{n}" for n in range(99) if urls.pod_of(f"192.0.2.{n}", 2) == pod) for pod in (0, 1)}
@@ -26,7 +26,7 @@ class Pods:
         self.asked: list[tuple[int, list[Any]]] = []
         self.away: set[int] = set()
         self.answers: dict[str, bytes] = {}
-        self.places = AddressPlaces("slot", "slot#3", 1, 2, self._ask, lambda: self.time, lambda _lease: 3)
+        self.places = AddressSlots("slot", "slot#3", 1, 2, self._ask, lambda: self.time, lambda _lease: 3)
 
     def _ask(self, pod: int, arguments: Sequence[Any]) -> list[bytes]:
         if pod in self.away:

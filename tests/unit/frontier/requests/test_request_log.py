@@ -10,7 +10,7 @@ from request_lines import with_sums
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, Ended
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.requests import (
     Gaps,
     LogOpening,

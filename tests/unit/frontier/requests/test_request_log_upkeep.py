@@ -23,6 +23,7 @@ from weft.frontier.requests import (
     last_requests,
     missing_bytes,
     read_events,
+    read_site,
     segments,
     upkeep,
     writing,
@@ -95,6 +96,19 @@ def test_full_files_are_packed_beside_the_crawl_and_nothing_of_them_is_lost(tmp_
     log.close()
     assert requests(tmp_path) == found
     assert sum(isinstance(one, LogOpening) for one in read_events(tmp_path)) == 1
+
+
+def test_a_log_that_is_packed_while_it_is_read_is_read_whole(tmp_path: Path) -> None:
+    plain_log(tmp_path)
+    whole = requests(tmp_path)
+    reading, some = read_events(tmp_path), read_site(tmp_path, "h3")
+    seen, of_one = [next(reading)], [next(some)]
+    log = RequestLog(tmp_path, 5000.0)
+    until(lambda: is_packed(tmp_path))
+    seen += reading
+    assert len([one for one in seen if isinstance(one, RequestStart | RequestEnd)]) == len(whole)
+    assert len([one for one in [*of_one, *some] if isinstance(one, RequestStart)]) == len(range(3, REQUESTS, HOSTS))
+    log.close()
 
 
 def test_a_site_keeps_its_key_whatever_the_host_is_called(tmp_path: Path) -> None:

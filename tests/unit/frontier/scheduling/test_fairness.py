@@ -24,17 +24,17 @@ def offer(fairness: Fairness, one: Crawl, count: int = 1) -> None:
     """So many sites at which a crawl has something to claim."""
     for _ in range(count):
         site = Site(f"site {id(one)}", PolitenessClock())
-        site.lane(one).push(1, "http://a", "/", 0, 0, 0)
+        site.queue_of(one).push(1, "http://a", "/", 0, 0, 0)
         fairness.offer(site, 1.0)
 
 
 def serve(fairness: Fairness, turns: int) -> Counter[int]:
     served: Counter[int] = Counter()
     for _ in range(turns):
-        lane = fairness.next()
-        assert lane is not None
-        served[lane.crawl.number] += 1
-        fairness.served(lane.crawl)
+        queue = fairness.next()
+        assert queue is not None
+        served[queue.crawl.number] += 1
+        fairness.served(queue.crawl)
     return served
 
 
@@ -71,10 +71,10 @@ def test_a_turn_that_comes_to_nothing_is_not_paid_for() -> None:
     offer(fairness, one, 3)
     offer(fairness, other, 3)
     for _ in range(2):
-        lane = fairness.next()
-        assert lane is not None and lane.crawl is one
-    lane = fairness.next()
-    assert lane is not None and lane.crawl is one, "it has had nothing yet"
+        queue = fairness.next()
+        assert queue is not None and queue.crawl is one
+    queue = fairness.next()
+    assert queue is not None and queue.crawl is one, "it has had nothing yet"
     assert serve(fairness, 3) == {2: 3} and not fairness and fairness.next() is None
 
 
@@ -93,10 +93,10 @@ def test_only_those_whose_own_delay_is_over_are_offered() -> None:
     site = Site("a", PolitenessClock())
     site.clock.ended(100.0)
     for one in (slow, quick):
-        site.lane(one).push(1, "http://a", "/", 0, 0, 0)
+        site.queue_of(one).push(1, "http://a", "/", 0, 0, 0)
     fairness.offer(site, 105.0)
-    lane = fairness.next()
-    assert lane is not None and lane.crawl is quick and not fairness
+    queue = fairness.next()
+    assert queue is not None and queue.crawl is quick and not fairness
     fairness.offer(site, 110.0)
     assert serve(fairness, 2) == {1: 1, 2: 1}
 
@@ -107,5 +107,5 @@ def test_one_that_was_served_before_its_first_turn_has_paid_for_it() -> None:
     fairness.served(one)
     for each in (one, other):
         offer(fairness, each)
-    lane = fairness.next()
-    assert lane is not None and lane.crawl is other
+    queue = fairness.next()
+    assert queue is not None and queue.crawl is other

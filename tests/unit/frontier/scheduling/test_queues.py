@@ -15,8 +15,8 @@ from weft.frontier.clock import MachineClock
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Item, RobotsRecord, Wanted
 from weft.frontier.durability.blobs import BlobStore
 from weft.frontier.durability.journal import Journal
-from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.politeness import Shown
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
+from weft.frontier.politeness import Responsiveness
 from weft.frontier.scheduling import queues as queues_module
 from weft.frontier.scheduling import site_clocks
 from weft.frontier.scheduling.queues import Queues
@@ -377,11 +377,11 @@ def crawl_of(queues: Queues, number: int = 1, **limits: int) -> Crawl:
 
 def test_an_urgent_item_is_due_at_once_and_counted(bench: Bench) -> None:
     queues = bench.queues()
-    lane = queues.site("a").lane(crawl_of(queues))
-    queues.push_urgent(lane, Item(1, "https://a/1", 0, 0))
-    assert (queues.queued, lane.queued, lane.next_time()) == (1, 1, 0.0)
-    assert queues.pop(lane, 0.0) == Item(1, "https://a/1", 0, 0)
-    assert (queues.queued, lane.queued) == (0, 0)
+    queue = queues.site("a").queue_of(crawl_of(queues))
+    queues.push_urgent(queue, Item(1, "https://a/1", 0, 0))
+    assert (queues.queued, queue.queued, queue.next_time()) == (1, 1, 0.0)
+    assert queues.pop(queue, 0.0) == Item(1, "https://a/1", 0, 0)
+    assert (queues.queued, queue.queued) == (0, 0)
 
 
 def test_what_has_ended_since_it_was_written_down_is_passed_over(bench: Bench) -> None:
@@ -390,9 +390,9 @@ def test_what_has_ended_since_it_was_written_down_is_passed_over(bench: Bench) -
     for number in range(1, 5):
         queues.enqueue(crawl, Found(f"https://a/{number}", 0), number)
     queues.ended.add([1, 3])
-    lane = queues.site("a").lane(crawl)
-    popped = [item.item for _ in range(2) if (item := queues.pop(lane, bench.time)) is not None]
-    assert (popped, queues.queued, queues.pop(lane, bench.time)) == ([2, 4], 0, None)
+    queue = queues.site("a").queue_of(crawl)
+    popped = [item.item for _ in range(2) if (item := queues.pop(queue, bench.time)) is not None]
+    assert (popped, queues.queued, queues.pop(queue, bench.time)) == ([2, 4], 0, None)
 
 
 def test_what_was_tried_since_it_was_written_down_waits_its_time(bench: Bench) -> None:
@@ -401,12 +401,12 @@ def test_what_was_tried_since_it_was_written_down_waits_its_time(bench: Bench) -
     for number in range(1, 4):
         queues.enqueue(crawl, Found(f"https://a/{number}", 0), number)
     queues.retries = {1: (2, bench.wall() + 30.0), 2: (1, bench.wall() - 5.0)}
-    lane = queues.site("a").lane(crawl)
-    first, second = queues.pop(lane, bench.time), queues.pop(lane, bench.time)
+    queue = queues.site("a").queue_of(crawl)
+    first, second = queues.pop(queue, bench.time), queues.pop(queue, bench.time)
     assert first is not None and second is not None
     assert [(one.item, one.attempt) for one in (first, second)] == [(2, 1), (3, 0)]
-    assert (queues.pop(lane, bench.time + 29.9), queues.queued) == (None, 1)
-    third = queues.pop(lane, bench.time + 30.1)
+    assert (queues.pop(queue, bench.time + 29.9), queues.queued) == (None, 1)
+    third = queues.pop(queue, bench.time + 30.1)
     assert third is not None
     assert (third.item, third.attempt) == (1, 2)
 
@@ -419,9 +419,9 @@ def test_robots_txt_redirects_and_retries_go_before_sitemaps_and_pages(bench: Be
     queues.enqueue(crawl, Found("https://a/map.xml", 0, purpose=Purpose.SITEMAP, about="https://a"), 3)
     queues.enqueue(crawl, Found("https://a/robots.txt", 0, purpose=Purpose.ROBOTS, about="https://a"), -1)
     queues.enqueue(crawl, Found("https://a/tried", 0, offsite=1), 4, attempt=1, not_before=0.0)
-    lane = queues.site("a").lane(crawl)
+    queue = queues.site("a").queue_of(crawl)
     popped = []
-    while (item := queues.pop(lane, bench.time)) is not None:
+    while (item := queues.pop(queue, bench.time)) is not None:
         popped.append((item.item, item.hops, item.about, item.attempt, item.offsite))
     assert popped == [
         (-1, 0, "https://a", 0, 0), (2, 1, "https://a/x", 0, 0), (4, 0, "", 1, 1), (3, 0, "https://a", 0, 0),
@@ -461,7 +461,7 @@ def test_as_many_parked_sites_are_woken_as_there_are_places_in_the_order_they_ca
     clock.active = active
     queues.wake(clock)
     woken = []
-    while (site := queues.wheel.pop(bench.time, Shown.UNKNOWN)) is not None:
+    while (site := queues.wheel.pop(bench.time, Responsiveness.UNKNOWN)) is not None:
         woken.append(site.key)
     assert woken == keys[: places - active]
     assert [site.key for site in clock.parked or ()] == keys[places - active :]
@@ -477,7 +477,7 @@ def test_a_parked_site_whose_item_must_wait_does_not_take_the_place(bench: Bench
         queues.enqueue(crawl, Found(f"https://{key}/", 0, hops=1), number, not_before=not_before)
     clock.active = 0
     queues.wake(clock)
-    site = queues.wheel.pop(bench.time, Shown.UNKNOWN)
+    site = queues.wheel.pop(bench.time, Responsiveness.UNKNOWN)
     assert site is not None and site.key == "now"
     assert queues.wheel.next_due() == bench.time + 50
     assert [site.key for site in clock.parked or ()] == ["then"]
@@ -488,11 +488,11 @@ def test_as_many_blocked_sites_go_on_as_there_are_permits(bench: Bench) -> None:
     crawl = crawl_of(queues, in_flight=2)
     for number in range(5):
         queues.enqueue(crawl, Found(f"https://h{number}/", 0), number + 1)
-        site = queues.wheel.pop(bench.time, Shown.UNKNOWN)
+        site = queues.wheel.pop(bench.time, Responsiveness.UNKNOWN)
         assert site is not None
         crawl.blocked[site] = None
     queues.unblock(crawl)
-    woken = [site.key for _ in range(5) if (site := queues.wheel.pop(bench.time, Shown.UNKNOWN)) is not None]
+    woken = [site.key for _ in range(5) if (site := queues.wheel.pop(bench.time, Responsiveness.UNKNOWN)) is not None]
     assert woken == ["h0", "h1"]
     crawl.flight = 3
     queues.unblock(crawl)
@@ -604,7 +604,7 @@ def test_other_processes_are_told_that_a_request_is_over_however_it_ends(
         frontier.leases.set_aside([lease])
     elif end == "refused":
         frontier._base.queues.clocks.address_clock("192.0.2.1").due = bench.time + 50.0
-        assert frontier.leases.take_places([Wanted(lease, "192.0.2.1", 0.0)]) == [False]
+        assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1", 0.0)]) == [False]
     elif end == "expired":
         frontier.leases.claim("me", 0)
     else:
@@ -652,10 +652,10 @@ def test_a_lease_of_a_crawl_that_has_ended_holds_nothing_that_was_queued_behind_
     other = frontier.crawls.open_crawl("other", CrawlLimits())
     allow(frontier, "https://a")
     frontier.queue.admit(other, [Found(f"https://a/{number}", 0) for number in range(5)])
-    lane = frontier.leases._live[claim_one(frontier).item].lane
-    assert lane.queued == 4
+    queue = frontier.leases._live[claim_one(frontier).item].queue
+    assert queue.queued == 4
     frontier.crawls.close_crawl(other)
-    assert (lane.queued, list(lane.items())) == (0, [])
+    assert (queue.queued, list(queue.items())) == (0, [])
 
 
 @pytest.mark.parametrize("why", ["flight", "ready", "blocked", "out", "active", "pages", "queued"])
@@ -664,12 +664,12 @@ def test_a_site_of_which_something_is_in_use_does_not_come_to_rest(bench: Bench,
     crawl, idle = crawl_of(queues), crawl_of(queues, 2)
     queues.enqueue(crawl, Found("https://a/1", 0), 1)
     site = queues.sites["a"]
-    lane, other = site.lane(crawl), site.lane(idle)
-    assert queues.at_rest._lane_to_rest(site) is lane
+    queue, other = site.queue_of(crawl), site.queue_of(idle)
+    assert queues.swapping._queue_to_swap(site) is queue
     if why == "flight":
-        lane.flight = 1
+        queue.flight = 1
     elif why == "ready":
-        lane.is_ready = True
+        queue.is_ready = True
     elif why == "blocked":
         crawl.blocked[site] = None
     elif why == "out":
@@ -680,4 +680,4 @@ def test_a_site_of_which_something_is_in_use_does_not_come_to_rest(bench: Bench,
         other.pages = 1
     else:
         queues.enqueue(idle, Found("https://a/2", 0), 2)
-    assert queues.at_rest._lane_to_rest(site) is None
+    assert queues.swapping._queue_to_swap(site) is None

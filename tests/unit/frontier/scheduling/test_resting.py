@@ -16,13 +16,13 @@ from weft.engine.admission import names
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord, Slots, Wanted
 from weft.frontier.durability import blobs as blobs_module
 from weft.frontier.durability.blobs import BlobStore
-from weft.frontier.embedded.frontier import EmbeddedFrontier
-from weft.frontier.politeness import PolitenessClock, Shown
-from weft.frontier.scheduling import packed as packed_module
-from weft.frontier.scheduling.packed import PackedMap
-from weft.frontier.scheduling.resting import DueOrder, Resting
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
+from weft.frontier.politeness import PolitenessClock, Responsiveness
+from weft.frontier.scheduling import packed_map as packed_module
+from weft.frontier.scheduling.packed_map import PackedMap
 from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S
 from weft.frontier.scheduling.sites import Site
+from weft.frontier.scheduling.swapped_sites import DueSeconds, SwappedSites
 from weft.frontier.scheduling.turns import KNOWN_TURNS, Turns
 from weft.frontier.scheduling.wheel import Wheel
 from weft.records import Found, Lease, Purpose
@@ -62,7 +62,7 @@ def test_a_set_of_names_is_the_same_when_they_are_many(monkeypatch: pytest.Monke
 
 
 def test_the_order_is_that_of_the_due_times_whenever_they_were_added() -> None:
-    order = DueOrder()
+    order = DueSeconds()
     order.add(mark(1), 3600.5)
     order.add(mark(2), 10.2)
     order.add(mark(3), 10.9)
@@ -78,7 +78,7 @@ def test_the_order_is_that_of_the_due_times_whenever_they_were_added() -> None:
 
 @pytest.mark.parametrize("others", [[], [3600.0]])
 def test_what_is_due_later_than_those_that_are_being_read_comes_in_its_own_time(others: list[float]) -> None:
-    order = DueOrder()
+    order = DueSeconds()
     for number, due in enumerate([10.0, 10.0, *others]):
         order.add(mark(number), due)
     assert order.pop(10.0) == mark(0)
@@ -96,18 +96,18 @@ def store(tmp_path: Path) -> Iterator[BlobStore]:
 def test_a_site_at_rest_takes_less_than_a_hundred_bytes(store: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without what is written down with the next checkpoint, and what is not in the file yet."""
     monkeypatch.setattr(blobs_module, "_BUFFER", 4096)
-    resting, count = Resting(store), 100_000
+    swapped, count = SwappedSites(store), 100_000
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     for number in range(count):
-        resting.add(f"host{number}.example", 1, b"p1 0 0 0 https://host%d.example/" % number, 5.0)
+        swapped.add(f"host{number}.example", 1, b"p1 0 0 0 https://host%d.example/" % number, 5.0)
     taken = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    assert (taken - len(resting.changes)) / count < 60, taken / count
+    assert (taken - len(swapped.changes)) / count < 60, taken / count
 
 
 def test_sites_that_nobody_knows_have_a_share_of_the_turns_and_no_more() -> None:
-    wheel, turns = Wheel[Site](len(Shown)), Turns()
+    wheel, turns = Wheel[Site](len(Responsiveness)), Turns()
     for number in range(100):
         wheel.put(Site(f"new{number}", PolitenessClock()), 1.0)
     for number in range(100):
@@ -115,10 +115,10 @@ def test_sites_that_nobody_knows_have_a_share_of_the_turns_and_no_more() -> None
         known.clock.recent_s = 0.1
         wheel.put(known, 2.0 + number / 1000)
     out = [site.rank for _ in range(80) if (site := turns.pop(wheel, 3.0)) is not None]
-    fine, unknown = Shown.FINE, Shown.UNKNOWN
+    fine, unknown = Responsiveness.FINE, Responsiveness.UNKNOWN
     assert out[:10] == [fine, fine, unknown, fine, fine] * 2, "the first turns are theirs that answer"
     share = 80 // (KNOWN_TURNS + 1)
-    assert out.count(Shown.UNKNOWN) == share, "those that became due later do not wait for all of the new ones"
+    assert out.count(Responsiveness.UNKNOWN) == share, "those that became due later do not wait for all of the new ones"
     rest = []
     while (site := turns.pop(wheel, 3.0)) is not None:
         rest.append(site.rank)
@@ -132,7 +132,7 @@ class Bench:
         self.time = 1000.0
         section = PolitenessSection(delay_s=1.0, places=1)
         self.frontier = EmbeddedFrontier(
-            folder, section, most_awake=1, clock=lambda: self.time, wall=lambda: WALL + self.time
+            folder, section, max_in_memory=1, clock=lambda: self.time, wall=lambda: WALL + self.time
         )
         self.crawl = self.frontier.crawls.open_crawl("test", CrawlLimits())
         self.frontier.recovery.recover()
@@ -165,7 +165,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def test_new_sites_begin_at_rest_and_are_woken_by_the_claim_that_needs_them(bench: Bench) -> None:
     bench.admit(*(f"https://{host}/{number}" for host in "abcde" for number in range(2)))
-    assert (len(bench.queues.sites), len(bench.queues.resting)) == (1, 4)
+    assert (len(bench.queues.sites), len(bench.queues.swapped)) == (1, 4)
     assert (bench.frontier.status.stats().sites, bench.frontier.status.stats().queued) == (5, 10)
     assert sorted(item.url for item in bench.frontier.queue.items(1)) == [
         f"https://{h}/{n}" for h in "abcde" for n in (0, 1)
@@ -175,7 +175,7 @@ def test_new_sites_begin_at_rest_and_are_woken_by_the_claim_that_needs_them(benc
         "https://b/robots.txt",
         "https://c/robots.txt",
     ]
-    assert len(bench.queues.resting) == 2, "no more are woken than are asked for"
+    assert len(bench.queues.swapped) == 2, "no more are woken than are asked for"
 
 
 def test_a_site_comes_back_as_it_was_and_never_early(bench: Bench) -> None:
@@ -187,7 +187,7 @@ def test_a_site_comes_back_as_it_was_and_never_early(bench: Bench) -> None:
     before, due = bench.queues.sites["a"].clock, bench.time + 100.0
     told = [getattr(before, name) for name in ("due", "last_start", "last_end", "extra_s", "forced_single", "good")]
     bench.claim()
-    assert (bench.queues.resting.find("a"), "a" in bench.queues.sites) == ((1, False), False)
+    assert (bench.queues.swapped.find("a"), "a" in bench.queues.sites) == ((1, False), False)
     bench.admit("https://a/4")
     assert "a" not in bench.queues.sites, "a page for the end of its queue does not wake it"
     while bench.time < due:
@@ -207,9 +207,9 @@ def test_a_site_comes_back_as_it_was_and_never_early(bench: Bench) -> None:
 
 def test_what_is_urgent_wakes_a_site(bench: Bench) -> None:
     bench.admit("https://a/1", "https://b/1")
-    assert bench.queues.resting.find("b") == (1, False)
+    assert bench.queues.swapped.find("b") == (1, False)
     bench.frontier.queue.admit(1, [Found("https://b/2", 0, 7, 1, Purpose.PAGE, "https://x/")])
-    assert [item.url for item in bench.queues.sites["b"].lanes[0].items()] == ["https://b/2", "https://b/1"]
+    assert [item.url for item in bench.queues.sites["b"].queues[0].items()] == ["https://b/2", "https://b/1"]
 
 
 def test_a_page_wakes_a_site_where_only_a_retry_waits(bench: Bench) -> None:
@@ -219,7 +219,7 @@ def test_a_page_wakes_a_site_where_only_a_retry_waits(bench: Bench) -> None:
     bench.frontier.leases.cool([Ended(lease, bench.time, ok=False)])
     bench.frontier.leases.finish([EndedLease(lease, End.RETRY, 500.0)])
     bench.claim()
-    assert bench.queues.resting.find("a") == (1, True)
+    assert bench.queues.swapped.find("a") == (1, True)
     bench.admit("https://a/2")
     bench.time += 2.0
     assert [lease.url for lease in bench.claim()] == ["https://a/2"]
@@ -256,15 +256,15 @@ def test_a_crawl_that_is_dropped_or_closed_takes_its_sites_at_rest_with_it(bench
     bench.frontier.crawls.close_crawl(other)
     assert bench.frontier.status.stats().queued == 0
     bench.claim()
-    assert len(bench.queues.resting) == 0
+    assert len(bench.queues.swapped) == 0
 
 
 def test_what_is_at_rest_of_a_paused_crawl_stays_there(bench: Bench) -> None:
     bench.admit("https://a/1", "https://b/1", "https://c/1")
     bench.frontier.crawls.pause(bench.crawl)
-    at_rest = len(bench.queues.resting)
+    swapping = len(bench.queues.swapped)
     assert bench.claim() == [] and bench.frontier.leases.next_due() is None
-    assert len(bench.queues.resting) == at_rest > 0
+    assert len(bench.queues.swapped) == swapping > 0
     bench.frontier.crawls.pause(bench.crawl, False)
     assert sorted(lease.key for lease in bench.claim()) == ["a", "b", "c"]
 
@@ -276,7 +276,7 @@ def test_many_hosts_on_one_address_wait_for_its_one_place(
     """Whatever is at rest or parked: one request at a time, a delay between two, and each page has its turn, once."""
     time = 1000.0
     section = PolitenessSection(delay_s=delay_s, places=1, key_scope="ip")
-    frontier = EmbeddedFrontier(tmp_path, section, most_awake=10, clock=lambda: time, wall=lambda: WALL + time)
+    frontier = EmbeddedFrontier(tmp_path, section, max_in_memory=10, clock=lambda: time, wall=lambda: WALL + time)
     crawl = frontier.crawls.open_crawl("test", CrawlLimits())
     frontier.recovery.recover()
     pages = [f"https://h{number}.test/{path}" for path in range(paths) for number in range(count)]
@@ -286,7 +286,7 @@ def test_many_hosts_on_one_address_wait_for_its_one_place(
     asked: dict[str, float] = {}
     while len(asked) < len(pages) and time < 2000.0:
         while leases := frontier.leases.claim("me", 20):
-            granted = frontier.leases.take_places([Wanted(lease, "10.0.0.1", 0.0) for lease in leases])
+            granted = frontier.leases.claim_slots([Wanted(lease, "10.0.0.1", 0.0) for lease in leases])
             for lease, has_place in zip(leases, granted, strict=True):
                 if has_place:
                     assert lease.url not in asked
@@ -309,17 +309,17 @@ def test_a_site_has_its_turns_before_it_leaves_its_place_to_others(bench: Bench)
     for served in (KNOWN_TURNS, KNOWN_TURNS + 1):
         site.served = served
         bench.queues.schedule(site)
-        rested.append([lane.key for lane in bench.queues.at_rest.rest(bench.time, lambda _lane: None)])
+        rested.append([queue.key for queue in bench.queues.swapping.swap_out(bench.time, lambda _lane: None)])
     assert rested == [[], ["a"]]
 
 
 def test_a_known_site_at_rest_has_its_turn_while_those_nobody_knows_wait_for_a_slot(bench: Bench) -> None:
-    bench.queues.most_awake, few = 3, Slots(unknown=1, slow=1)
+    bench.queues.max_in_memory, few = 3, Slots(unknown=1, slow=1)
     bench.allow("known", "held")
     bench.admit("https://known/1", "https://known/2", "https://held/1")
     bench.end(bench.claim(1)[0], retry_after_s=20.0)
     assert [lease.key for lease in bench.frontier.leases.claim("me", 1, few)] == ["held"]
-    assert bench.queues.resting.find("known") == (1, False)
+    assert bench.queues.swapped.find("known") == (1, False)
     bench.allow("new")
     bench.admit("https://new/1")
     bench.time += 21.0
@@ -333,7 +333,7 @@ def test_a_robots_txt_of_a_site_at_rest_is_not_held_in_memory_and_still_known(be
     bench.end(first, retry_after_s=100.0)
     assert "https://a" in bench.frontier.sites.robots_files._expiry
     bench.claim()
-    assert bench.queues.resting.find("a") == (1, False)
+    assert bench.queues.swapped.find("a") == (1, False)
     assert "https://a" not in bench.frontier.sites.robots_files._expiry
     bench.time += 101.0
     assert [lease.url for lease in bench.claim() if lease.key == "a"] == ["https://a/2"]
@@ -341,7 +341,7 @@ def test_a_robots_txt_of_a_site_at_rest_is_not_held_in_memory_and_still_known(be
 
 def test_a_robots_txt_of_a_site_that_was_forgotten_is_not_held_in_memory_and_still_known(bench: Bench) -> None:
     bench.admit("https://a/1", "https://b/1")
-    assert bench.queues.resting.find("b") == (1, False)
+    assert bench.queues.swapped.find("b") == (1, False)
     bench.allow("a", "b")
     for lease in bench.claim():
         bench.end(lease)
@@ -359,7 +359,7 @@ def test_a_site_that_was_emptied_at_rest_is_forgotten_when_its_wait_is_over(benc
     for lease in bench.claim():
         bench.end(lease, retry_after_s=300.0 if lease.key == "a" else None)
     bench.claim()
-    assert bench.queues.resting.find("a") == (1, False)
+    assert bench.queues.swapped.find("a") == (1, False)
     bench.frontier.queue.drop(bench.crawl)
     assert "a" in bench.queues.sites, "whoever asks it next must wait"
     for _ in range(3):
@@ -372,9 +372,9 @@ def test_a_crawl_with_budgets_has_work_while_one_of_its_sites_is_at_rest(bench: 
     bench.admit("https://a/1")
     other = bench.frontier.crawls.open_crawl("other", CrawlLimits(max_pages_per_domain=5))
     bench.frontier.queue.admit(other, [Found("https://b/1", 0)])
-    assert (bench.queues.resting.count(other), bench.frontier.status.has_work(other)) == (1, True)
+    assert (bench.queues.swapped.count(other), bench.frontier.status.has_work(other)) == (1, True)
     bench.frontier.queue.drop(other)
-    assert (bench.queues.resting.count(other), bench.frontier.status.has_work(other)) == (0, False)
+    assert (bench.queues.swapped.count(other), bench.frontier.status.has_work(other)) == (0, False)
 
 
 def test_a_site_that_may_not_come_to_rest_is_claimed_from_when_it_is_due(bench: Bench) -> None:
@@ -394,7 +394,7 @@ def test_sites_that_a_checkpoint_brings_back_are_at_rest_where_they_are_many(tmp
     hosts = [f"h{number}" for number in range(9)]
     for opening in range(2):
         frontier = EmbeddedFrontier(
-            tmp_path, PolitenessSection(delay_s=1.0, places=1), most_awake=2, checkpoint_every=-1_000_000,
+            tmp_path, PolitenessSection(delay_s=1.0, places=1), max_in_memory=2, checkpoint_every=-1_000_000,
             clock=lambda: 1000.0, wall=lambda: WALL,
         )  # fmt: skip
         crawl = frontier.crawls.open_crawl("test", CrawlLimits())
@@ -408,7 +408,7 @@ def test_sites_that_a_checkpoint_brings_back_are_at_rest_where_they_are_many(tmp
 def test_a_checkpoint_brings_back_what_several_crawls_have_at_a_site_though_sites_are_many(tmp_path: Path) -> None:
     for opening in range(2):
         frontier = EmbeddedFrontier(
-            tmp_path, PolitenessSection(delay_s=1.0, places=1), most_awake=1, checkpoint_every=-1_000_000,
+            tmp_path, PolitenessSection(delay_s=1.0, places=1), max_in_memory=1, checkpoint_every=-1_000_000,
             clock=lambda: 1000.0, wall=lambda: WALL,
         )  # fmt: skip
         crawls = [frontier.crawls.open_crawl(name, CrawlLimits()) for name in ("one", "two")]
@@ -426,7 +426,7 @@ def test_a_crawl_that_ends_leaves_nothing_queued_at_a_site_that_rests_with_its_w
     bench.admit("https://a/1", "https://a/2", "https://a/3", "https://b/1")
     bench.end(next(lease for lease in bench.claim() if lease.key == "a"), End.RETRY, retry_after_s=100.0)
     bench.claim()
-    assert bench.queues.resting.find("a") == (1, False)
+    assert bench.queues.swapped.find("a") == (1, False)
     bench.frontier.crawls.close_crawl(bench.crawl)
     assert bench.frontier.status.stats().queued == 0
     bench.claim()
@@ -436,7 +436,7 @@ def test_a_crawl_that_ends_leaves_nothing_queued_at_a_site_that_rests_with_its_w
 def test_a_crawl_that_ends_leaves_nothing_at_sites_that_nobody_has_asked(bench: Bench) -> None:
     other = bench.frontier.crawls.open_crawl("other", CrawlLimits())
     bench.admit(*(f"https://{host}/1" for host in "abcd"))
-    assert len(bench.queues.resting) == 3
+    assert len(bench.queues.swapped) == 3
     bench.frontier.crawls.close_crawl(bench.crawl)
     assert bench.frontier.status.stats().queued == 0
     bench.frontier.queue.admit(other, [Found(f"https://{host}/2", 0) for host in "abcd"])
@@ -451,7 +451,7 @@ def test_nobody_waits_for_a_robots_txt_that_a_crawl_would_have_asked_for_at_a_si
     for _ in range(2):  # the first finds that its page must wait for the robots.txt
         bench.time += 2.0
         bench.claim()
-    assert bench.queues.resting.find("a") is not None
+    assert bench.queues.swapped.find("a") is not None
     other = bench.frontier.crawls.open_crawl("other", CrawlLimits())
     bench.frontier.crawls.close_crawl(bench.crawl)
     bench.frontier.queue.admit(other, [Found("https://a/2", 0)])
@@ -461,17 +461,17 @@ def test_nobody_waits_for_a_robots_txt_that_a_crawl_would_have_asked_for_at_a_si
 
 def test_where_there_is_room_a_site_at_rest_has_its_turn_though_enough_others_are_due(bench: Bench) -> None:
     bench.allow(*"abc")
-    bench.queues.most_awake = 3
+    bench.queues.max_in_memory = 3
     bench.admit(*(f"http://{host}/{number}" for host in "abcdef" for number in range(5)))
-    at_rest = len(bench.queues.resting)
-    assert (len(bench.queues.sites), at_rest) == (3, 3)
+    swapping = len(bench.queues.swapped)
+    assert (len(bench.queues.sites), swapping) == (3, 3)
     for lease in bench.claim(3):
         bench.end(lease)
     bench.time += 5.0
-    at_rest = len(bench.queues.resting)
-    bench.queues.most_awake = 100
+    swapping = len(bench.queues.swapped)
+    bench.queues.max_in_memory = 100
     assert len(bench.claim(1)) == 1
-    assert len(bench.queues.resting) < at_rest
+    assert len(bench.queues.swapped) < swapping
 
 
 @pytest.mark.parametrize("before", [0, 1, 2])
@@ -489,58 +489,58 @@ def test_what_looks_like_a_key_within_an_entry_is_none(before: int) -> None:
 
 
 def test_where_enough_that_nobody_knows_are_due_no_others_are_woken(bench: Bench) -> None:
-    bench.queues.most_awake = 3
+    bench.queues.max_in_memory = 3
     bench.admit(*(f"https://{host}/{number}" for host in "abcdef" for number in range(5)))
-    assert (len(bench.queues.sites), len(bench.queues.resting)) == (3, 3)
-    bench.queues.most_awake = 100
+    assert (len(bench.queues.sites), len(bench.queues.swapped)) == (3, 3)
+    bench.queues.max_in_memory = 100
     assert len(bench.claim(1)) == 1
-    assert len(bench.queues.resting) == 3
+    assert len(bench.queues.swapped) == 3
 
 
 def test_of_those_that_nobody_knows_as_many_are_woken_as_have_a_turn(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.admit(*(f"https://{host}/" for host in "abcdefghi"))
-    bench.queues.most_awake = 100
+    bench.queues.max_in_memory = 100
     monkeypatch.setattr(Wheel, "due", lambda *_: 1000)
     monkeypatch.setattr(Wheel, "waiting", lambda *_: 1)
-    at_rest = len(bench.queues.resting)
-    bench.queues.at_rest.wake_due(3 * (KNOWN_TURNS + 1) - 1, bench.time)
-    assert at_rest - len(bench.queues.resting) == 2
-    bench.queues.at_rest.wake_due(3 * (KNOWN_TURNS + 1), bench.time)
-    assert at_rest - len(bench.queues.resting) == 2 + 3
+    swapping = len(bench.queues.swapped)
+    bench.queues.swapping.swap_in_due(3 * (KNOWN_TURNS + 1) - 1, bench.time)
+    assert swapping - len(bench.queues.swapped) == 2
+    bench.queues.swapping.swap_in_due(3 * (KNOWN_TURNS + 1), bench.time)
+    assert swapping - len(bench.queues.swapped) == 2 + 3
 
 
 def test_a_site_that_was_awake_in_between_is_told_once_and_hides_none_behind_it(store: BlobStore) -> None:
-    resting = Resting(store)
+    swapped = SwappedSites(store)
     for due, key in enumerate(("gone", "moved", "again", "other"), 5):
-        resting.add(key, 1, key.encode(), float(due))
+        swapped.add(key, 1, key.encode(), float(due))
     for key in ("gone", "moved", "again"):
-        assert resting.take(key) == (1, [key.encode()])
-    resting.add("again", 1, b"again, later", 9.0)
-    resting.add("moved", 2, b"of another crawl", 9.0)
-    resting.add("last", 1, b"last", 10.0)
-    assert sorted(resting.of_crawl(1)) == [[b"again, later"], [b"last"], [b"other"]]
-    assert list(resting.of_crawl(2)) == [[b"of another crawl"]]
+        assert swapped.take(key) == (1, [key.encode()])
+    swapped.add("again", 1, b"again, later", 9.0)
+    swapped.add("moved", 2, b"of another crawl", 9.0)
+    swapped.add("last", 1, b"last", 10.0)
+    assert sorted(swapped.of_crawl(1)) == [[b"again, later"], [b"last"], [b"other"]]
+    assert list(swapped.of_crawl(2)) == [[b"of another crawl"]]
 
 
 @pytest.mark.parametrize("permits", [0, 1, 2])
 def test_when_sites_at_rest_are_due_is_told_of_a_crawl_that_has_a_permit(bench: Bench, permits: int) -> None:
     bench.frontier.crawls.change_crawl(bench.crawl, CrawlLimits(max_pages=permits), bench.frontier._base.section, 1.0)
-    bench.queues.resting.add("a", bench.crawl, b"", bench.time + 300.0)
+    bench.queues.swapped.add("a", bench.crawl, b"", bench.time + 300.0)
     told = pytest.approx(bench.time + 300.0, abs=1.0) if permits else None
     assert bench.frontier.leases.next_due() == told
 
 
 @pytest.mark.parametrize(("room", "rest"), [(30, 0), (12, 0), (10, 9)])
 def test_sites_that_are_not_due_soon_stay_awake_where_there_is_room(bench: Bench, room: int, rest: int) -> None:
-    bench.queues.most_awake = 1000
+    bench.queues.max_in_memory = 1000
     hosts = [f"h{number}" for number in range(9)]
     bench.allow(*hosts)
     bench.admit(*(f"https://{host}/{number}" for host in hosts for number in range(2)))
     leases = bench.claim()
-    bench.queues.most_awake = room
+    bench.queues.max_in_memory = room
     for lease in leases:
         bench.end(lease, End.OTHER, retry_after_s=300.0)
     assert (len(leases), bench.claim()) == (9, [])
-    assert len(bench.queues.resting) == rest
+    assert len(bench.queues.swapped) == rest

@@ -12,7 +12,7 @@ from log_lines import log_lines
 from weft.config import PolitenessSection
 from weft.errors import Damaged
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, PageLinks, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.scheduling import spill
 from weft.frontier.scheduling.queues import SOON_S
 from weft.frontier.scheduling.site_clocks import FORGET_AFTER_S
@@ -66,7 +66,7 @@ class Bench:
         return lease
 
     def rest(self) -> list[str]:
-        return [lane.key for lane in self.queues.at_rest.rest(self.time, lambda _lane: None)]
+        return [queue.key for queue in self.queues.swapping.swap_out(self.time, lambda _lane: None)]
 
 
 @pytest.fixture
@@ -111,10 +111,10 @@ def test_nothing_is_kept_of_a_site_that_is_forgotten(bench: Bench) -> None:
 # ── sites that come to rest ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def drowsy(bench: Bench, *hosts: str) -> None:
+def swappable(bench: Bench, *hosts: str) -> None:
     """Sites that are due so late that they may come to rest."""
     bench.admit(*(f"https://{host}/1" for host in hosts))
-    bench.queues.most_awake = 1
+    bench.queues.max_in_memory = 1
     for host in hosts:
         bench.queues.sites[host].clock.due = bench.time + 10 * SOON_S
         for _ in range(2):  # with the end of a request, and with that of its lease
@@ -122,21 +122,21 @@ def drowsy(bench: Bench, *hosts: str) -> None:
 
 
 def test_a_site_that_may_rest_and_was_looked_at_twice_holds_up_no_other(bench: Bench) -> None:
-    drowsy(bench, "a", "b")
+    swappable(bench, "a", "b")
     assert bench.rest() == ["a", "b"]
 
 
 def test_a_site_that_waits_for_an_event_by_then_does_not_come_to_rest(bench: Bench) -> None:
-    drowsy(bench, "a")
+    swappable(bench, "a")
     site = bench.queues.sites["a"]
-    bench.queues.schedule(site, asked=site.lanes[0], at=bench.time)  # in vain: for a robots.txt, say
+    bench.queues.schedule(site, asked=site.queues[0], at=bench.time)  # in vain: for a robots.txt, say
     assert (bench.rest(), list(bench.queues.sites)) == ([], ["a"])
     bench.queues.schedule(site)
     assert bench.rest() == ["a"]
 
 
 def test_a_site_that_has_nothing_left_by_then_does_not_come_to_rest(bench: Bench) -> None:
-    drowsy(bench, "a")
+    swappable(bench, "a")
     bench.frontier.queue.drop(bench.crawl)
     assert (bench.rest(), list(bench.queues.sites)) == ([], ["a"])
 
@@ -152,31 +152,31 @@ def test_a_site_where_another_crawl_or_a_place_is_waited_for_does_not_come_to_re
     else:
         site.clock = clock = bench.queues.clocks.address_clock("192.0.2.1")
         clock.active = 1
-        assert bench.queues.at_rest._lane_to_rest(site) is site.lanes[0], "another host of its address is asked"
+        assert bench.queues.swapping._queue_to_swap(site) is site.queues[0], "another host of its address is asked"
         bench.queues.schedule(site)
         assert list(clock.parked or ()) == [site]
-    assert bench.queues.at_rest._lane_to_rest(site) is None
+    assert bench.queues.swapping._queue_to_swap(site) is None
 
 
 def test_sites_that_are_ready_for_a_turn_are_enough_and_no_others_are_woken(bench: Bench) -> None:
     bench.frontier.crawls.open_crawl("other", CrawlLimits())  # with several crawls, sites that are due wait for a turn
-    bench.queues.most_awake = 3
+    bench.queues.max_in_memory = 3
     bench.admit(*(f"https://{host}/{number}" for host in "abcdef" for number in range(2)))
-    assert (len(bench.queues.sites), len(bench.queues.resting)) == (3, 3)
+    assert (len(bench.queues.sites), len(bench.queues.swapped)) == (3, 3)
     assert [len(bench.frontier.leases.claim("me", limit)) for limit in (1, 2)] == [1, 2]
-    assert len(bench.queues.resting) == 3
+    assert len(bench.queues.swapped) == 3
 
 
 @pytest.mark.parametrize(("room", "woken"), [(3, 0), (4, 1)])
 def test_where_enough_are_due_another_is_woken_only_if_there_is_room(bench: Bench, room: int, woken: int) -> None:
-    bench.queues.most_awake = 3
+    bench.queues.max_in_memory = 3
     bench.admit(*(f"https://{host}/{number}" for host in "abcdef" for number in range(2)))
     for lease in bench.frontier.leases.claim("me", 3):
         bench.fetch(lease)
     bench.time += 5.0
-    bench.queues.most_awake = room
+    bench.queues.max_in_memory = room
     assert len(bench.frontier.leases.claim("me", 1)) == 1
-    assert (len(bench.queues.sites), len(bench.queues.resting)) == (3 + woken, 3 - woken)
+    assert (len(bench.queues.sites), len(bench.queues.swapped)) == (3 + woken, 3 - woken)
 
 
 def test_a_look_at_sites_at_rest_makes_none_of_them_due_early_after_a_restart(bench: Bench) -> None:
@@ -184,8 +184,8 @@ def test_a_look_at_sites_at_rest_makes_none_of_them_due_early_after_a_restart(be
     bench.admit(*(f"https://{host}/{number}" for host in "abc" for number in range(2)))
     for lease in bench.frontier.leases.claim("me", 9):
         bench.fetch(lease)
-    bench.open(most_awake=1)
-    assert len(bench.queues.resting) == 2 and len(list(bench.frontier.queue.items(bench.crawl))) == 3
+    bench.open(max_in_memory=1)
+    assert len(bench.queues.swapped) == 2 and len(list(bench.frontier.queue.items(bench.crawl))) == 3
     bench.time += 0.9
     assert bench.frontier.leases.claim("me", 9) == []
     bench.time += 0.2
@@ -207,10 +207,10 @@ def test_a_page_that_was_found_nearer_is_one_of_those_that_are_given_up_with_the
 
 
 def test_a_site_that_rested_for_a_crawl_that_has_ended_is_gone_when_nobody_must_wait_for_it(bench: Bench) -> None:
-    bench.queues.most_awake = 1
+    bench.queues.max_in_memory = 1
     bench.admit("https://a/1", "https://a/2")
     bench.fetch(bench.claim_one(), slow_down=True, retry_after_s=20.0)
-    assert bench.frontier.leases.claim("me", 9) == [] and bench.queues.resting.find("a") is not None
+    assert bench.frontier.leases.claim("me", 9) == [] and bench.queues.swapped.find("a") is not None
     bench.time += 200.0
     bench.frontier.crawls.close_crawl(bench.crawl)
     assert bench.frontier.status.stats().queued == 0
@@ -225,8 +225,8 @@ def test_nothing_is_kept_of_a_crawl_that_has_ended(bench: Bench, monkeypatch: py
     bench.admit(*(f"https://a/{number}" for number in range(60)))
     bench.frontier.rejected.refused(bench.crawl, Reason.SCOPE, "https://x/", 1)
     bench.frontier.leases.set_aside([bench.claim_one()])
-    (lane,) = bench.frontier._base.queues.crawls[bench.crawl].sites.values()
-    (piece, *_) = pieces_of(lane.queues[0].state())
+    (queue,) = bench.frontier._base.queues.crawls[bench.crawl].sites.values()
+    (piece, *_) = pieces_of(queue.queues[0].state())
     bench.frontier.crawls.close_crawl(bench.crawl)
     bench.frontier.durability.commit()
     with pytest.raises(Damaged):
@@ -287,7 +287,7 @@ def lead_on(bench: Bench) -> None:
 def test_a_robots_txt_that_another_site_waits_for_does_not_come_to_rest(bench: Bench) -> None:
     bench.frontier.sites.robots_known("https://a", ALLOW, 3 * SOON_S)
     lead_on(bench)
-    bench.queues.most_awake = 1
+    bench.queues.max_in_memory = 1
     bench.queues.schedule(bench.queues.sites["a"])
     assert bench.frontier.leases.claim("me", 9) == []
     bench.time += 3 * SOON_S + 1
@@ -345,7 +345,7 @@ def test_a_robots_txt_that_is_given_up_with_its_own_site_is_not_known(bench: Ben
     bench.frontier.leases.cool([Ended(robots, bench.time, ok=False)])
     bench.frontier.leases.finish([EndedLease(robots, End.RETRY, 60.0)])
     site = bench.queues.sites["x"]
-    bench.frontier.rejected.empty(site.lanes[0], Reason.BREAKER)
+    bench.frontier.rejected.empty(site.queues[0], Reason.BREAKER)
     assert bench.frontier.sites.robots("https://x") is None
 
 

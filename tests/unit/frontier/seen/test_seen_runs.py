@@ -19,7 +19,7 @@ from written_twice import WAYS, written
 
 from weft.errors import DiskFull
 from weft.frontier.durability.journal import Journal
-from weft.frontier.durability.lines import line_of, parsed
+from weft.frontier.durability.journal_lines import line_of, parsed
 from weft.frontier.seen import seen_file, seen_merge, seen_runs, url_lookup
 from weft.frontier.seen import seen_set as seen
 from weft.frontier.seen.seen_runs import SeenRuns, SeenState, end_key

@@ -9,7 +9,7 @@ import pytest
 
 from weft.config import PolitenessSection
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, RobotsRecord
-from weft.frontier.embedded.frontier import EmbeddedFrontier
+from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 from weft.frontier.seen import seen_runs, url_lookup
 from weft.frontier.view import Entry, FrontierView
 from weft.records import Found, Purpose, Reason
@@ -158,7 +158,7 @@ def test_a_crawl_that_is_opened_late_knows_and_counts_what_it_had(opened: Opened
     opened.frontier.crawls.open_crawl("one", CrawlLimits())
     opened.frontier.recovery.recover()
     opened.frontier.crawls.open_crawl("two", CrawlLimits())
-    assert opened.frontier.status.crawl_standing(2).seen == 250
+    assert opened.frontier.status.crawl_counts(2).seen == 250
     assert opened.frontier.queue.unseen(2, URLS) == URLS[250:]
     opened.again()
     assert opened.frontier.status.stats().seen == 600

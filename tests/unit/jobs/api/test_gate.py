@@ -14,9 +14,10 @@ from asgi_client import Asgi
 from scripted_service import ScriptedService
 
 from weft.errors import BadInput, Damaged
-from weft.jobs.api.access.keys import Keyring, KeyScope
+from weft.jobs.api.access.api_key import KeyScope
+from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.access.rates import Rate
-from weft.jobs.api.app import create_app
+from weft.jobs.api.http_app import create_app
 from weft.jobs.api.settings import ApiSettings, check_address
 from weft.scraping import TaskState
 

@@ -11,12 +11,13 @@ import pytest
 from asgi_client import Asgi
 from scripted_service import ScriptedService
 
-from weft.jobs.api.access.keys import Keyring, KeyScope
-from weft.jobs.api.app import create_app
+from weft.jobs.api.access.api_key import KeyScope
+from weft.jobs.api.access.keys import Keyring
+from weft.jobs.api.http_app import create_app
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.sites.changes import ChangeReport, Learnt
 from weft.jobs.sites.registry import SiteRegistry
-from weft.jobs.sites.service import Sites
+from weft.jobs.sites.site_service import Sites
 from weft.jobs.store.sqlite import SqliteJobStore
 
 SHOP = {"name": "shop", "start_urls": ["https://shop.example/"]}

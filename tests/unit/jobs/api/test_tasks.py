@@ -19,7 +19,7 @@ from weft import scraping
 from weft.client import AsyncWeft, Weft
 from weft.client.progress_display import progress_text
 from weft.errors import BadInput
-from weft.jobs.api.app import create_app
+from weft.jobs.api.http_app import create_app
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.errors import EngineAway
 from weft.jobs.model import TaskSpec

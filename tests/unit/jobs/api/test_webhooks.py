@@ -8,9 +8,9 @@ from pathlib import Path
 from asgi_client import Asgi
 from scripted_service import ScriptedService
 
-from weft.jobs.api.app import create_app
+from weft.jobs.api.http_app import create_app
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.webhooks.model import Delivery
+from weft.jobs.webhooks.webhook_model import Delivery
 from weft.scraping import HookEvent
 
 SITE = "https://example.com/"

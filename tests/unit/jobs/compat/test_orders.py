@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from weft.engine.admission.rules import Patterns
 from weft.jobs.api.problems import Refusal
+from weft.jobs.compat.compat_requests import batch_order, crawl_order, map_order, scrape_order
 from weft.jobs.compat.fields import Denied
-from weft.jobs.compat.orders import batch_order, crawl_order, map_order, scrape_order
 
 SITE = "https://example.com/"
 

@@ -11,7 +11,7 @@ import pytest
 from asgi_client import Asgi
 from scripted_service import ScriptedService
 
-from weft.jobs.api.app import create_app
+from weft.jobs.api.http_app import create_app
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.compat.wire import error_code
 from weft.jobs.errors import EngineAway

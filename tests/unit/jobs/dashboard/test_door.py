@@ -15,11 +15,12 @@ import pytest
 from asgi_client import Answer, Asgi
 from scripted_service import ScriptedService
 
-from weft.jobs.api.access.keys import Keyring, KeyScope
-from weft.jobs.api.app import create_app
+from weft.jobs.api.access.api_key import KeyScope
+from weft.jobs.api.access.keys import Keyring
+from weft.jobs.api.http_app import create_app
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.dashboard.sessions import LASTS_S, SECRET_FILE, Sessions
-from weft.jobs.dashboard.signing import local_path
+from weft.jobs.dashboard.sign_in import local_path
 from weft.jobs.model import TaskSpec
 from weft.jobs.service import Submission
 

@@ -19,19 +19,19 @@ from scripted_service import ScriptedService
 from weft.config import load_service
 from weft.fetch.proxies import live
 from weft.fetch.proxies.live import Live, LiveFile
-from weft.jobs.api.app import create_app
+from weft.jobs.api.http_app import create_app
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.dashboard import board, task_lists
-from weft.jobs.dashboard.ordering import rules_of
 from weft.jobs.dashboard.panels import Panel, column_kinds, load_panels
+from weft.jobs.dashboard.task_form import rules_of
 from weft.jobs.errors import EngineAway
 from weft.jobs.model import Lane, TaskSpec
 from weft.jobs.proxies_panel import ProxiesPanel
 from weft.jobs.service import Submission
 from weft.jobs.sites.registry import SiteRegistry
-from weft.jobs.sites.service import Sites
+from weft.jobs.sites.site_service import Sites
 from weft.jobs.store.sqlite import SqliteJobStore
-from weft.jobs.webhooks.model import Delivery, order_of
+from weft.jobs.webhooks.webhook_model import Delivery, order_of
 from weft.records import PanelTable
 from weft.scraping import FinishReason, HookEvent, TaskState
 from weft.system.services import PANELS

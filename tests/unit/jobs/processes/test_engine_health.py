@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from weft.engine.loop.parser.suspects import Pulse
+from weft.engine.process.engine_process import pulse_folder
 from weft.engine.process.host import HostOrder
-from weft.engine.process.keeper import pulse_folder
 from weft.jobs.processes.services import engine_health
 from weft.supervise.service import ServiceHealth
 

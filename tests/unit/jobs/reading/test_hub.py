@@ -13,7 +13,7 @@ from asgi_client import Asgi, Call
 from pace import patience
 from scripted_service import ScriptedService
 
-from weft.jobs.api.app import create_app
+from weft.jobs.api.http_app import create_app
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.errors import EngineAway
 from weft.jobs.reading import hub

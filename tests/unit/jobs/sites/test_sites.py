@@ -14,7 +14,7 @@ from weft.engine.model import CrawlSnapshot, CrawlState
 from weft.errors import BadInput
 from weft.jobs.errors import LeaseLost, SiteConflict
 from weft.jobs.model import STARTED, JobProgress, Lane, Task, TaskSpec
-from weft.jobs.sites import model
+from weft.jobs.sites import site_model
 from weft.jobs.sites.changes import ChangeReport, Comparison, Learnt
 from weft.jobs.sites.files import site_of
 from weft.jobs.sites.panel import SitesPanel
@@ -117,7 +117,7 @@ def test_a_failed_dependency_holds_back_until_it_is_well(world: World) -> None:
     world.end("a", BAD, TaskState.FAILED)
     assert world.running() == []
     assert world.sites.status(["b"])[0].waits_for == ("a",)
-    world.now += model.RETRY_S
+    world.now += site_model.RETRY_S
     world.turn()
     world.end("a")
     assert world.running() == ["b"]
@@ -173,13 +173,13 @@ def test_sites_that_depend_on_each_other_can_be_added_together(world: World) -> 
 def test_an_unhealthy_site_is_paused_said_so_and_tried_again_later(world: World) -> None:
     world.add("dead")
     world.sites.run()
-    for failures in range(1, model.RETRIES + 1):
+    for failures in range(1, site_model.RETRIES + 1):
         world.end("dead", BAD, TaskState.FAILED)
         health = world.sites.health("dead")
         assert (health.state, health.breaker, health.is_healthy, health.failures) == ("paused", "open", False, failures)
         assert health.errors_by_class == {"connection": 3} and "paused, tried again in" in health.message
         assert re.search(r"\(connection 3\): `weft jobs errors [0-9a-f]{32}` lists them", health.message)
-        wait_s = min(model.RETRY_S * 2 ** (failures - 1), model.LONGEST_RETRY_S)
+        wait_s = min(site_model.RETRY_S * 2 ** (failures - 1), site_model.LONGEST_RETRY_S)
         world.now += wait_s - 1
         world.turn()
         assert world.running() == []
@@ -495,8 +495,8 @@ def test_now_and_then_every_page_is_read(world: World) -> None:
     next_run(world)
     learn(world, there="d")
     full = []
-    for run in range(1, 2 * model.FULL_EVERY + 1):
+    for run in range(1, 2 * site_model.FULL_EVERY + 1):
         world.end("a")
         if next_run(world)[0].spec.extra["why_full"]:
             full.append(run)
-    assert full == [model.FULL_EVERY, 2 * model.FULL_EVERY]
+    assert full == [site_model.FULL_EVERY, 2 * site_model.FULL_EVERY]

@@ -11,7 +11,9 @@ import pytest
 from weft.jobs.model import JobProgress, Task, TaskSpec
 from weft.jobs.service import ScrapedResult
 from weft.jobs.webhooks.forms import LARGEST_BODY, body_of, headers_of
-from weft.jobs.webhooks.model import (
+from weft.jobs.webhooks.notification import Telling
+from weft.jobs.webhooks.signatures import body_signature, secret_of, signature
+from weft.jobs.webhooks.webhook_model import (
     DELAYS_S,
     KEPT_S,
     TRIED_S,
@@ -23,8 +25,6 @@ from weft.jobs.webhooks.model import (
     logged,
     succeeded,
 )
-from weft.jobs.webhooks.signing import body_signature, secret_of, signature
-from weft.jobs.webhooks.telling import Telling
 from weft.scraping import HookEvent, TaskState
 
 HOUR_S = 3600.0

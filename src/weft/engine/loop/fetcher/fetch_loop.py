@@ -109,7 +109,7 @@ class Loop:
         self._held_up = held_up  # why no request can go out, though the crawl is not paused
         self._leases: dict[int, Lease] = {}
         self._resolving: list[Lease] = []  # politeness by address: the DNS lookup of their host is not done
-        self._wanted: list[Wanted] = []  # the address is known; a place at it is requested with `take_places`
+        self._wanted: list[Wanted] = []  # the address is known; a place at it is requested with `claim_slots`
         self._reason: Stop | None = None
         self._drain_until = 0.0
         self._polled = clock()
@@ -373,7 +373,7 @@ class Loop:
             return
         wanted, self._wanted = self._wanted, []
         try:
-            granted = self._frontier.leases.take_places(wanted)
+            granted = self._frontier.leases.claim_slots(wanted)
         except BLOCKING as why:
             for one in wanted:
                 del self._leases[one.lease.item]

@@ -22,7 +22,7 @@ from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.round import Round
 from weft.engine.loop.stop import BLOCKING
 from weft.errors import WeftError
-from weft.frontier.contract import End, FrontierStats, SharedFrontier, Taken
+from weft.frontier.contract import End, FrontierStats, LeasedPage, SharedFrontier
 from weft.telemetry import Log
 
 TAKE_EVERY_S = 0.02  # while fewer than a batch wait: a round trip for each page would cost more than its parsing
@@ -102,14 +102,14 @@ class ParserLoop:
         except BLOCKING as why:
             self._pause(why)
 
-    def _take(self) -> list[Taken]:
+    def _take(self) -> list[LeasedPage]:
         try:
             return self._queue.take(self._at_a_time)
         except BLOCKING as why:
             self._pause(why)
             return []
 
-    def _parse(self, pages: list[Taken]) -> None:
+    def _parse(self, pages: list[LeasedPage]) -> None:
         self._suspects.beat()
         answers = [answer for page in pages if (answer := self._answer(page)) is not None]
         self._parsing.take(answers)
@@ -120,7 +120,7 @@ class ParserLoop:
             for answer in answers:
                 log.debug("parsed", url=answer.lease.url, bytes=len(answer.result.body), depth=answer.lease.depth)
 
-    def _answer(self, page: Taken) -> EndedTransfer | None:
+    def _answer(self, page: LeasedPage) -> EndedTransfer | None:
         lease = page.lease
         try:
             entry = self._spool.read(page.reference, lease.item)

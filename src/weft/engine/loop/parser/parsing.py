@@ -23,7 +23,7 @@ from weft.engine.login.pages import selects as has_match
 from weft.engine.loop.fetcher.answer import EndedTransfer
 from weft.engine.loop.fetcher.verdict import VerdictKind
 from weft.engine.loop.metrics import EngineMetrics
-from weft.engine.loop.parser.leads import Leads
+from weft.engine.loop.parser.discovered_links import Leads
 from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.round import Round
 from weft.engine.loop.rows import Rows
@@ -35,7 +35,7 @@ from weft.engine.user_code import calls
 from weft.engine.user_code.calls import CallResult
 from weft.engine.user_code.running import DrawnPage
 from weft.errors import BadUrl, Unparsed
-from weft.extract.lacking import is_shell
+from weft.extract.missing_content import is_shell
 from weft.extract.page import MAX_BYTES, ParsedPage, extract
 from weft.extract.robots_meta import robots_tag
 from weft.fetch import sitemaps

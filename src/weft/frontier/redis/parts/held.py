@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from weft.frontier.redis.item_packing import unpacked
 from weft.frontier.redis.link import PURPOSES, OwnPodLink
-from weft.frontier.redis.packing import unpacked
 from weft.frontier.requests import RequestLog
 from weft.frontier.slots import ClassSlots
 from weft.records import Lease, Purpose

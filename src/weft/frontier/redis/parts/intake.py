@@ -14,9 +14,9 @@ from weft.config import checks_pod_assignment
 from weft.errors import ServerAway
 from weft.frontier.contract import Admission
 from weft.frontier.redis.connection import asking
+from weft.frontier.redis.item_packing import parent_code
 from weft.frontier.redis.link import LETTERS, CrawlFacts, PodLink, log
-from weft.frontier.redis.packing import parent_code
-from weft.frontier.redis.pods.outbox import Arrived, Behind
+from weft.frontier.redis.pods.pod_outbox import Arrived, Behind
 from weft.frontier.redis.scripts import Argument
 from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found, Purpose

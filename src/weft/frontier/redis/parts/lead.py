@@ -25,8 +25,8 @@ import msgspec
 from weft.alive import Alive, silent
 from weft.errors import unreadable, writing
 from weft.files import sync_folder
+from weft.frontier.redis.item_packing import unpacked_item
 from weft.frontier.redis.link import PodLink
-from weft.frontier.redis.packing import unpacked_item
 from weft.telemetry import Log
 
 KEEP_USED_S = 30.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft.frontier.contract import Handed, Taken
+from weft.frontier.contract import Handed, LeasedPage
 from weft.frontier.redis.link import NUMBER_MASK, PodLink
-from weft.frontier.redis.parts.crawls import RedisCrawls
 from weft.frontier.redis.parts.held import HeldLease, HeldLeases
-from weft.frontier.redis.parts.leases import RedisLeases, cooling_of
+from weft.frontier.redis.parts.redis_crawls import RedisCrawls
+from weft.frontier.redis.parts.redis_leases import RedisLeases, cooling_of
 from weft.frontier.redis.scripts import Argument
 from weft.frontier.requests import RequestLog
 
@@ -53,7 +53,7 @@ class RedisParseQueue:
                 self._held.by_item.pop(one.ended.lease.item, None)
         return [was and next(answers) == _YES for was in valid]
 
-    def take(self, limit: int) -> list[Taken]:
+    def take(self, limit: int) -> list[LeasedPage]:
         """Leases fetched pages to this process for parsing, the oldest first."""
         owner = self._held.owner
         deadline, rows = self._link.call("take", [owner, limit])
@@ -62,7 +62,7 @@ class RedisParseQueue:
         for fields in rows:
             lease = self._held.lease_of(fields, owner, until, int(fields[10]) / 1e6)
             self._held.add(HeldLease(lease, fields[1], cooled=True))
-            taken.append(Taken(lease, fields[11], int(fields[12])))
+            taken.append(LeasedPage(lease, fields[11], int(fields[12])))
         return taken
 
     def died_on(self, item: int) -> int:

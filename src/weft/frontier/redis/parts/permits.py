@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.frontier.redis.link import PodLink
-from weft.frontier.redis.parts.status import figures
+from weft.frontier.redis.parts.redis_status import figures
 
 _NO_LIMIT = 1_000_000_000
 

@@ -9,9 +9,9 @@ from weft.errors import Busy, ServerAway
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis.link import CrawlFacts, PodLink
 from weft.frontier.redis.parts.intake import PodIntake
-from weft.frontier.redis.parts.notes import RedisNotes
 from weft.frontier.redis.parts.permits import PodPermits
-from weft.frontier.redis.parts.status import RedisStatus
+from weft.frontier.redis.parts.redis_notes import RedisNotes
+from weft.frontier.redis.parts.redis_status import RedisStatus
 from weft.frontier.redis.scripts import Argument
 from weft.records import Found
 
@@ -57,7 +57,7 @@ class PodClient:
         self.link.ask("RPUSH", "told", notice)
 
     def places(self, arguments: Sequence[Argument]) -> list[bytes]:
-        """Takes or gives back places of the addresses that this pod keeps (see lua/address.lua)."""
+        """Takes or gives back slots of the addresses that this pod keeps (see lua/address.lua)."""
         answers: list[bytes] = self.link.call("address", arguments)[0]
         return answers
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from weft.frontier.outbox import RobotsNotice
+from weft.frontier.redis.item_packing import unpacked, unpacked_item
 from weft.frontier.redis.link import PodLink
-from weft.frontier.redis.packing import unpacked, unpacked_item
-from weft.frontier.redis.parts.sites import RedisSites
+from weft.frontier.redis.parts.redis_sites import RedisSites
 
 AT_ONCE = 100
 

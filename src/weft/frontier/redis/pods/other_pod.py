@@ -23,7 +23,7 @@ from weft.telemetry import Log
 AWAY_S = 1.0  # how long a pod that did not answer is left alone
 ABSENT = (ServerAway, ServerFull)
 T = TypeVar("T")
-log = Log("weft.frontier.redis.pods.routing")
+log = Log("weft.frontier.redis.pods.pod_routing")
 
 
 class OtherPod:
@@ -59,7 +59,7 @@ class OtherPod:
             if isinstance(why, NotOpened) and self._numbers:
                 raise  # it works on other crawls
             if isinstance(why, Emptied):
-                self._numbers.clear()  # it is another database, in which they are given anew
+                self._numbers.clear()  # it is another database, in which they are given again
             self._here.clear()
             threading.Thread(target=self._wait, name=f"pod {self.pod}", daemon=True).start()
             log.warning("another pod does not answer", pod=self.pod, why=why)

@@ -6,8 +6,8 @@ import re
 
 from starlette.requests import HTTPConnection
 
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.gate import Caller
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.problems import Refusal
 from weft.jobs.errors import TaskUnknown
 

@@ -22,10 +22,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weft.errors import WeftError
-from weft.jobs.api.access.keys import Keyring, KeyScope
-from weft.jobs.api.figures import WorkerFigures
+from weft.jobs.api.access.api_key import KeyScope
+from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.problems import Refusal, problem_of
 from weft.jobs.api.settings import ApiSettings, is_loopback
+from weft.jobs.api.worker_metrics import WorkerFigures
 from weft.jobs.compat.envelope import enveloped, is_firecrawls
 from weft.telemetry import Log
 

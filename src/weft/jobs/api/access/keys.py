@@ -17,7 +17,6 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 from shlex import quote
@@ -27,32 +26,14 @@ from msgspec import Struct
 
 from weft.errors import BadInput, Damaged
 from weft.files import locked, replace_file
+from weft.jobs.api.access.api_key import NAME, ApiKey, KeyScope
+from weft.jobs.api.access.listed_keys import digest_of, read_listed
 from weft.telemetry import Log
 
 log = Log("weft.jobs.api")
 _NEVER = object()  # no state of a file
+LONGEST_KEY = 4096  # characters
 _KEY = re.compile(r"weft_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}")
-
-
-class KeyScope(StrEnum):
-    """What a key may be used for."""
-
-    SUBMIT = "submit"  # start tasks
-    READ = "read"  # the status, results and events of its own tasks
-    CONTROL = "control"  # cancel, pause and resume them
-    MONITOR = "monitor"  # the state of the whole service, and its metrics
-
-
-class ApiKey(Struct, frozen=True, kw_only=True):
-    """One key, as it is kept."""
-
-    id: str
-    name: str
-    digest: str  # SHA-256 of the secret, in hexadecimal digits
-    scopes: tuple[KeyScope, ...]
-    created_at: float
-    revoked_at: float | None = None
 
 
 class KeyFile(Struct, frozen=True):
@@ -64,9 +45,12 @@ class KeyFile(Struct, frozen=True):
 class Keyring:
     """The keys of one service."""
 
-    def __init__(self, path: Path, *, is_required: bool = False) -> None:
-        """`is_required`: nobody is let in without a key, whether one was made or not."""
+    def __init__(self, path: Path, *, is_required: bool = False, listed: Path | None = None) -> None:
+        """`is_required`: nobody is let in without a key, whether one was made or not. `listed`: a file of further keys,
+        which the operator keeps."""
         self.path = path
+        self._listed_path = listed
+        self._listed: dict[str, ApiKey] = {}  # by digest
         self._stamp: object = _NEVER
         self._keys: dict[str, ApiKey] = {}
         self._needs_keys = is_required
@@ -88,12 +72,12 @@ class Keyring:
         """Every key, revoked ones too, oldest first."""
         if (problem := self.problem) is not None:
             raise problem
-        return sorted(self._keys.values(), key=lambda key: key.created_at)
+        return sorted([*self._keys.values(), *self._listed.values()], key=lambda key: key.created_at)
 
     def find(self, key_id: str) -> ApiKey | None:
         """A key that is valid, by its id."""
         self._refresh()
-        found = self._keys.get(key_id)
+        found = self._keys.get(key_id) or next((one for one in self._listed.values() if one.id == key_id), None)
         return found if found is not None and found.revoked_at is None else None
 
     def check(self, given: str) -> ApiKey | None:
@@ -104,11 +88,13 @@ class Keyring:
         # An unknown id takes as long as a known one: who measures learns nothing.
         digest = sha256((parts[2] if parts else given[:100]).encode()).hexdigest()
         is_right = hmac.compare_digest(digest, found.digest if found else "0" * 64)
-        return found if found is not None and is_right and found.revoked_at is None else None
+        if found is not None and is_right and found.revoked_at is None:
+            return found
+        return self._listed.get(digest_of(given[:LONGEST_KEY]))  # looked up by what nobody can choose
 
     def create(self, name: str, scopes: tuple[KeyScope, ...] = tuple(KeyScope)) -> tuple[str, ApiKey]:
         """Makes a key; its text is returned here and nowhere else, ever again."""
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             raise BadInput(f"{name!r} is no name of a key: use 1 to 64 letters, digits, spaces and . _ @ -")
         if not scopes:
             raise BadInput(f"a key needs a scope: {', '.join(KeyScope)}")
@@ -127,22 +113,29 @@ class Keyring:
         """Ends a key, by its id or its name."""
         with self._changing() as keys:
             found = next((key for key in keys.values() if which in (key.id, key.name) and key.revoked_at is None), None)
+            if found is None and any(which in (one.id, one.name) for one in self._listed.values()):
+                raise BadInput(f"the key {which!r} is in {self._listed_path}: delete its line there")
             if found is None:
                 raise BadInput(f"there is no key {which!r} that is valid: `weft keys list` shows them")
             keys[found.id] = msgspec.structs.replace(found, revoked_at=time.time())
         return keys[found.id]
 
     def _refresh(self) -> None:
-        if (stamp := _stamp(self.path)) == self._stamp:
+        listed = self._listed_path
+        if (stamp := (_stamp(self.path), listed and _stamp(listed))) == self._stamp:
             return
         self._stamp = stamp
         try:
-            self._keys, self._problem = _read(self.path), None
+            self._keys, self._listed, self._problem = (
+                _read(self.path),
+                {} if listed is None else read_listed(listed),
+                None,
+            )
         except Damaged as problem:
-            self._keys, self._problem = {}, problem
+            self._keys, self._listed, self._problem = {}, {}, problem
         had_keys = self._needs_keys or self._lock.exists()
-        self._needs_keys = had_keys or bool(self._keys) or self._problem is not None
-        if self._needs_keys and not self._keys and self._problem is None:
+        self._needs_keys = had_keys or bool(self._keys) or listed is not None or self._problem is not None
+        if self._needs_keys and not (self._keys or self._listed) and self._problem is None:
             folder, lock = quote(str(self.path.parent)), self._lock
             without = f"; delete {lock}, too, if nobody is to need one" if lock.exists() else ""
             remedy = f"bring back a copy, or make new ones with `weft keys create NAME --data-dir {folder}`{without}"

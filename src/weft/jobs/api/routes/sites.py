@@ -11,21 +11,21 @@ from starlette.responses import Response
 from weft.config.values import bounded
 from weft.errors import BadInput, BadUrl, Damaged
 from weft.jobs.api import answers, bodies
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import needs
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.access.rates import Rate
-from weft.jobs.api.hook_orders import webhook_of
 from weft.jobs.api.openapi import Operation
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.routes.tasks import check_no_order
 from weft.jobs.api.settings import ApiSettings
+from weft.jobs.api.webhook_bodies import webhook_of
 from weft.jobs.checking import components_of, misfits
 from weft.jobs.errors import BadSite, SiteConflict
 from weft.jobs.model import NO_PROXIES
 from weft.jobs.service import JobService
 from weft.jobs.sites.changes import ChangeReport
-from weft.jobs.sites.documents import document, file_document
-from weft.jobs.sites.model import SiteFile
+from weft.jobs.sites.site_documents import document, file_document
+from weft.jobs.sites.site_model import SiteFile
 from weft.jobs.sites.status import SiteStatus, SiteView
 from weft.jobs.targets import check_target
 from weft.scraping import ApiCall, Hooked, NoQuery, ReportsQuery, TaskLinks

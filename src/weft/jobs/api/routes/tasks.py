@@ -18,15 +18,15 @@ from weft.errors import BadInput, BadUrl, Damaged, Missing
 from weft.extract.formats import check_shape
 from weft.extract.rules.field_rules import BadRules, compile_rules
 from weft.jobs.api import answers, bodies, cursors
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import asked_task, caller_of, needs
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.access.rates import Rate
-from weft.jobs.api.hook_orders import webhook_of
 from weft.jobs.api.openapi import Operation
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.routes.exporting import MEDIA_TYPES, export, export_records
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import EventStream, StreamSlots
+from weft.jobs.api.webhook_bodies import webhook_of
 from weft.jobs.model import NO_PROXIES, Task, TaskSpec, problem_of_globs
 from weft.jobs.reading.hub import Hub
 from weft.jobs.service import JobService, Submission

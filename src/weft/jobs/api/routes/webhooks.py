@@ -9,12 +9,12 @@ from starlette.responses import Response
 
 from weft import scraping
 from weft.jobs.api import answers, bodies, cursors
+from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import asked_task, needs
-from weft.jobs.api.access.keys import KeyScope
 from weft.jobs.api.openapi import Operation
 from weft.jobs.service import JobService
-from weft.jobs.webhooks.model import NOTHING, Delivery, event_id
-from weft.jobs.webhooks.service import HookStatus
+from weft.jobs.webhooks.webhook_model import NOTHING, Delivery, event_id
+from weft.jobs.webhooks.webhook_service import HookStatus
 
 
 class WebhookRoutes:

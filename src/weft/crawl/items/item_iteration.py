@@ -1,0 +1,86 @@
+"""`for item in weft.run(Quotes)` and `async for item in weft.arun(Quotes)`: a spider as a Python iterator of its items.
+
+The crawl runs as `weft run` does, in processes of its own; items are read back as they are committed. Leaving the loop
+stops the crawl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import warnings
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Unpack
+
+from weft.crawl.items.reading import PROGRAM, KeptReader
+from weft.crawl.keywords import Settings
+from weft.crawl.page_iteration import News, given_settings, prepared_for, run_beside
+from weft.engine.user_code.sources import text_of_object
+from weft.errors import BadConfig, BadInput, NothingStored
+
+
+def run(
+    spider: Any = None,
+    *,
+    data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    config: str | os.PathLike[str] | None = None,
+    **settings: Unpack[Settings],
+) -> Iterator[dict[str, Any]]:
+    """Runs a spider and yields its items as they are committed.
+
+    `spider` is a class derived from `weft.Spider` that is defined in a module, or `FILE.py[:CLASS]`. Settings are the
+    configuration's keys, or their flags' names, as for `weft.crawl`; without a `data_dir` the crawl lives in a
+    temporary folder and is gone at the end. With `resume=True` no spider is needed, and the items are those that no
+    call has yielded before.
+    """
+    given = given_settings(settings, data_dir)
+    if spider is not None:
+        if "spider" in given:
+            raise BadConfig(["the spider is given twice"])
+        given["spider"] = spider if isinstance(spider, str) else text_of_object(spider)
+    elif not given.get("resume"):
+        raise BadConfig(["what is to run is missing: give a spider, or `resume=True` with a `data_dir`"])
+    return _items(given, None if config is None else os.fspath(config))
+
+
+async def arun(
+    spider: Any = None,
+    *,
+    data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    config: str | os.PathLike[str] | None = None,
+    **settings: Unpack[Settings],
+) -> AsyncIterator[dict[str, Any]]:
+    """The same for asyncio: `async for item in weft.arun(Quotes)`."""
+    items = run(spider, data_dir=data_dir, config=config, **settings)
+    try:
+        while (item := await asyncio.to_thread(next, items, None)) is not None:
+            yield item
+    finally:
+        close = getattr(items, "close", None)
+        if close is not None:
+            await asyncio.to_thread(close)
+
+
+def _items(given: dict[str, Any], config_file: str | None) -> Iterator[dict[str, Any]]:
+    with ExitStack() as stack:
+        prepared = prepared_for(stack, [], given, config_file)
+        dirs: list[Path] = prepared.folder.data_dirs
+        kept = KeptReader(dirs, PROGRAM, anew=not prepared.loaded.config.run.resume)
+        stack.callback(kept.reader.close)
+        stack.callback(kept.write)
+        news = News()
+        finish = run_beside(stack, prepared, news)
+        while True:
+            ended = news.has_ended
+            yield from kept.new()
+            if ended:
+                break
+            news.wait()
+        finish()
+        status = prepared.orchestrator.status()
+        if status.state == "failed":
+            raise BadInput(status.note)
+        if (outcome := prepared.outcome()).is_nothing:
+            warnings.warn("\n".join(outcome.lines()), NothingStored, stacklevel=3)

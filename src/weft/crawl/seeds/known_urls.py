@@ -1,0 +1,180 @@
+"""Known URLs that are visited again: all pages (`recrawl`), what failed (`retry_failed`), refused addresses.
+
+They are queued while the crawl runs, a slice between two rounds of the loop: the first request does not wait for the
+walk over all rows. How far a walk is, is noted in the frontier with what it queues, so that a restart continues there;
+one that was cut off is completed by the next start, also by one that was not asked for it.
+
+Must stay true: a walk sees what was stored before it began, and nothing later. So its beginning is noted first: the
+last number that the frontier had given, and the time. A URL that an earlier walk has queued, and whose visit has not
+ended, has no row since that walk's beginning; it is not queued a second time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+
+import msgspec
+
+from weft.crawl.folder import CrawlFolder
+from weft.crawl.processes.process_spec import ProcessOrder
+from weft.crawl.seeds.feeding import SLICE_S
+from weft.engine.loop.stop import BLOCKING
+from weft.engine.user_code.running import found_again
+from weft.frontier.contract import Frontier
+from weft.frontier.durability.walk import is_cut_off
+from weft.records import MAY_SUCCEED, POD_SHIFT, Found, Reason, Row
+from weft.store.index.query import Where
+from weft.store.index.visits import Visit
+from weft.store.pages import PageStore
+from weft.telemetry import Log
+
+RECRAWL, RETRY, ADDRESSES = "recrawl", "retry_failed", "addresses_asked"  # notes
+_ROWS = 250  # read together: some milliseconds
+log = Log("weft.crawl.seeds.known_urls")
+
+
+class WalkStart(msgspec.Struct, frozen=True):
+    """Where a walk began."""
+
+    last_item: int = -1
+    at: float = 0.0  # by the wall clock
+
+    def is_before(self, item: int, fetched_at: float) -> bool:
+        """Whether a row was there then: what was queued then and is stored since has an early number, too. A time that
+        is still to come says nothing: the clock was set back."""
+        return item <= self.last_item and not self.at <= fetched_at <= time.time()
+
+
+class Again:
+    """The walks of one pod. `is_over` when all that is wanted is queued."""
+
+    def __init__(
+        self,
+        order: ProcessOrder,
+        folder: CrawlFolder,
+        frontier: Frontier,
+        store: PageStore,
+        owns: Callable[[str], bool],
+        crawl: int,
+    ) -> None:
+        self._order = order
+        self._folder = folder
+        self._frontier = frontier
+        self._store = store
+        self._owns = owns
+        self._crawl = crawl
+        self._queued = 0
+        self._left = list(self._wanted())
+        self._steps: Iterator[None] | None = None
+        self.is_over = not self._left
+
+    def __call__(self) -> None:
+        """Queues for a moment. What fails because of a full disk or a server that is away is tried again."""
+        until = time.monotonic() + SLICE_S
+        while not self.is_over:
+            self._step()
+            if time.monotonic() >= until:
+                return
+
+    def _step(self) -> None:
+        if self._steps is None:
+            self._steps = self._left[0]()
+        try:
+            next(self._steps)
+        except StopIteration:
+            self._steps = None
+            del self._left[0]
+            self.is_over = not self._left
+        except BLOCKING:
+            self._steps = None  # a new one continues where this one was
+            raise
+
+    def _wanted(self) -> Iterator[Callable[[], Iterator[None]]]:
+        run, note = self._order.config.run, self._frontier.notes.note
+        if run.retry_failed or is_cut_off(note(RETRY)):
+            yield partial(self._walk, RETRY, self._order.run, _may_succeed)
+        if run.recrawl or is_cut_off(note(RECRAWL)):
+            yield partial(self._walk, RECRAWL, self._order.run, None)
+        before, now = self._addresses()
+        if before != now or is_cut_off(note(ADDRESSES)):
+            yield partial(self._ask_refused, " ".join(now))
+
+    def _addresses(self) -> tuple[list[str], list[str]]:
+        """Which kinds of addresses the crawl was allowed to ask before, and which it is from now on."""
+        fetch = self._order.config.fetch
+        allowed = [name for name, is_on in (("private", fetch.allow_private), ("public", bool(fetch.email))) if is_on]
+        before = self._frontier.notes.note("addresses").split()
+        return before, before if set(allowed) <= set(before) else sorted({*before, *allowed})
+
+    def _ask_refused(self, now: str) -> Iterator[None]:
+        """What was refused for its address is asked again once the settings allow more addresses than before."""
+        yield from self._walk(ADDRESSES, now.replace(" ", "+"), _is_address_refused)
+        self._frontier.notes.note("addresses", now)
+
+    def _walk(self, name: str, run: str, wanted: Callable[[Row], bool] | None) -> Iterator[None]:
+        """Queues the last rows of URLs that are `wanted`; every page that is known, once, where it is None."""
+        self._queued = 0
+        stored = partial(self._found, name, wanted)
+        yield from self._frontier.revisits.walk(self._crawl, name, run, stored, partial(self._begin, name))
+        log.info("known URLs are queued again", walk=name, queued=self._queued)
+
+    def _begin(self, name: str, last_item: int) -> None:
+        start = WalkStart(last_item, self._order.started_at)
+        if name == RECRAWL:
+            self._folder.begin_recrawl(self._order.pod, start.at, start.last_item)
+        self._frontier.notes.note(f"{name}_from", msgspec.json.encode(start).decode())
+        log.info("queueing known URLs again", walk=name, last_item=last_item)
+
+    def _start(self, note: str) -> WalkStart:
+        noted = self._frontier.notes.note(note)
+        return msgspec.json.decode(noted, type=WalkStart) if noted else WalkStart()
+
+    def _found(self, name: str, wanted: Callable[[Row], bool] | None, after: int) -> Iterator[tuple[int, Found | None]]:
+        """The rows of this pod after an item, as they were found; None for those that are not queued."""
+        start, earlier = self._start(f"{name}_from"), self._start(f"{name}_queued")
+        where = Where(
+            after_item=max(after, (self._order.pod << POD_SHIFT) - 1),
+            upto_item=start.last_item,
+            stored=True if wanted is None else None,
+            may_change=wanted is not None,
+        )
+        chosen = _is_first_page if wanted is None else _is_last
+        rows = self._store.rows(where)
+        while some := list(islice(rows, _ROWS)):
+            asked = [row for row in some if self._is_asked(row, start, wanted)]
+            again = {
+                row.item
+                for row, visits in self._store.with_visits(asked)
+                if chosen(row, visits) and not earlier.is_before(visits[-1].item, visits[-1].fetched_at)
+            }
+            if again:
+                self._store.may_come_again(self._crawl, start.last_item)
+            self._queued += len(again)
+            outputs = self._store.outputs_of([*again]) if self._order.config.spider.is_given else {}
+            yield from (
+                (row.item, found_again(row, outputs.get(row.item)) if row.item in again else None) for row in some
+            )
+        self._frontier.notes.note(f"{name}_queued", self._frontier.notes.note(f"{name}_from"))
+
+    def _is_asked(self, row: Row, start: WalkStart, wanted: Callable[[Row], bool] | None) -> bool:
+        is_kind = 200 <= row.status < 300 if wanted is None else wanted(row)
+        return is_kind and not row.request and start.is_before(row.item, row.fetched_at) and self._owns(row.url)
+
+
+def _is_first_page(row: Row, visits: list[Visit]) -> bool:
+    return not any(200 <= other.status < 300 and other.item < row.item for other in visits)
+
+
+def _is_last(row: Row, visits: list[Visit]) -> bool:
+    return visits[-1].item == row.item
+
+
+def _is_address_refused(row: Row) -> bool:
+    return row.error.partition(":")[0] == Reason.ADDRESS
+
+
+def _may_succeed(row: Row) -> bool:
+    return row.error.partition(":")[0] in MAY_SUCCEED or row.status in (408, 429) or row.status >= 500

@@ -1,0 +1,76 @@
+"""Puts the engine's two halves together: both in one process, or each in its own with a spool between them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from weft.config import Config
+from weft.engine.crawls.running_crawl import RunningCrawl
+from weft.engine.loop.fetcher.results import ResultHandler
+from weft.engine.loop.metrics import EngineMetrics
+from weft.engine.loop.parser.discovered_links import Leads
+from weft.engine.loop.parser.handoff import Handoff
+from weft.engine.loop.parser.parsing import Parsing
+from weft.engine.loop.parser.suspects import Suspects
+from weft.engine.loop.round import Round
+from weft.engine.loop.rows import Rows
+from weft.engine.parsing.parsers import ChildCode, Parsers
+from weft.frontier.contract import Frontier
+from weft.store.pages import PageStore
+
+
+def fused(
+    frontier: Frontier,
+    store: PageStore,
+    crawls: dict[int, RunningCrawl],
+    suspects: Suspects,
+    metrics: EngineMetrics,
+    parsers: Parsers,
+    *,
+    sends_all: bool,
+) -> ResultHandler:
+    """Results that are read where they end; their pages here or by parser children (see `Parsing`)."""
+    round_, parsing = reading(frontier, store, crawls, suspects, metrics, parsers, sends_all=sends_all)
+    return ResultHandler(round_, Rows(store, round_), parsing.take, crawls, metrics, parsing=parsing)
+
+
+def fetching(
+    frontier: Frontier, store: PageStore, crawls: dict[int, RunningCrawl], metrics: EngineMetrics, handoff: Handoff
+) -> ResultHandler:
+    """Results whose pages are read by parser processes."""
+    round_ = Round(frontier, store, crawls, None, handoff)
+    return ResultHandler(round_, Rows(store, round_), handoff.put, crawls, metrics)
+
+
+def reading(
+    frontier: Frontier,
+    store: PageStore,
+    crawls: dict[int, RunningCrawl],
+    suspects: Suspects,
+    metrics: EngineMetrics,
+    parsers: Parsers,
+    *,
+    sends_all: bool,
+) -> tuple[Round, Parsing]:
+    """The parser's half by itself."""
+    leads = Leads(frontier, store)
+    round_ = Round(frontier, store, crawls, leads)
+    rows = Rows(store, round_)
+    parsing = Parsing(
+        round_, rows, leads, suspects, metrics, keeps_text=store.keeps_text, parsers=parsers, sends_all=sends_all
+    )
+    return round_, parsing
+
+
+def parsers_of(config: Config, loading: Callable[[], bytes] | None = None) -> tuple[Parsers, bool]:
+    """Parser children, which start when they are needed, and whether a configuration wants them for all pages.
+
+    `loading`: what a child is sent of the user's code, where the crawl has some.
+    """
+    if loading is not None:
+        section = config.spider
+        workers = section.spider_workers or max(1, (len(os.sched_getaffinity(0)) - 1) // config.pods.num_pods)
+        return Parsers(workers, code=ChildCode(loading, section.callback_s, section.callback_memory_mb)), True
+    children = config.fetch.parser_children
+    return Parsers(max(1, children)), children > 0

@@ -1,0 +1,156 @@
+"""What answers lead to, kept where a depth limit may want it again.
+
+A page found by a shorter way than the one it was fetched by is nearer than it was known to be, and so is everything
+behind it: its links, cut off or queued as too deep, are let in once more. They are read from memory until the page is
+in the store, and from there later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from weft.engine.crawls.running_crawl import RunningCrawl
+from weft.engine.loop.fetcher.verdict import REDIRECTS
+from weft.engine.parsing.parsers import CRASH, TIMEOUT
+from weft.errors import ServerAway
+from weft.extract.page import extract
+from weft.extract.robots_meta import robots_tag
+from weft.fetch.decode import decode
+from weft.frontier.contract import Frontier
+from weft.records import Lease, Purpose, Reason
+from weft.store.errors import UnreadableData
+from weft.store.pages import PageStore
+from weft.telemetry import Log
+
+log = Log("weft.engine.loop.parser.discovered_links")
+
+
+class _Lead:
+    """What an answer leads to: links, or where it redirects."""
+
+    __slots__ = ("depth", "links", "redirect", "unkept")
+
+    def __init__(self, links: list[str], redirect: str = "", depth: int = 0) -> None:
+        self.links = links
+        self.redirect = redirect
+        self.depth = depth  # at which they were let in
+        self.unkept = False  # the answer is not in the store
+
+
+class Leads:
+    """The leads of crawls that have a depth limit."""
+
+    def __init__(self, frontier: Frontier, store: PageStore) -> None:
+        self._frontier = frontier
+        self._store = store
+        self._leads: dict[int, _Lead] = {}  # by item
+        self._later: list[tuple[RunningCrawl, tuple[int, str, int]]] = []  # whose answers are not in the store yet
+
+    def __len__(self) -> int:
+        return len(self._leads) + len(self._later)
+
+    def near(self, lease: Lease, links: list[str], redirect: str = "") -> Lease:
+        """Keeps what an answer leads to; gives the lease as near as its URL is known to be by now."""
+        try:
+            depth = self._frontier.leases.depth_of(lease)
+        except ServerAway:
+            depth = lease.depth  # it is asked again when the item has ended
+        self._leads[lease.item] = _Lead(links, redirect, depth)
+        return lease if depth == lease.depth else msgspec.structs.replace(lease, depth=depth)
+
+    def unkept(self, item: int) -> None:
+        """The store will not have this answer."""
+        if item in self._leads:
+            self._leads[item].unkept = True
+
+    def committed(self) -> None:
+        """What was taken so far is in the store, and can be read there; what is not kept stays in memory."""
+        self._leads = {item: lead for item, lead in self._leads.items() if lead.unkept}
+        later, self._later = self._later, []
+        for crawl, known in later:
+            self.expand_readable(crawl, [known])
+
+    def nearer(self, crawls: Mapping[int, RunningCrawl], leases: Iterable[Lease]) -> None:
+        """Expands those of the ended items that turned out to be nearer while they were being read."""
+        for lease in leases:
+            lead = self._leads.get(lease.item)
+            if lead is not None and (depth := self._frontier.leases.depth_of(lease)) < lead.depth:
+                self.expand_readable(crawls[lease.crawl], [(lease.item, lease.url, depth)])
+
+    def expand_readable(
+        self, crawl: RunningCrawl, known: Iterable[tuple[int, str, int]], hops: Mapping[int, int] | None = None
+    ) -> None:
+        """`expand`, for those who can do nothing about a stored page that is damaged: its links stay as they were."""
+        try:
+            self.expand(crawl, known, hops)
+        except UnreadableData as error:
+            log.error("a stored page cannot be read: its links are not let in again", error=error)
+
+    def expand(
+        self, crawl: RunningCrawl, known: Iterable[tuple[int, str, int]], hops: Mapping[int, int] | None = None
+    ) -> None:
+        """Lets in once more what pages lead to that were fetched at a greater depth and turned out to be nearer.
+
+        `hops`: how many redirects had led to some of them. Unreadable, when all others are expanded: a stored page is
+        damaged.
+        """
+        waiting = list(known)
+        hops = hops or {}
+        damaged: UnreadableData | None = None
+        while waiting:
+            item, url, depth = waiting.pop()
+            try:
+                lead = self._leads.get(item) or self._stored(url, crawl)
+            except UnreadableData as error:
+                damaged = error
+                continue
+            if lead is None:
+                # Another process has read it, and is about to commit it.
+                self._later.append((crawl, (item, url, depth)))
+                continue
+            lead.depth = depth
+            near = Lease(
+                item, crawl.number, url, "", depth, 0, hops.get(item, 0), Purpose.PAGE, "", 0, 0, "", 0, 0.0, 0.0
+            )
+            waiting += self._let_in(crawl, near, lead)
+        if damaged is not None:
+            raise damaged
+
+    def _let_in(self, crawl: RunningCrawl, near: Lease, lead: _Lead) -> Iterable[tuple[int, str, int]]:
+        """Lets in what one page leads to; gives what is to be expanded in turn."""
+        if lead.redirect:
+            if near.hops >= crawl.fetch.max_redirects:
+                return ()
+            target = crawl.redirect(near, lead.redirect)
+            if isinstance(target, Reason):
+                return ()
+            count, again = 1, self._frontier.queue.admit(crawl.number, [target])
+        elif crawl.scope.seeded_urls_only:
+            return ()
+        else:
+            links = crawl.links(lead.links, near)
+            count, again = sum(len(some.urls) for some in links), self._frontier.queue.admit_links(crawl.number, links)
+        crawl.count(count, again)
+        return again.expand
+
+    def _stored(self, url: str, crawl: RunningCrawl) -> _Lead | None:
+        """What a stored answer leads to; None where there is none."""
+        stored = self._store.get(url, crawl.number)
+        if stored is None:
+            return None
+        http = stored.http
+        if http is None:
+            return _Lead([])
+        if stored.row.status in REDIRECTS:
+            return _Lead([], stored.row.final_url)
+        if not 200 <= stored.row.status < 300 or stored.row.error in (CRASH, TIMEOUT):
+            return _Lead([])
+        encoding = http.content_encoding
+        body = decode(http.body, encoding, crawl.fetch.max_body_bytes).body if encoding else http.body
+        page = extract(body, url, http.get("content-type"))
+        tags = [value for name, value in http.headers if name.lower() == "x-robots-tag"]
+        if robots_tag(tags, crawl.agent)[1]:
+            return _Lead([])
+        return _Lead(crawl.rules.candidates(page.base, page.hrefs, page.charset))

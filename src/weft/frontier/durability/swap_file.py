@@ -1,0 +1,126 @@
+"""Which sites are swapped out, and when each is due, on the disk: a whole copy of it, and behind that what has changed.
+
+    FOLDER/sites-NUMBER    records: length (4 bytes), checksum (8 bytes), content; see `Resting.load`
+
+A checkpoint names the file and how much of it counts: what a process appends and does not live to name is cut off by
+the next. A new file begins when the changes have become as many as the sites, so that what is written in all is a few
+times what has changed, and what a start has to apply is bounded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from xxhash import xxh3_64_digest
+
+from weft.alive import Alive
+from weft.errors import writing
+from weft.frontier.scheduling.swapped_sites import CHANGE, SwappedSites
+
+_SUM = 8
+_HEAD = 4 + _SUM
+_AT_ONCE = 40_000 * CHANGE  # bytes of changes in one record
+_FEW, _MANY = 10_000, 2_000_000  # changes: fewer are always appended, more never (2 s to apply)
+
+
+class SwapPosition(Struct, array_like=True):
+    """What a checkpoint has to know of it."""
+
+    number: int = 0  # of the file; 0: there is none
+    length: int = 0  # bytes that count
+
+
+class SwapFile:
+    """Writes down what is swapped out."""
+
+    def __init__(self, folder: Path, swapped: SwappedSites) -> None:
+        self._folder = folder
+        self._swapped = swapped
+        self._at = SwapPosition()  # what the last checkpoint on the disk names
+        self._changes = 0  # bytes of changes in that
+        self._began = (SwapPosition(), 0, False)  # of the checkpoint that is being written: file, changes, is it whole
+        self.bytes_written = 0
+
+    def begin(self) -> Callable[[], SwapPosition]:
+        """A checkpoint of this moment is going to be written: gives what writes this part of it."""
+        changes = len(self._swapped.changes)
+        most = CHANGE * min(_MANY, max(_FEW, len(self._swapped)))
+        is_whole = not self._at.number or self._changes + changes > most or self._swapped.hurried
+        self._swapped.hurried = False
+        at = SwapPosition(self._at.number + 1, 0) if is_whole else self._at
+        self._began = (at, changes, is_whole)
+        records = self._swapped.dump() if is_whole else _records_of(bytes(self._swapped.changes))
+        return lambda: _append(self._path(at.number), at, records)
+
+    def saved(self, *, was_written: bool) -> None:
+        """That checkpoint is on the disk, or will not be."""
+        at, changes, is_whole = self._began
+        if not was_written:
+            self._swapped.hurried = self._swapped.hurried or is_whole
+            return
+        length = self._path(at.number).stat().st_size
+        self.bytes_written += length - at.length
+        self._at = SwapPosition(at.number, length)
+        self._changes = 0 if is_whole else self._changes + changes
+        del self._swapped.changes[:changes]
+        self._delete_others()
+
+    def restore(self, at: SwapPosition, alive: Alive) -> bool:
+        """Fills what is swapped out as a checkpoint has it; False where the file is not what was written."""
+        try:
+            for record in _read(self._path(at.number), at.length):
+                self._swapped.load(record)
+                alive()
+        except (OSError, EOFError, ValueError, TypeError, msgspec.DecodeError):
+            self._swapped.clear()
+            return False
+        self._at = at
+        self._changes = self._swapped.replayed
+        return True
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"sites-{number}"
+
+    def _delete_others(self) -> None:
+        for path in self._folder.glob("sites-*"):
+            if path != self._path(self._at.number):
+                path.unlink(missing_ok=True)
+
+
+def delete_swap_files(folder: Path) -> None:
+    """Deletes all that was written down."""
+    for path in folder.glob("sites-*"):
+        path.unlink(missing_ok=True)
+
+
+def _records_of(changes: bytes) -> Iterator[bytes]:
+    for at in range(0, len(changes), _AT_ONCE):
+        yield SwappedSites.change_record(changes[at : at + _AT_ONCE])
+
+
+def _append(path: Path, at: SwapPosition, records: Iterator[bytes]) -> SwapPosition:
+    """Writes records behind what counts of a file, and puts them on the disk."""
+    with writing(path):
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.truncate(at.length)
+            file.seek(at.length)
+            for record in records:
+                file.write(len(record).to_bytes(4, "little") + xxh3_64_digest(record, file.tell()) + record)
+            file.flush()
+            os.fsync(fd)
+            return SwapPosition(at.number, file.tell())
+
+
+def _read(path: Path, length: int) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while (at := file.tell()) < length:
+            head = file.read(_HEAD)
+            record = file.read(int.from_bytes(head[:4], "little"))
+            if xxh3_64_digest(record, at) != head[4:] or file.tell() > length:
+                raise EOFError
+            yield record

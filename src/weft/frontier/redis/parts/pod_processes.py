@@ -1,0 +1,41 @@
+"""The processes of a pod on Redis, as its orchestrator keeps them: which there are, and what the dead held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.frontier.redis.link import OwnPodLink
+from weft.frontier.redis.parts.held import HeldLeases
+from weft.frontier.requests import RequestLog
+
+
+class PodProcesses:
+    """See above."""
+
+    def __init__(self, link: OwnPodLink, held: HeldLeases, requests: RequestLog) -> None:
+        self._link = link
+        self._held = held
+        self._requests = requests
+
+    def assign(self, slots: Iterable[str]) -> None:
+        """Sets the slots that this pod has from now on; recovery does not wait for others.
+
+        Where this opening has found a loss, all of them have to report: the server may have lost which they are.
+        """
+        self._link.ask("DEL", "crew")
+        self._link.ask("SADD", "crew", *slots)
+        if self._link.has_lost_data:
+            self._link.ask("SUNIONSTORE", "settling", "crew")
+        else:
+            self._link.ask("SINTERSTORE", "settling", "settling", "crew")
+
+    def release_owner(self, owner: str, *, but: str = "") -> int:
+        """Ends all leases of an owner (or of all incarnations of `slot#`); returns how many requests were in flight."""
+        (in_flight,) = self._link.call("release", [owner, but])
+        self._held.log_expired(in_flight)
+        self._requests.flush()
+        return len(in_flight)
+
+    def report_again(self) -> None:
+        """Has every process of the pod restart, and report all that its store has, with the links of those pages."""
+        self._link.renew_claim()

@@ -1,0 +1,84 @@
+"""URLs of a pod on Redis that end without a request: refusals, kept on disk, and rejected items, whose rows the caller
+stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from weft.frontier.contract import Item, Rejection, RobotsRecord
+from weft.frontier.politeness import UNREACHABLE_S
+from weft.frontier.redis.link import OwnPodLink
+from weft.frontier.redis.parts.held import HeldLeases
+from weft.frontier.redis.parts.redis_sites import RedisSites
+from weft.frontier.redis.parts.shelf import Shelf
+from weft.frontier.redis.scripts import Argument
+from weft.records import Found, Purpose, Reason
+
+_AT_ONCE = 1000
+
+
+class RedisRejected:
+    """See the contract. Rejected items are leased to this process until it calls `ended`."""
+
+    def __init__(
+        self,
+        link: OwnPodLink,
+        slot: str,
+        held: HeldLeases,
+        shelf: Shelf,
+        sites: RedisSites,
+        wall: Callable[[], float],
+    ) -> None:
+        self._link = link
+        self._slot = slot
+        self._held = held
+        self._shelf = shelf
+        self._sites = sites
+        self._wall = wall
+        self._stamps: dict[int, int] = {}  # of items that are rejected, and whose rows are not stored
+
+    def refused(self, crawl: int, reason: Reason, url: str, parent: int) -> None:
+        """On disk, for `weft explain`."""
+        self._shelf.refuse(crawl, reason, url, parent)
+
+    def left_sitemaps(self, crawl: int) -> list[Found]:
+        """The sitemaps for which there was no room, up to a bound: for a crawl that may have more of them now."""
+        return self._shelf.left(crawl)
+
+    def rejections(self) -> list[Rejection]:
+        """Items removed from their queues since the last call."""
+        if not self._link.rejects_wait:
+            self._link.flush()
+        if not self._link.rejects_wait:
+            return []
+        (rows,) = self._link.call("rejected", [self._held.owner, _AT_ONCE])
+        rejected = []
+        for fields in rows:
+            lease = self._held.lease_of(fields, self._held.owner, 0.0, 0.0)
+            self._stamps[lease.item] = fields[1]
+            item = Item(
+                lease.item, lease.url, lease.depth, lease.parent, lease.hops, lease.purpose, lease.about, lease.attempt,
+                lease.offsite,
+            )  # fmt: skip
+            name, _, cause = fields[10].decode().partition(": ")
+            if item.purpose is Purpose.ROBOTS:
+                self._give_up_robots(item, Reason(name))
+            else:
+                rejected.append(Rejection(item, lease.crawl, Reason(name), cause))
+        return rejected
+
+    def ended(self, items: Iterable[int], batch: int = 0) -> None:
+        """Ends rejected items whose rows are stored."""
+        arguments: list[Argument] = [self._slot, batch]
+        for item in items:
+            if (stamp := self._stamps.pop(item, None)) is not None:
+                arguments += [self._link.number(item), stamp, "o", 0]
+        if len(arguments) > 2:
+            self._link.call("finish", arguments)
+
+    def _give_up_robots(self, item: Item, reason: Reason) -> None:
+        """A redirect has led to what was given up: the robots.txt of the origin that it came from cannot be had."""
+        until = self._wall() + UNREACHABLE_S
+        record = RobotsRecord("unreachable", b"", until, f"{reason} at {item.url}")
+        self._sites.robots_known(item.about, record, None)
+        self.ended([item.item])

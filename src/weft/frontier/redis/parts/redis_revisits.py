@@ -1,0 +1,63 @@
+"""Known URLs of a pod on Redis that are queued once more. How far that has come is noted in the call that queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from weft import urls
+from weft.alive import Alive
+from weft.frontier.contract import Stored
+from weft.frontier.durability.walk import STEP, Walk
+from weft.frontier.redis.link import PodLink
+from weft.frontier.redis.parts.intake import PodIntake
+from weft.frontier.redis.parts.redis_notes import RedisNotes
+from weft.frontier.redis.parts.redis_sites import RedisSites
+from weft.frontier.redis.parts.redis_status import figures
+from weft.records import Found
+
+
+class RedisRevisits:
+    """See the contract."""
+
+    def __init__(self, link: PodLink, intake: PodIntake, sites: RedisSites, notes: RedisNotes, alive: Alive) -> None:
+        self._link = link
+        self._intake = intake
+        self._sites = sites
+        self._notes = notes
+        self._alive = alive
+
+    def readmit(self, crawl: int, found: Found) -> None:
+        """Queues a URL, seen or not, as a new visit under a new number."""
+        self._sites.ask_robots_again(crawl, urls.origin_of(found.url))
+        self._intake.admit_again(crawl, [found])
+
+    def readmit_once(self, crawl: int, name: str, what: str, stored: Stored) -> Iterator[None]:
+        """Queues URLs once more, those of which the note `name` does not say that they (`what`) are already."""
+        walk = Walk.of(self._notes.note(name), what, continues=False)
+        if not walk.is_over:
+            yield from self._readmit_all(crawl, name, walk, stored)
+
+    def walk(self, crawl: int, name: str, run: str, stored: Stored, begin: Callable[[int], None]) -> Iterator[None]:
+        """Queues known URLs again, once for each run; `begin` is called with the last item before. One that was cut
+        off, in whichever run, continues where it was."""
+        note = self._notes.note(name)
+        walk = Walk.of(note, run, continues=True)
+        if walk.is_over:
+            return
+        if not walk.after and note != walk.at(0):
+            begin(self._link.item(figures(self._link).counters[5]))
+            self._notes.note(name, walk.at(0))
+        yield from self._readmit_all(crawl, name, walk, stored)
+
+    def _readmit_all(self, crawl: int, name: str, walk: Walk, stored: Stored) -> Iterator[None]:
+        """In steps, each with its position: a kill costs one step."""
+        left = iter(stored(walk.after))
+        while some := list(islice(left, STEP)):
+            again = [found for _, found in some if found is not None]
+            for origin in dict.fromkeys(urls.origin_of(found.url) for found in again):
+                self._sites.ask_robots_again(crawl, origin)
+            self._intake.admit_again(crawl, again, (name, walk.at(some[-1][0])))
+            self._alive()
+            yield
+        self._notes.note(name, walk.what)

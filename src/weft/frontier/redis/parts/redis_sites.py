@@ -1,0 +1,157 @@
+"""What is known of the sites of a pod on Redis: robots.txt, cookies, politeness keys.
+
+A lease tells which robots.txt and which cookies of its site are the newest, so a process reads them only when another
+one has learnt something.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from weft.frontier.contract import RobotsRecord
+from weft.frontier.redis.link import PodLink
+from weft.frontier.redis.parts.address_slots import AddressSlots
+from weft.frontier.redis.parts.held import HeldLeases
+from weft.frontier.redis.parts.shelf import Shelf
+from weft.frontier.redis.scripts import Argument
+from weft.frontier.requests import RequestLog
+from weft.records import Lease, Purpose, RenderedPart
+
+_KEPT = 20_000  # robots.txt files, and copies of cookies
+Elsewhere = Callable[[str, RobotsRecord, float | None], bool]
+
+
+class RedisSites:
+    """See the contract."""
+
+    def __init__(
+        self,
+        link: PodLink,
+        held: HeldLeases,
+        shelf: Shelf,
+        requests: RequestLog,
+        places: AddressSlots | None,
+        wall: Callable[[], float],
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
+        """`elsewhere` sends a robots.txt to the pod of its origin; False: that is this pod."""
+        self._link = link
+        self._held = held
+        self._shelf = shelf
+        self._requests = requests
+        self._places = places
+        self._wall = wall
+        self._elsewhere = elsewhere
+        self._robots: dict[str, tuple[int, RobotsRecord]] = {}
+        self._robots_wanted: dict[str, int] = {}
+        self._cookies: dict[tuple[int, str], tuple[int, bytes]] = {}
+        self._cookies_wanted: dict[tuple[int, str], int] = {}
+
+    def key_of(self, url: str) -> str:
+        """The politeness key of a URL."""
+        return self._link.key_of(url)
+
+    def newest(self, lease: Lease, robots: int, cookies: int) -> None:
+        """The newest versions of what a claimed lease needs."""
+        if lease.purpose is not Purpose.ROBOTS:
+            self._robots_wanted[lease.url[: lease.url.index("/", 8)]] = robots
+        if cookies > 0:
+            self._cookies_wanted[lease.crawl, lease.key] = cookies
+
+    def robots(self, origin: str) -> RobotsRecord | None:
+        """From memory, or from the disk where the last claim named a newer version."""
+        known = self._robots.get(origin)
+        wanted = self._robots_wanted.get(origin, 0)
+        if known is None or known[0] < wanted:
+            read = self._shelf.robots(origin)
+            if read is None or read[0] < wanted:
+                return None
+            known = self._remember_robots(origin, *read)
+        return known[1]
+
+    def robots_known(self, origin: str, record: RobotsRecord, crawl_delay_s: float | None) -> None:
+        """Remembers an origin's robots.txt in its pod; its Crawl-delay raises the site's delay."""
+        if self._elsewhere is not None and self._elsewhere(origin, record, crawl_delay_s):
+            return
+        version = self._shelf.keep(origin, record, self._wall(), self._requests.deleted_until)
+        self._requests.robots(self._link.now(), origin, record)
+        self._remember_robots(origin, version, record)
+        key, code = self._link.keys.of(origin)
+        delay = int((crawl_delay_s or 0.0) * 1e6)
+        if self._places is not None:
+            self._places.asks(origin, crawl_delay_s or 0.0)
+        self._link.scripts.later(
+            "robots", lambda: [key, code, int((record.expires - self._wall()) * 1e6), delay, version]
+        )
+        self._link.next_claim.after(0.0)
+
+    def ask_robots_again(self, _crawl: int, origin: str) -> None:
+        """A robots.txt that could not be fetched is fetched once more, for all crawls of the pod."""
+        record = self.robots(origin)
+        if record is not None and record.status in ("unreachable", "address"):
+            self.forget_robots(origin)
+
+    def forget_robots(self, origin: str) -> None:
+        """It is fetched before the next page of its origin."""
+        key, code = self._link.keys.of(origin)
+        self._link.scripts.later("robots", lambda: [key, code, "-", 0, 0])
+
+    def held(self, crawl: int, url: str) -> str:
+        """As the pod knows it; the site of another pod is that one's, and held up by nothing here."""
+        key, code = self._link.keys.of(url[: url.index("/", 8)])
+        (why,) = self._link.scripts.call("held", [key, code, crawl])
+        return bytes(why).decode()
+
+    def asked(self, crawl: int, parts: Sequence[RenderedPart]) -> None:
+        """Deferred, as `cool` is."""
+        last: dict[str, float] = {}
+        for part in parts:
+            key = self.key_of(part.url)
+            self._requests.part(crawl, key, part, self._link.now())
+            last[key] = max(part.ended, last.get(key, part.ended))
+        for key, at in last.items():
+            self._link.scripts.later("asked", partial(self._age_of, key, at))
+
+    def _age_of(self, key: str, at: float) -> list[Argument]:
+        return [key, int(max(0.0, self._link.now() - at) * 1e6)]
+
+    def cookies_of(self, lease: Lease) -> tuple[int, bytes] | None:
+        """The cookies last kept for this lease's site by any process, with their version."""
+        site = (lease.crawl, lease.key)
+        wanted = self._cookies_wanted.get(site)
+        if wanted is None:
+            return None
+        known = self._cookies.get(site)
+        if known is None or known[0] != wanted:
+            stored: Any = self._link.ask("GET", f"C:{lease.crawl}:{lease.key}")
+            if stored is None:
+                return None
+            number, _, data = stored.partition(b" ")
+            known = self._remember_cookies(site, int(number), data)
+        return known
+
+    def keep_cookies(self, crawl: int, key: str, data: bytes) -> int:
+        """Saves a site's cookies; other processes get them with their next lease there. Returns their version."""
+        number = random.getrandbits(48) | 1
+        self._link.scripts.later("cookies", lambda: [crawl, key, number, data])
+        self._remember_cookies((crawl, key), number, data)
+        return number
+
+    def _remember_robots(self, origin: str, version: int, record: RobotsRecord) -> tuple[int, RobotsRecord]:
+        if len(self._robots) > _KEPT:
+            self._robots.clear()
+            self._robots_wanted.clear()
+        entry = self._robots[origin] = (version, record)
+        return entry
+
+    def _remember_cookies(self, site: tuple[int, str], version: int, data: bytes) -> tuple[int, bytes]:
+        if len(self._cookies) > _KEPT:
+            self._cookies.clear()
+            leased = {(held.lease.crawl, held.lease.key) for held in self._held.by_item.values()}
+            self._cookies_wanted = {one: wanted for one, wanted in self._cookies_wanted.items() if one in leased}
+        self._cookies_wanted[site] = version
+        entry = self._cookies[site] = (version, data)
+        return entry

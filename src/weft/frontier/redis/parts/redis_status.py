@@ -1,0 +1,85 @@
+"""The numbers of a pod on Redis, and what a crawl waits for. Nothing here changes anything."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from weft.frontier.contract import CAUSES, CrawlCounts, FrontierStats, WaitReason
+from weft.frontier.redis.link import PodLink
+from weft.frontier.redis.parts.redis_crawls import sites_of
+
+# What may keep a crawl from being over, in the order of lua/stats.lua.
+WAITS = ("outboxes", "scheduled", "blocked", "rejects", "mail", "seeded", "spilled")
+
+
+class StatsReply(NamedTuple):
+    """The reply of lua/stats.lua, all of one moment."""
+
+    counters: list[int]  # queued, sites, admitted, finished, received, the last item
+    leased: int
+    to_parse: int
+    crawls: list[list[int]]  # of each: its number, pages, seen, max, flight, given
+    due: int
+    waits: list[int]
+
+    def stats(self) -> FrontierStats:
+        """As the contract has them."""
+        queued, sites, admitted, finished, received, _ = self.counters
+        return FrontierStats(
+            queued=queued,
+            leased=self.leased,
+            seen=sum(crawl[2] for crawl in self.crawls),
+            sites=sites,
+            admitted=admitted,
+            finished=finished,
+            pages=sum(crawl[1] for crawl in self.crawls),
+            to_parse=self.to_parse,
+            due=self.due,
+            received=received,
+        )
+
+
+def figures(link: PodLink) -> StatsReply:
+    """Read by one script."""
+    return StatsReply(*link.call("stats", []))
+
+
+class RedisStatus:
+    """See the contract."""
+
+    def __init__(self, link: PodLink) -> None:
+        self._link = link
+
+    def stats(self) -> FrontierStats:
+        """The current numbers."""
+        return figures(self._link).stats()
+
+    def facts(self) -> tuple[FrontierStats, dict[str, int]]:
+        """For the decision that a crawl is over: the figures, and how much waits where (`WAITS`). One script reads
+        both: an item that moved between two calls would be counted in neither place, and the crawl end without it."""
+        now = figures(self._link)
+        return now.stats(), dict(zip(WAITS, now.waits, strict=True))
+
+    def crawl_counts(self, crawl: int) -> CrawlCounts:
+        """Where one crawl stands, from what is counted."""
+        is_open, *counts = self._link.call("standing", [crawl])
+        if not is_open:
+            raise KeyError(crawl)
+        return CrawlCounts(*counts)
+
+    def waits_for(self, crawl: int) -> WaitReason | None:
+        """What a crawl waits for that has URLs queued; None while it does not."""
+        cause, about, until = self._link.call("waiting", [crawl])
+        if not cause:
+            return None
+        return WaitReason(
+            CAUSES[cause.decode()].format(about.decode()), self._link.local(int(until)) if until else None
+        )
+
+    def has_work(self, crawl: int) -> bool:
+        """Whether something that is queued of a crawl may still be claimed; a look at all its sites."""
+        if not self.crawl_counts(crawl).queued:
+            return False
+        if self._link.crawls[crawl].limits.max_pages_per_domain is None:
+            return True
+        return any(self._link.call("work", [crawl, *sites])[0] for sites in sites_of(self._link, crawl))

@@ -1,0 +1,446 @@
+"""Turns lines of a request log into a part of a packed segment.
+
+Requests are divided by a hash of their politeness key into BUCKETS blocks, each in the order of the log, so that what
+was asked of one site, or of a share of the sites, is read without the rest. A block has a head (its pairs of key and
+origin, and other texts that repeat) and a body (columns of numbers, and the paths). An end is kept beside its start.
+
+What a request is judged by comes before it in its block: openings of the log and edits of a crawl's settings are in
+every block, a robots.txt in those of its site, the settings that a crawl began with in those with requests that follow
+them. All of them are also listed once for the whole part: what comes later in the log follows them, too.
+
+Times are whole microseconds, as they were written down. A part with a line that could not be read counts it; the
+lines' own checksums are not kept: each frame has one.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import AnyStr
+from zlib import crc32
+
+from msgspec import Struct, msgpack
+from xxhash import xxh3_64_intdigest
+
+from weft.frontier.requests.columns import packed_ints, packed_steps
+from weft.frontier.requests.request_lines import SUM_BYTES, Boot, CrawlSettings, RobotsKnown, parsed, unsummed
+from weft.urls import domain_of, host_of
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+__all__ = ["BUCKETS", "Packer", "PartIndex", "bucket_of", "share_of", "zstd"]
+BUCKETS = 16
+START, ROBOTS_START, END, ROBOTS, CRAWL, BOOT = b"SsERCB"
+_LEVEL = 9
+_SPLIT = b"\t"
+_MOST = 1 << 61  # of a number in a column: sums and differences of two fit into eight bytes
+
+Frame = tuple[int, int, int]  # offset, length, CRC-32
+
+
+class BlockIndex(Struct, frozen=True, array_like=True):
+    """Where a block is, and what it has."""
+
+    head: Frame
+    body: Frame
+    requests: int
+    far: int  # ends of requests of earlier parts
+
+
+class PartIndex(Struct, frozen=True, array_like=True):
+    """What a part covers, and where its frames are."""
+
+    lines: int
+    unreadable: int
+    first_at: float | None
+    first_wall: float | None  # of requests and openings
+    last_wall: float | None
+    longest_delay_s: float
+    boots: list[Boot]
+    blocks: list[BlockIndex]
+    texts: Frame
+    robots: Frame
+    open: Frame
+    last_at: float | None = None  # the latest time of any line; an earlier Weft did not note it
+
+    @property
+    def requests(self) -> int:
+        """Starts in all blocks."""
+        return sum(block.requests for block in self.blocks)
+
+
+class BlockHeader(Struct, array_like=True):
+    """The pairs of a key and an origin of a block's requests."""
+
+    keys: bytes  # as `short_key` writes them
+    origins: bytes
+
+
+class Texts(Struct, array_like=True):
+    """What repeats in all blocks."""
+
+    forms: bytes  # delay, slots and crawl of requests
+    statuses: bytes
+    settings: bytes  # lines C
+    current: int  # how many of them are older than the last opening
+
+
+class BlockColumns(Struct, array_like=True):
+    """The columns of a block."""
+
+    kinds: bytes
+    items: bytes
+    robots_items: bytes
+    ats: bytes
+    leads: bytes  # of the wall clock, in steps
+    pairs: bytes
+    forms: bytes
+    paths: bytes
+    back: bytes  # how many starts before an end its own is; 0: in an earlier part
+    took: bytes
+    far: bytes  # numbers of those in earlier parts
+    statuses: bytes
+    notes: bytes
+
+
+class RobotsColumns(Struct, array_like=True):
+    """Lines R."""
+
+    origins: bytes
+    digests: bytes
+    ats: bytes
+
+
+class Opened(Struct, array_like=True):
+    """Requests without an end at the end of a part, and their blocks."""
+
+    items: bytes
+    buckets: bytes
+
+
+def bucket_of(key: bytes) -> int:
+    """The block of a politeness key."""
+    return xxh3_64_intdigest(key) % BUCKETS
+
+
+def share_of(key: bytes, shares: int) -> int:
+    """A further division of a block's keys."""
+    return xxh3_64_intdigest(key) // BUCKETS % shares
+
+
+@lru_cache(maxsize=10_000)
+def _usual_buckets(origin: str) -> tuple[int, ...]:
+    """The blocks of an origin's requests, where sites are not told apart by their addresses."""
+    try:
+        keys = host_of(origin + "/"), domain_of(origin + "/")
+    except ValueError:
+        return ()
+    return tuple({bucket_of(key.encode()) for key in keys})
+
+
+def short_key(key: bytes, origin: bytes) -> bytes:
+    """A key as a head has it: most are the end of their origin's host, and cost nothing then."""
+    host = _host_text(origin, b"://", b":")
+    return b"\x01%d" % (len(host) - len(key)) if key and host.endswith(key) and host.isascii() else key
+
+
+def long_key(key: str, origin: str) -> str:
+    """What `short_key` has shortened."""
+    return _host_text(origin, "://", ":")[int(key[1:]) :] if key[:1] == "\x01" else key
+
+
+def _host_text(origin: AnyStr, scheme_end: AnyStr, port_begin: AnyStr) -> AnyStr:
+    """An origin's host, but for IPv6: the same characters of the same text, in bytes or not."""
+    return origin.partition(scheme_end)[2].partition(port_begin)[0]
+
+
+def _micros(text: bytes) -> int:
+    whole, point, rest = text.partition(b".")
+    return int(whole + rest) if point and len(rest) == 6 else round(float(text) * 1e6)
+
+
+class _Block:
+    """A block that is being filled."""
+
+    __slots__ = (
+        "ats",
+        "back",
+        "crawls_seen",
+        "far",
+        "forms",
+        "items",
+        "kinds",
+        "last",
+        "leads",
+        "notes",
+        "pair_texts",
+        "pairs",
+        "paths",
+        "robots_items",
+        "robots_seen",
+        "statuses",
+        "took",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.kinds, self.paths = bytearray(), bytearray()
+        self.items, self.robots_items, self.ats, self.leads = (array("q") for _ in range(4))
+        self.pairs, self.forms, self.statuses, self.notes, self.back = (array("i") for _ in range(5))
+        self.took, self.far = array("q"), array("q")
+        self.pair_texts: list[tuple[bytes, bytes]] = []
+        self.robots_seen: dict[bytes, int] = {}  # by origin: how many of its lines R are in this block
+        self.crawls_seen: dict[int, int] = {}
+
+    def note(self, kind: int, number: int) -> None:
+        self.kinds.append(kind)
+        self.notes.append(number)
+
+    def head(self) -> BlockHeader:
+        keys, origins = zip(*self.pair_texts, strict=True) if self.pair_texts else ((), ())
+        return BlockHeader(b"\n".join(map(short_key, keys, origins)), b"\n".join(origins))
+
+    def body(self) -> BlockColumns:
+        return BlockColumns(
+            bytes(self.kinds), packed_steps(self.items), packed_steps(self.robots_items), packed_steps(self.ats),
+            packed_steps(self.leads), packed_ints(self.pairs), packed_ints(self.forms), bytes(self.paths),
+            packed_ints(self.back), packed_ints(self.took), packed_steps(self.far), packed_ints(self.statuses),
+            packed_ints(self.notes),
+        )  # fmt: skip
+
+
+class Packer:
+    """Takes the lines of one part; `carried`: the blocks of requests that are open from before."""
+
+    def __init__(self, carried: Mapping[int, int]) -> None:
+        self._blocks = [_Block() for _ in range(BUCKETS)]
+        # Of each open request its block, its number among the block's starts (-1: in an earlier part) and its time.
+        self._open: dict[bytes, tuple[int, int, int]] = {b"%d" % item: (at, -1, 0) for item, at in carried.items()}
+        self._pairs: dict[tuple[bytes, bytes], tuple[int, int]] = {}
+        self._forms: dict[tuple[bytes, bytes, bytes], tuple[int, int]] = {}  # with the crawl
+        self._statuses: dict[bytes, int] = {}
+        self._robots: list[RobotsKnown] = []
+        self._robots_of: dict[bytes, list[int]] = {}  # by origin, without its trust
+        self._with_origin: dict[bytes, list[int]] = {}  # blocks
+        self._settings: list[bytes] = []
+        self._current = 0  # the first of them after the last opening
+        self._settings_of: dict[int, list[int]] = {}
+        self._boots: list[Boot] = []
+        self._lines = self.unreadable = self.raw_bytes = 0
+        self._first_at: float | None = None
+        self._last_at = 0
+        self._first_wall, self._last_wall, self._longest_delay_s = sys.maxsize, -sys.maxsize, 0.0
+
+    def add(self, data: bytes) -> None:
+        """Whole lines, but for the last of a log that was cut off."""
+        self.raw_bytes += len(data)
+        lines = data.split(b"\n")
+        if lines[-1] == b"":
+            lines.pop()
+        for text in _texts(lines):
+            self._lines += 1
+            if text is None or not self._accept(text):
+                self.unreadable += 1
+
+    def _accept(self, text: bytes) -> bool:
+        try:
+            if text[:2] == b"S\t":
+                self._start(text)
+            elif text[:2] == b"E\t":
+                self._end(text)
+            else:
+                return self._note(text)
+        except (ValueError, OverflowError):  # fields of a line that no Weft has written
+            return False
+        return True
+
+    def _start(self, text: bytes) -> None:
+        _, item, at_text, wall_text, key, delay, places, url, *rest = text.split(_SPLIT)
+        (crawl,) = rest or (b"0",)
+        at, wall, path_at, number = _micros(at_text), _micros(wall_text), url.index(b"/", 8), int(item)
+        if at > _MOST or wall > _MOST or not -_MOST < number < _MOST:
+            raise ValueError("out of range")
+        form, owner = self._forms.get((delay, places, crawl)) or self._new_form(delay, places, crawl)
+        pair = key, url[:path_at]
+        bucket, pair_number = self._pairs.get(pair) or self._new_pair(pair)
+        block, is_page = self._blocks[bucket], item[:1] != b"-"
+        (block.items if is_page else block.robots_items).append(number)
+        if self._robots_of or self._settings_of:
+            self._notes_before(block, pair[1], owner)
+        self._open[item] = bucket, len(block.ats), at
+        block.kinds.append(START if is_page else ROBOTS_START)
+        block.ats.append(at)
+        block.leads.append(wall - at)
+        block.pairs.append(pair_number)
+        block.forms.append(form)
+        block.paths += url[path_at:] + b"\n"
+        if self._first_at is None:
+            self._first_at = at / 1e6
+        if at > self._last_at:
+            self._last_at = at
+        if wall < self._first_wall:
+            self._first_wall = wall
+        if wall > self._last_wall:
+            self._last_wall = wall
+
+    def _new_form(self, delay: bytes, places: bytes, crawl: bytes) -> tuple[int, int]:
+        delay_s, number = float(delay), int(crawl)
+        int(places)
+        self._longest_delay_s = max(self._longest_delay_s, delay_s)
+        made = self._forms[delay, places, crawl] = len(self._forms), number
+        return made
+
+    def _new_pair(self, pair: tuple[bytes, bytes]) -> tuple[int, int]:
+        key, origin = pair
+        if key[:1] == b"\x01":
+            raise ValueError("no politeness key")
+        if not (key.isascii() and origin.isascii()):
+            (key + origin).decode()
+        bucket = bucket_of(key)
+        texts = self._blocks[bucket].pair_texts
+        made = self._pairs[pair] = bucket, len(texts)
+        texts.append(pair)
+        blocks = self._with_origin.setdefault(origin, [])
+        if bucket not in blocks:
+            blocks.append(bucket)
+        return made
+
+    def _notes_before(self, block: _Block, origin: bytes, crawl: int) -> None:
+        """What this request is judged by, as far as its block does not have it."""
+        notes = self._robots_of.get(origin)
+        if notes is not None and block.robots_seen.get(origin, 0) < len(notes):
+            for number in notes[block.robots_seen.get(origin, 0) :]:
+                block.note(ROBOTS, number)
+            block.robots_seen[origin] = len(notes)
+        notes = self._settings_of.get(crawl)
+        if notes is not None and block.crawls_seen.get(crawl, 0) < len(notes):
+            for number in notes[block.crawls_seen.get(crawl, 0) :]:
+                block.note(CRAWL, number)
+            block.crawls_seen[crawl] = len(notes)
+
+    def _end(self, text: bytes) -> None:
+        _, item, at_text, status = text.split(_SPLIT)
+        at, named = _micros(at_text), int(item)
+        if at > _MOST or not -_MOST < named < _MOST:
+            raise ValueError("out of range")
+        if status not in self._statuses:
+            status.decode()
+        code = self._statuses.setdefault(status, len(self._statuses))
+        started = self._open.pop(item, None)
+        # The start may be in the log of another slot, whose lease has expired here: nobody knows its block.
+        blocks = self._blocks if started is None else (self._blocks[started[0]],)
+        _, number, began = started or (0, -1, 0)
+        for block in blocks:
+            if number < 0:
+                block.far.append(named)
+            block.kinds.append(END)
+            block.back.append(0 if number < 0 else len(block.ats) - number)
+            block.took.append(at - began)
+            block.statuses.append(code)
+        if at > self._last_at:
+            self._last_at = at
+        if self._first_at is None:
+            self._first_at = at / 1e6
+
+    def _note(self, text: bytes) -> bool:
+        line = parsed(text)
+        if line is None:
+            return False
+        if isinstance(line, Boot):
+            self._opening(line)
+        elif isinstance(line, RobotsKnown):
+            self._robots_line(line)
+        elif isinstance(line, CrawlSettings):
+            self._settings_line(line, text)
+        if self._first_at is None:
+            self._first_at = line.at
+        self._last_at = max(self._last_at, round(line.at * 1e6))
+        return True
+
+    def _opening(self, boot: Boot) -> None:
+        wall = round(boot.wall * 1e6)
+        self._first_wall, self._last_wall = min(wall, self._first_wall), max(wall, self._last_wall)
+        self._open.clear()
+        self._current = len(self._settings)
+        for block in self._blocks:
+            block.note(BOOT, len(self._boots))
+        self._boots.append(boot)
+
+    def _robots_line(self, line: RobotsKnown) -> None:
+        origin = line.origin.rpartition(" ")[2].encode()
+        numbers = self._robots_of.setdefault(origin, [])
+        numbers.append(len(self._robots))
+        # Another process of the pod may have asked the origin: its requests are in the same block of its own log.
+        for bucket in {*self._with_origin.get(origin, ()), *_usual_buckets(origin.decode())}:
+            block = self._blocks[bucket]
+            for number in numbers[block.robots_seen.get(origin, 0) :]:
+                block.note(ROBOTS, number)
+            block.robots_seen[origin] = len(numbers)
+        self._robots.append(line)
+
+    def _settings_line(self, line: CrawlSettings, text: bytes) -> None:
+        numbers = self._settings_of.setdefault(line.crawl, [])
+        numbers.append(len(self._settings))
+        if line.revision > 1:  # an edit that another process has read is in force for all of a pod
+            for block in self._blocks:
+                for number in numbers[block.crawls_seen.get(line.crawl, 0) :]:
+                    block.note(CRAWL, number)
+                block.crawls_seen[line.crawl] = len(numbers)
+        self._settings.append(text)
+
+    def open(self) -> dict[int, int]:
+        """The blocks of the requests that have not ended."""
+        return {int(item): bucket for item, (bucket, _, _) in self._open.items()}
+
+    def frames(self, offset: int) -> Iterator[bytes | PartIndex]:
+        """The part's frames from an offset on, then its index."""
+        places: list[Frame] = []
+
+        def frame(value: object) -> bytes:
+            nonlocal offset
+            data = zstd.compress(msgpack.encode(value), level=_LEVEL)
+            places.append((offset, len(data), crc32(data)))
+            offset += len(data)
+            return data
+
+        for block in self._blocks:
+            yield frame(block.head())
+            yield frame(block.body())
+        forms = b"\n".join(map(_SPLIT.join, self._forms))
+        yield frame(Texts(forms, b"\n".join(self._statuses), b"\n".join(self._settings), self._current))
+        yield frame(self._robots_columns())
+        opened = self.open()
+        yield frame(Opened(packed_steps(array("q", opened)), packed_ints(opened.values())))
+        blocks = [
+            BlockIndex(places[2 * at], places[2 * at + 1], len(block.ats), len(block.far))
+            for at, block in enumerate(self._blocks)
+        ]
+        has_wall = self._first_wall <= self._last_wall
+        first, last = (self._first_wall / 1e6, self._last_wall / 1e6) if has_wall else (None, None)
+        yield PartIndex(
+            self._lines, self.unreadable, self._first_at, first, last, self._longest_delay_s, self._boots, blocks,
+            places[-3],
+            places[-2],
+            places[-1],
+            self._last_at / 1e6,
+        )  # fmt: skip
+
+    def _robots_columns(self) -> RobotsColumns:
+        return RobotsColumns(
+            "\n".join([line.origin for line in self._robots]).encode(),
+            "\n".join([line.digest for line in self._robots]).encode(),
+            packed_steps(array("q", [round(line.at * 1e6) for line in self._robots])),
+        )
+
+
+def _texts(lines: list[bytes]) -> list[bytes] | Iterator[bytes | None]:
+    """The lines without their checksums; None for those that are not what was written."""
+    texts = [line[: 1 - SUM_BYTES] for line in lines]
+    sums = b"".join([line[1 - SUM_BYTES :] for line in lines])
+    if sums == b"".join([b"\t%08x" % crc32(text) for text in texts]):
+        return texts
+    return (unsummed(line + b"\n") for line in lines)

@@ -1,0 +1,304 @@
+"""A packed segment of a request log: a closed file of it, compressed, in blocks that are read each for itself.
+
+    MAGIC, length and CRC-32 of the index, index, frames, index, length and CRC-32 of the index, MAGIC
+
+A frame is compressed by zstd and has its CRC-32 in the index, of which there are two copies: a flipped bit costs one
+frame, or nothing. A segment has a part for each PART_BYTES of lines; see `packing`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from heapq import merge
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+from zlib import crc32
+
+import msgspec
+from msgspec import Struct
+
+from weft.frontier.requests import log_packing
+from weft.frontier.requests.columns import unpacked_ints, unpacked_steps
+from weft.frontier.requests.log_packing import BUCKETS, Frame, PartIndex, zstd
+from weft.frontier.requests.request_lines import (
+    Boot,
+    CrawlSettings,
+    Line,
+    RequestEnd,
+    RequestStart,
+    RobotsKnown,
+    parsed,
+)
+
+MAGIC = b"weft\x00rq2"
+_EARLIER = b"weft\x00rq1"  # keys as they are, which `long_key` reads too
+PART_BYTES = 16 * 1024 * 1024
+_ENDS = struct.Struct("<II")
+_EDGE = len(MAGIC) + _ENDS.size
+_MOST_INDEX = 1 << 28
+_MOST_FRAME = 1 << 31
+_NO_STARTS = bytes({log_packing.END, log_packing.ROBOTS, log_packing.CRAWL, log_packing.BOOT})
+Takes = Callable[[str, str], bool]  # whether requests of a pair of key and origin are read
+_Read = TypeVar("_Read")
+
+
+class Unjudged(Exception):
+    """A frame, or a whole segment, that is not what was written."""
+
+    def __init__(self, path: Path, detail: str) -> None:
+        super().__init__(f"{path}: {detail}")
+        self.path = path
+
+
+class _Index(Struct, frozen=True, array_like=True):
+    raw_bytes: int
+    parts: list[PartIndex]
+
+
+def write_packed(out: Path, raw_bytes: int, parts: list[tuple[list[bytes], PartIndex]]) -> None:
+    """Writes a new file; the caller puts it into its place."""
+    index = msgspec.msgpack.encode(_Index(raw_bytes, [index for _, index in parts]))
+    ends = _ENDS.pack(len(index), crc32(index))
+    with out.open("xb") as file:
+        file.write(MAGIC + ends + index)
+        for frames, _ in parts:
+            file.writelines(frames)
+        file.write(index + ends + MAGIC)
+
+
+class _FarFinish(RequestEnd, frozen=True, gc=False):
+    """An end whose start is not in this part."""
+
+
+class LogPart:
+    """About PART_BYTES of lines of a segment."""
+
+    def __init__(self, segment: PackedSegment, index: PartIndex) -> None:
+        self.segment = segment
+        self.index = index
+
+    def open(self) -> dict[int, int]:
+        """The blocks of the requests that have no end yet."""
+        opened = self._frame(self.index.open, log_packing.Opened)
+        return dict(zip(unpacked_steps(opened.items), unpacked_ints(opened.buckets), strict=True))
+
+    def starts_of(self, bucket: int, items: set[int]) -> dict[int, tuple[str, float]]:
+        """Of some items those that a block has the starts of: their keys and times."""
+        body = self._frame(self.index.blocks[bucket].body, log_packing.BlockColumns)
+        kinds = body.kinds.translate(None, _NO_STARTS)
+        columns = ((log_packing.START, body.items), (log_packing.ROBOTS_START, body.robots_items))
+        found = list[tuple[int, int]]()
+        for kind, column in columns:
+            numbers = unpacked_steps(column)
+            if not items.isdisjoint(numbers):
+                at = (number for number, one in enumerate(kinds) if one == kind)
+                found += [(item, number) for item, number in zip(numbers, at, strict=True) if item in items]
+        if not found:
+            return {}
+        pairs, of, ats = self.pairs(bucket), unpacked_ints(body.pairs), unpacked_steps(body.ats)
+        return {item: (pairs[of[number]][0], ats[number] / 1e6) for item, number in found}
+
+    def frames(self) -> list[Frame]:
+        """Where everything of it is."""
+        blocks = [frame for block in self.index.blocks for frame in (block.head, block.body)]
+        return [*blocks, self.index.texts, self.index.robots, self.index.open]
+
+    def pairs(self, bucket: int) -> list[tuple[str, str]]:
+        """The politeness keys and origins of a block's requests."""
+        head = self._frame(self.index.blocks[bucket].head, log_packing.BlockHeader)
+        if not head.keys:
+            return []
+        rows = zip(head.keys.decode().split("\n"), head.origins.decode().split("\n"), strict=True)
+        return [(log_packing.long_key(key, origin), origin) for key, origin in rows]
+
+    def settings(self, slot: str) -> list[CrawlSettings]:
+        """What crawls' requests follow at the end of this part, as far as its process wrote it down here."""
+        texts = self._texts()
+        return self._settings(texts, slot)[texts.current :]
+
+    def mentions(self, bucket: int, texts: tuple[bytes, ...]) -> bool:
+        """Whether one of some texts occurs in the origins of a block."""
+        origins = self._frame(self.index.blocks[bucket].head, log_packing.BlockHeader).origins
+        return any(text in origins for text in texts)
+
+    def robots(self, slot: str, takes: Callable[[str], bool]) -> list[RobotsKnown]:
+        """The robots.txt files that came into force in this part, of the origins that are taken."""
+        columns = self._frame(self.index.robots, log_packing.RobotsColumns)
+        if not columns.origins:
+            return []
+        rows = zip(
+            columns.origins.decode().split("\n"), columns.digests.decode().split("\n"), unpacked_steps(columns.ats),
+            strict=True,
+        )  # fmt: skip
+        return [
+            RobotsKnown(at / 1e6, digest, origin, slot)
+            for origin, digest, at in rows
+            if takes(origin.rpartition(" ")[2])
+        ]
+
+    def events(
+        self, bucket: int, slot: str, takes: Takes | None = None, *, only_requests: bool = False
+    ) -> Iterator[Line]:
+        """A block's lines in the order of the log: of the pairs that are taken, or all. `only_requests`: without what
+        they were judged by."""
+        pairs = self.pairs(bucket)
+        mask = [takes(*pair) for pair in pairs] if takes is not None else []
+        block = self.index.blocks[bucket]
+        if takes is not None and not any(mask) and not self.index.boots and not block.far:
+            return iter(())
+        body = self._frame(block.body, log_packing.BlockColumns)
+        return self._decoded(body, pairs, mask, slot, only_requests=only_requests)
+
+    def requests(self, slot: str) -> Iterator[Line]:
+        """All requests and openings: between two openings block after block, so each site's are in their order. Costs
+        half of what putting all of them in the order of their times does."""
+        streams = [self.events(bucket, slot, only_requests=True) for bucket in range(BUCKETS)]
+        for boot in (*self.index.boots, None):
+            for stream in streams:
+                for line in stream:
+                    if isinstance(line, Boot):
+                        break
+                    yield line
+            if boot is not None:
+                yield boot
+
+    def in_order(self, slot: str) -> Iterator[Line]:
+        """All lines: between two openings those of different blocks by their times."""
+        streams = [self.events(bucket, slot) for bucket in range(BUCKETS)]
+        for number in range(len(self.index.boots) + 1):
+            far = set[tuple[int, float, str]]()  # an end whose start nobody knew is in all blocks
+            for _, line in merge(*(_timed(stream) for stream in streams), key=lambda timed: timed[0]):
+                if not isinstance(line, _FarFinish):
+                    yield line
+                elif (end := (line.item, line.at, line.status)) not in far:
+                    far.add(end)
+                    yield RequestEnd(*end)
+            yield from islice(self.index.boots, number, number + 1)
+
+    def _decoded(
+        self,
+        body: log_packing.BlockColumns,
+        pairs: list[tuple[str, str]],
+        mask: list[bool],
+        slot: str,
+        *,
+        only_requests: bool,
+    ) -> Iterator[Line]:
+        texts = self._texts()
+        forms = [(float(delay), int(places), int(crawl)) for delay, places, crawl in _rows(texts.forms)]
+        statuses = texts.statuses.decode().split("\n")
+        pages, robots_items = iter(unpacked_steps(body.items)), iter(unpacked_steps(body.robots_items))
+        items = [
+            next(pages) if kind == log_packing.START else next(robots_items)
+            for kind in body.kinds
+            if kind in (log_packing.START, log_packing.ROBOTS_START)
+        ]
+        ats, of = unpacked_steps(body.ats), unpacked_ints(body.pairs)
+        starts = zip(
+            items, ats, unpacked_steps(body.leads), of, unpacked_ints(body.forms), body.paths.decode().split("\n"),
+            strict=False,
+        )  # fmt: skip
+        ends = zip(unpacked_ints(body.back), unpacked_ints(body.took), unpacked_ints(body.statuses), strict=True)
+        far, notes = iter(unpacked_steps(body.far)), iter(unpacked_ints(body.notes))
+        robots: list[RobotsKnown] | None = None
+        settings: list[CrawlSettings] | None = None
+        count = 0
+        for kind in body.kinds:
+            if kind == log_packing.END:
+                back, took, status = next(ends)
+                if not back:
+                    yield _FarFinish(next(far), took / 1e6, statuses[status])
+                elif not mask or mask[of[count - back]]:
+                    number = count - back
+                    yield RequestEnd(items[number], (ats[number] + took) / 1e6, statuses[status])
+            elif kind in (log_packing.START, log_packing.ROBOTS_START):
+                item, at, lead, pair, form, path = next(starts)
+                count += 1
+                if not mask or mask[pair]:
+                    (key, origin), (delay_s, places, crawl) = pairs[pair], forms[form]
+                    wall = (at + lead) / 1e6
+                    yield RequestStart(item, at / 1e6, wall, key, delay_s, places, origin + path, slot, crawl)
+            elif only_requests and kind != log_packing.BOOT:
+                next(notes)
+            elif kind == log_packing.ROBOTS:
+                robots = self.robots(slot, _any) if robots is None else robots
+                yield robots[next(notes)]
+            elif kind == log_packing.CRAWL:
+                settings = self._settings(texts, slot) if settings is None else settings
+                yield settings[next(notes)]
+            else:
+                yield self.index.boots[next(notes)]
+
+    def _settings(self, texts: log_packing.Texts, slot: str) -> list[CrawlSettings]:
+        lines = (parsed(text, slot) for text in texts.settings.split(b"\n") if text)
+        return [line for line in lines if isinstance(line, CrawlSettings)]
+
+    def _texts(self) -> log_packing.Texts:
+        return self._frame(self.index.texts, log_packing.Texts)
+
+    def _frame(self, frame: Frame, kind: type[_Read]) -> _Read:
+        data = self.segment.read(frame)
+        try:
+            return msgspec.msgpack.decode(zstd.decompress(data), type=kind)
+        except (msgspec.MsgspecError, zstd.ZstdError) as error:
+            raise Unjudged(self.segment.path, f"a frame cannot be read: {error}") from None
+
+
+class PackedSegment:
+    """A file of them; Unjudged where neither copy of its index can be read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        index, self._first = _index(path)
+        self.raw_bytes = index.raw_bytes
+        self.parts = [LogPart(self, part) for part in index.parts]
+
+    def read(self, frame: Frame) -> bytes:
+        """The compressed bytes of a frame."""
+        offset, length, sum_ = frame
+        with self.path.open("rb") as file:
+            file.seek(self._first + offset)
+            data = file.read(length)
+        if crc32(data) != sum_:
+            raise Unjudged(self.path, f"{length:,} bytes from {self._first + offset:,} on are damaged")
+        return data
+
+
+def _index(path: Path) -> tuple[_Index, int]:
+    """The index, and where the frames begin."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        for is_last in (False, True):
+            file.seek(max(0, size - _EDGE) if is_last else 0)
+            edge = file.read(_EDGE)
+            magic, ends = (edge[-len(MAGIC) :], edge[: _ENDS.size]) if is_last else (edge[: len(MAGIC)], edge[8:])
+            if magic not in (MAGIC, _EARLIER) or len(ends) < _ENDS.size:
+                continue
+            length, sum_ = _ENDS.unpack(ends)
+            if length > min(size, _MOST_INDEX):
+                continue
+            file.seek(size - _EDGE - length if is_last else _EDGE)
+            data = file.read(length)
+            if crc32(data) == sum_:
+                return msgspec.msgpack.decode(data, type=_Index), _EDGE + length
+    raise Unjudged(path, "its index cannot be read")
+
+
+def _timed(lines: Iterator[Line]) -> Iterator[tuple[float, Line]]:
+    """Lines up to the next opening, each with a time that never decreases."""
+    latest = float("-inf")
+    for line in lines:
+        if isinstance(line, Boot):
+            return
+        latest = max(latest, line.at)
+        yield latest, line
+
+
+def _rows(text: bytes) -> list[list[str]]:
+    return [row.split("\t") for row in text.decode().split("\n")] if text else []
+
+
+def _any(_: str) -> bool:
+    return True

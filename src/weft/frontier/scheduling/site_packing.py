@@ -1,0 +1,115 @@
+"""A site as a row of bytes, and back, exactly: its clock, its one queue, and what is urgent there.
+
+A later process may read a row: then the clock of the site is made again from what is known of its last request, and the
+row adds what the site has shown of itself. A page for a swapped-out site is a row of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from weft.frontier.contract import Item
+from weft.frontier.politeness import AddressClock, Breaker, PolitenessClock
+from weft.frontier.ranks import rank_of
+from weft.frontier.scheduling.sites import Crawl, Site, SiteQueue
+from weft.frontier.scheduling.spill import QueueState
+from weft.records import Found
+
+PAGE, SITE = b"p", b"s"
+_CLOCK = sorted({*PolitenessClock.__slots__} - {"active", "breakers", "parked"})
+_RESPONSIVENESS = ("good", "recent_s", "usual_s")  # of the clock: what no other record has
+_BREAKER = Breaker.__slots__
+_QUEUE = ("served_at", "stalled_at", "look_at", "sitemaps_found", "_had_sitemap", "pages", "queued", "_sequence")
+_HEAPS = ("urgent", "robots", "sitemaps")
+_clock_state, _queue_state, _breaker_state = attrgetter(*_CLOCK), attrgetter(*_QUEUE), attrgetter(*_BREAKER)
+Clocks = Callable[[str], PolitenessClock]
+
+
+class PackedSite(Struct, array_like=True):
+    """A swapped-out site."""
+
+    key: str
+    process: int  # which has written it: times are of its clock
+    address: str
+    clock: list[float | int | bool]
+    breakers: list[tuple[str, tuple[list[int], float, int, int]]]
+    site_queue: list[float | int | bool | None]
+    origins: list[str]
+    heaps: list[list[tuple[float, int, Item]]]
+    queues: list[tuple[int, QueueState]]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(PackedSite).decode
+
+
+def packed_page(item: int, found: Found) -> bytes:
+    """A page that waits at a swapped-out site."""
+    rank = rank_of(found.depth, found.priority)
+    return b"p%d %d %d %d %b" % (item, rank, found.parent, found.offsite, found.url.encode())
+
+
+def unpacked_page(row: bytes) -> tuple[int, int, int, int, str]:
+    """Its item, rank, parent, hops outside the scope, and URL."""
+    item, depth, parent, offsite, url = row[1:].split(b" ", 4)
+    return int(item), int(depth), int(parent), int(offsite), url.decode()
+
+
+def packed_site(site: Site, site_queue: SiteQueue, process: int) -> bytes:
+    """A site with all that is known of it."""
+    clock = site.clock
+    address = clock.address if isinstance(clock, AddressClock) else ""
+    state: Any = () if address else _clock_state(clock)
+    named = clock.breakers.items() if clock.breakers is not None and not address else ()
+    breakers = [(name, _breaker_state(breaker)) for name, breaker in named]
+    heaps = [getattr(site_queue, name) or () for name in _HEAPS]
+    queues = [(queue.depth, queue.state()) for queue in site_queue.queues]
+    return SITE + _encode(
+        (site.key, process, address, state, breakers, _queue_state(site_queue), site_queue.origins, heaps, queues)
+    )
+
+
+def read_site(row: bytes) -> PackedSite:
+    """What was packed."""
+    return _decode(memoryview(row)[1:])
+
+
+def clock_of(packed: PackedSite, address_clock: Clocks) -> PolitenessClock:
+    """The clock of a site that this process has packed."""
+    if packed.address:
+        return address_clock(packed.address)
+    clock = PolitenessClock()
+    for name, value in zip(_CLOCK, packed.clock, strict=True):
+        setattr(clock, name, value)
+    for name, values in packed.breakers:
+        clock.breakers = clock.breakers or {}
+        breaker = clock.breakers[name] = Breaker()
+        breaker.failing, (breaker.open_until, breaker.probe, breaker.probes) = tuple(values[0]), values[1:]
+    return clock
+
+
+def recall_responsiveness(packed: PackedSite, clock: PolitenessClock) -> None:
+    """What an earlier process knew of a site is true of it for this one's clock."""
+    for name, value in zip(_CLOCK, packed.clock, strict=False):
+        if name in _RESPONSIVENESS:
+            setattr(clock, name, value)
+
+
+def unpacked_queue(packed: PackedSite, site: Site, crawl: Crawl) -> SiteQueue:
+    """The queue of the site."""
+    queue = site.queue_of(crawl)
+    for origin in packed.origins:
+        queue.origin_number(origin)
+    for name, heap in zip(_HEAPS, packed.heaps, strict=True):
+        if heap:
+            setattr(queue, name, heap)
+    for depth, state in packed.queues:
+        queue.queue(depth).restore(state)
+    for name, value in zip(_QUEUE, packed.site_queue, strict=True):
+        setattr(queue, name, value)
+    return queue

@@ -1,0 +1,281 @@
+"""Swapped-out sites: those that are not asked soon, packed into rows on the disk. In memory each takes about thirty
+bytes.
+
+A row is a blob, with the number of the row before it of the same site. What is in memory is written to the disk as a
+whole now and then, and between that as the changes since (`durability/swap_file`).
+
+A site is swapped out when more are in memory than are needed: as one that nobody has asked yet, of which there are only
+pages; or packed with its politeness clock, exactly as it was. It belongs to the one crawl that has something queued
+there. Sites are swapped in in the order in which they are due, by the claim that needs them, or by what is not for the
+end of their queue. A swapped in site is scheduled by its own clock, so that it is never asked early.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import islice
+from os import urandom
+
+import msgspec
+from xxhash import xxh3_64_digest
+
+from weft.frontier.durability.blobs import BlobStore
+from weft.frontier.scheduling.packed_map import PackedMap
+
+_CRAWL_BITS = 32
+_CRAWL = (1 << 31) - 1
+_WAKES = 1 << 31  # a page swaps it in: what waits there must wait longer than a page would
+_MARK = 8  # bytes of a fingerprint
+_NUMBER = 8  # of a blob, at the beginning of a row
+_VALUE, _DUE = 10, 5  # bytes of a change: the fingerprint, what it represents (0: nothing), and when it is due
+CHANGE = _MARK + _VALUE + _DUE
+_NOT_DUE = (1 << 8 * _DUE) - 1  # it is in the order already
+_PIECE = 4096  # buckets, or seconds, that are written down together
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class DueSeconds:
+    """Fingerprints of sites by the second in which they are due; some may be in memory again."""
+
+    __slots__ = ("_at", "_seconds", "_ticks")
+
+    def __init__(self) -> None:
+        self._ticks: dict[int, bytearray] = {}
+        self._seconds: list[int] = []
+        self._at = 0  # how far the first second was read
+
+    def add(self, mark: bytes, due: float) -> None:
+        """Adds one, to be swapped in up to a second before it is due: its clock knows the moment."""
+        second = int(due)
+        if second not in self._ticks:
+            if self._at and second < self._seconds[0]:
+                second = self._seconds[0]  # that is over, too, and being read: to its end
+            else:
+                self._ticks[second] = bytearray()
+                heappush(self._seconds, second)
+        self._ticks[second] += mark
+
+    def next_due(self) -> float | None:
+        """When the first may be due."""
+        return float(self._seconds[0]) if self._seconds else None
+
+    def due(self, now: float) -> int:
+        """About how many are due: one that is in memory again may be counted, too."""
+        return sum(len(self._ticks[second]) for second in self._seconds if second <= now) // _MARK
+
+    def pop(self, now: float) -> bytes | None:
+        """The next one that is due."""
+        if not self._seconds or self._seconds[0] > now:
+            return None
+        marks, at = self._ticks[self._seconds[0]], self._at
+        self._at += _MARK
+        if self._at >= len(marks):
+            del self._ticks[heappop(self._seconds)]
+            self._at = 0
+        return bytes(marks[at : at + _MARK])
+
+    def hurry(self, now: float) -> None:
+        """All may be due now."""
+        marks = bytearray().join(self._ticks[second] for second in sorted(self._ticks))
+        del marks[: self._at]
+        if marks:
+            self._ticks, self._seconds, self._at = {int(now): marks}, [int(now)], 0
+
+    def dump(self) -> Iterator[tuple[int, bytes]]:
+        """The fingerprints by second."""
+        for second, marks in self._ticks.items():
+            yield second, bytes(marks[self._at :] if second == self._seconds[0] else marks)
+
+    def load(self, second: int, marks: bytes) -> None:
+        """Adds some of a second."""
+        if second not in self._ticks:
+            self._ticks[second] = bytearray()
+            heappush(self._seconds, second)
+        self._ticks[second] += marks
+
+    def __iter__(self) -> Iterator[bytes]:
+        for marks in self._ticks.values():
+            for at in range(0, len(marks), _MARK):
+                yield bytes(marks[at : at + _MARK])
+
+
+class SwappedSites:
+    """The swapped-out sites of all crawls."""
+
+    def __init__(self, blobs: BlobStore) -> None:
+        self._blobs = blobs
+        self.clear()
+
+    def clear(self) -> None:
+        """Nothing is swapped out."""
+        self._last = PackedMap()  # the number of each site's last row, and its crawl
+        self._due_seconds: dict[int, DueSeconds] = defaultdict(DueSeconds)  # by crawl
+        self._counts: Counter[int] = Counter()  # sites by crawl
+        self._seed = int.from_bytes(urandom(7))
+        self.changes = bytearray()  # since it was written down last
+        self.replayed = 0  # bytes of changes that were loaded
+        self.hurried = False  # what is due was changed for all of a crawl: changes do not say so
+        self.gone: set[int] = set()  # crawls that are not open any more, and still have sites here
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def count(self, crawl: int) -> int:
+        """How many sites of a crawl are swapped out."""
+        return self._counts[crawl]
+
+    def find(self, key: str) -> tuple[int, bool] | None:
+        """The crawl that a swapped-out site belongs to, and whether a page swaps it in; None for one that is not
+        swapped out."""
+        found = self._last.get(self._mark(key))
+        return None if found is None else (found & _CRAWL, bool(found & _WAKES))
+
+    def add(self, key: str, crawl: int, row: bytes, due: float, *, wakes: bool = False) -> None:
+        """Adds a row to a swapped-out site, or swaps a site out with this row. `wakes`: see `find`."""
+        mark = self._mark(key)
+        before = self._last.get(mark)
+        number = self._blobs.put((0 if before is None else before >> _CRAWL_BITS).to_bytes(_NUMBER, "little") + row)
+        value = number << _CRAWL_BITS | (_WAKES if wakes else 0) | crawl
+        self._last.put(mark, value)
+        if before is None:
+            self._due_seconds[crawl].add(mark, due)
+            self._counts[crawl] += 1
+        self._note(mark, value, int(due) if before is None else _NOT_DUE)
+
+    def take(self, key: str) -> tuple[int, list[bytes]] | None:
+        """Takes a site out: its crawl, and its rows in order; None for one that is not swapped out."""
+        mark = self._mark(key)
+        found = self._last.get(mark)
+        return None if found is None else (found & _CRAWL, self._take(mark, found))
+
+    def take_due(self, crawl: int, now: float) -> list[bytes] | None:
+        """Takes out a crawl's next site that is due: its rows."""
+        order = self._due_seconds.get(crawl)
+        while order is not None and (mark := order.pop(now)) is not None:
+            found = self._last.get(mark)
+            if found is not None and found & _CRAWL == crawl:
+                return self._take(mark, found)
+        return None
+
+    def due(self, now: float) -> int:
+        """About how many sites are due."""
+        return sum(min(order.due(now), self._counts[crawl]) for crawl, order in self._due_seconds.items())
+
+    def next_due(self, crawl: int) -> float | None:
+        """When a crawl's next site may be due."""
+        order = self._due_seconds.get(crawl)
+        return order.next_due() if order is not None else None
+
+    def hurry(self, crawl: int, now: float) -> None:
+        """A crawl's sites may be due earlier than was thought."""
+        if crawl in self._due_seconds:
+            self._due_seconds[crawl].hurry(now)
+            self.hurried = True
+
+    def of_crawl(self, crawl: int) -> Iterator[list[bytes]]:
+        """The rows of each of a crawl's sites, which stay."""
+        seen = PackedMap()  # one that was in memory in between may be in the order twice
+        for mark in self._due_seconds.get(crawl, ()):
+            found = self._last.get(mark)
+            if found is None or found & _CRAWL != crawl or seen.get(mark) is not None:
+                continue
+            seen.put(mark, 0)
+            yield self._rows_from(found >> _CRAWL_BITS)
+
+    def abandon(self, crawl: int) -> None:
+        """A crawl is not open any more: its sites are taken out bit by bit (`take_abandoned`)."""
+        if self._counts[crawl]:
+            self.gone.add(crawl)
+
+    def take_abandoned(self) -> list[bytes] | None:
+        """The rows of a site that is left of such a crawl; None when all are gone."""
+        while self.gone:
+            crawl = next(iter(self.gone))
+            rows = self.take_due(crawl, float("inf"))
+            if rows is not None:
+                return rows
+            self.gone.discard(crawl)
+            self._due_seconds.pop(crawl, None)
+        return None
+
+    # ── on the disk ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def dump(self) -> Iterator[bytes]:
+        """All that is in memory, as records for `load`."""
+        mask, split, buckets = self._last.shape()
+        yield _encode(("all", self._seed, mask, split, dict(self._counts)))
+        for start in range(0, buckets, _PIECE):
+            yield _encode(("sites", *self._last.piece(start, _PIECE)))
+        for crawl, order in self._due_seconds.items():
+            seconds = order.dump()
+            while some := list(islice(seconds, _PIECE)):
+                yield _encode(("order", crawl, some))
+
+    @staticmethod
+    def change_record(changes: bytes) -> bytes:
+        """What has changed since, as a record for `load`."""
+        return _encode(("changes", changes))
+
+    def load(self, record: bytes) -> None:
+        """The next record."""
+        kind, *content = msgspec.msgpack.decode(record)
+        if kind == "all":
+            self.clear()
+            self._seed, mask, split, counts = content
+            self._last.reset(mask, split)
+            self._counts = Counter(counts)
+        elif kind == "sites":
+            self._last.load(*content)
+        elif kind == "order":
+            crawl, seconds = content
+            for second, marks in seconds:
+                self._due_seconds[crawl].load(second, marks)
+        else:
+            self._replay(content[0])
+
+    def _replay(self, changes: bytes) -> None:
+        self.replayed += len(changes)
+        for at in range(0, len(changes), CHANGE):
+            mark = changes[at : at + _MARK]
+            value = int.from_bytes(changes[at + _MARK : at + _MARK + _VALUE], "little")
+            due = int.from_bytes(changes[at + _MARK + _VALUE : at + CHANGE], "little")
+            if not value:
+                before = self._last.pop(mark)
+                if before is not None:
+                    self._counts[before & _CRAWL] -= 1
+                continue
+            self._last.put(mark, value)
+            if due != _NOT_DUE:
+                self._due_seconds[value & _CRAWL].add(mark, due)
+                self._counts[value & _CRAWL] += 1
+
+    def crawls(self) -> list[int]:
+        """The numbers of the crawls that have sites here."""
+        return [crawl for crawl, count in self._counts.items() if count]
+
+    def _note(self, mark: bytes, value: int, due: int) -> None:
+        """Negative times are over, as zero is."""
+        self.changes += mark + value.to_bytes(_VALUE, "little") + max(due, 0).to_bytes(_DUE, "little")
+
+    def _mark(self, key: str) -> bytes:
+        return xxh3_64_digest(key.encode(), self._seed)
+
+    def _take(self, mark: bytes, found: int) -> list[bytes]:
+        self._last.pop(mark)
+        self._counts[found & _CRAWL] -= 1
+        self._note(mark, 0, 0)
+        return self._rows_from(found >> _CRAWL_BITS, drop=True)
+
+    def _rows_from(self, number: int, *, drop: bool = False) -> list[bytes]:
+        """The rows of a site from its last one back to its first, in order."""
+        rows = []
+        while number:
+            blob = self._blobs.get(number)
+            rows.append(blob[_NUMBER:])
+            if drop:
+                self._blobs.drop(number)
+            number = int.from_bytes(blob[:_NUMBER], "little")
+        rows.reverse()
+        return rows

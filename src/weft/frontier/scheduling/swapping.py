@@ -1,0 +1,242 @@
+"""Sites that are swapped out to the disk, and swapped in in their order: when more are in memory than a crawl
+needs.
+
+Those are swapped out that are not due soon, and those that have had some turns while others wait; new sites begin
+there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from heapq import heapify
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weft.alive import Alive
+from weft.frontier.politeness import AddressClock, PolitenessClock, Responsiveness
+from weft.frontier.scheduling.site_packing import (
+    SITE,
+    PackedSite,
+    clock_of,
+    packed_site,
+    read_site,
+    recall_responsiveness,
+    unpacked_page,
+    unpacked_queue,
+)
+from weft.frontier.scheduling.sites import Crawl, Site, SiteQueue
+from weft.frontier.scheduling.spill import pieces_of
+from weft.frontier.scheduling.turns import KNOWN_TURNS
+from weft.frontier.scheduling.wheel import IDLE
+from weft.records import Found, Purpose
+
+if TYPE_CHECKING:
+    from weft.frontier.scheduling.queues import Queues
+
+_RESTED_AT_ONCE = 500
+_CLEARED_AT_ONCE = 100  # sites of a crawl that has ended
+
+
+class Swapping:
+    """Moves sites between the working set and its rows on the disk (`Queues.resting`). A site is in one of them."""
+
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self._now = queues.now
+        self.swappable: deque[Site] = deque()  # those that may be swapped out
+
+    def accepts(self, crawl: Crawl, found: Found, key: str) -> bool:
+        """Whether a page goes to the end of a queue that is swapped out, or will be."""
+        if found.purpose is not Purpose.PAGE or found.hops or key in self._queues.sites:
+            return False
+        holder = self._queues.swapped.find(key) if self._queues.swapped else None
+        if holder is not None:
+            # Where a site's queue is bounded, it is swapped in and counted.
+            return holder == (crawl.number, False) and crawl.limits.max_pages_per_domain is None
+        return len(self._queues.sites) >= self._queues.max_in_memory
+
+    def swap_in(self, key: str) -> Site | None:
+        """Swaps in a site; None if it is not swapped out."""
+        taken = self._queues.swapped.take(key) if self._queues.swapped else None
+        if taken is None:
+            return None
+        number, rows = taken
+        crawl = self._queues.crawls.get(number)
+        if crawl is not None:
+            return self._swap_in(crawl, rows)
+        site = self._cleared(rows)
+        return None if site is None else self._add_empty(site)
+
+    def swap_in_due(self, limit: int, now: float, *, is_stuck: bool = False) -> None:
+        """Swaps in as many sites as a claim of `limit` needs; where there is room, some in any case: each has its turn.
+
+        `is_stuck`: those that nobody knows wait for a slot. What is swapped in behind them may be others.
+        """
+        if not self._queues.swapped:
+            return
+        due, is_roomy = self._queues.wheel.due(now), len(self._queues.sites) < self._queues.max_in_memory
+        unknown = 0 if is_stuck else self._queues.wheel.waiting(Responsiveness.UNKNOWN)
+        share = limit // (KNOWN_TURNS + 1) + 1 - unknown if is_roomy else 0
+        for crawl in self._queues.crawls.values():
+            count = 0 if crawl.paused else min(max(limit - due - len(crawl.ready), share), crawl.permits())
+            while count > 0 and (rows := self._queues.swapped.take_due(crawl.number, now)) is not None:
+                self._swap_in(crawl, rows)
+                count -= 1
+
+    def swap_out(self, now: float, release: Callable[[SiteQueue], object]) -> list[SiteQueue]:
+        """Swaps out some of the sites that may be; returns their queues. `release` gives up what they wait for."""
+        rested: list[SiteQueue] = []
+        for _ in range(min(len(self.swappable), _RESTED_AT_ONCE)):
+            site = self.swappable.popleft()
+            if site.gone:
+                continue
+            at, _ = self._queues.time_of(site.queues, site.clock)
+            queue = self._queue_to_swap(site)
+            if queue is not None and at is not None:
+                release(queue)
+                self._swap_out_site(site, queue, at)
+                rested.append(queue)
+            elif at is not None and site.tick == IDLE:
+                self._queues.wheel.put(site, at, now)
+        return rested
+
+    def settle(self, site: Site) -> None:
+        """A site was restored: where many are, it may be swapped out, with the claims that follow."""
+        if len(self._queues.sites) > self._queues.max_in_memory:
+            self.swappable.append(site)
+
+    def swapped_queues(self, crawl: Crawl) -> Iterator[SiteQueue]:
+        """A crawl's queues at swapped-out sites, which stay swapped out."""
+        blobs = self._queues.blobs
+        for rows in self._queues.swapped.of_crawl(crawl.number):
+            first = blobs.next_number
+            site, site_queue = self._unpacked(crawl, rows, is_swapped_in=False)
+            del crawl.sites[site]
+            spilled = [number for queue in site_queue.queues for number in pieces_of(queue.state()) if number >= first]
+            try:
+                yield site_queue
+            finally:
+                blobs.drop_all(spilled)
+
+    def remove_queues(self, crawl: Crawl) -> Iterator[SiteQueue]:
+        """A crawl's queues at sites that are swapped out, to be emptied; a site that somebody must wait for stays in
+        memory."""
+        while (rows := self._queues.swapped.take_due(crawl.number, float("inf"))) is not None:
+            site, queue = self._unpacked(crawl, rows)
+            yield queue
+            if self._queues.clocks.is_waited_for(site.clock, self._now()):
+                self._add_empty(site)
+            else:
+                crawl.sites.pop(site, None)
+
+    def drop_swapped(self, crawl: Crawl) -> None:
+        """A crawl has ended: what it has at sites that are swapped out goes with the claims that follow
+        (`clear_some`)."""
+        self._queues.swapped.abandon(crawl.number)
+
+    def clear_some(self, now: float) -> None:
+        """Clears some of the sites of crawls that have ended; one that somebody must wait for is in memory then."""
+        for _ in range(_CLEARED_AT_ONCE):
+            rows = self._queues.swapped.take_abandoned()
+            if rows is None:
+                return
+            site = self._cleared(rows)
+            if site is not None and self._queues.clocks.is_waited_for(site.clock, now):
+                self._add_empty(site)
+
+    def clear_all(self, crawl: int, alive: Alive) -> None:
+        """The same for all that is left of a crawl which comes back."""
+        self._queues.swapped.abandon(crawl)
+        while crawl in self._queues.swapped.gone:
+            self.clear_some(self._now())
+            alive()
+
+    def _add_empty(self, site: Site) -> Site:
+        """Nothing is queued there, but the site is known."""
+        self._queues.sites[site.key] = site
+        self._queues.note_idle(site)
+        return site
+
+    def _cleared(self, rows: list[bytes]) -> Site | None:
+        """A site without what was queued there, not in memory yet; None for one that nobody has asked."""
+        if not rows[0].startswith(SITE):
+            return None
+        packed = read_site(rows[0])
+        for _, state in packed.queues:
+            self._queues.blobs.drop_all(pieces_of(state))
+        return Site(packed.key, self._clock_of(packed))
+
+    def _swap_in(self, crawl: Crawl, rows: list[bytes]) -> Site:
+        site, _ = self._unpacked(crawl, rows)
+        self._queues.sites[site.key] = site
+        self._queues.schedule(site)
+        return site
+
+    def _unpacked(self, crawl: Crawl, rows: list[bytes], *, is_swapped_in: bool = True) -> tuple[Site, SiteQueue]:
+        if rows[0].startswith(SITE):
+            packed = read_site(rows[0])
+            site = Site(packed.key, self._clock_of(packed, is_swapped_in=is_swapped_in))
+            queue = unpacked_queue(packed, site, crawl)
+            if packed.process != self._queues.process:
+                self._renew(queue)
+            rows = rows[1:]
+        else:
+            key = self._queues.key_of(unpacked_page(rows[0])[-1])
+            # When an earlier process asked is given out once: to the process that may ask it next.
+            site = Site(key, self._queues.clocks.site_clock(key) if is_swapped_in else PolitenessClock())
+            queue = site.queue_of(crawl)
+            queue.served_at = self._now()
+        for row in rows:
+            item, depth, parent, offsite, url = unpacked_page(row)
+            path = url.index("/", 8)
+            queue.push(item, url[:path], url[path:], depth, parent, offsite)
+        return site, queue
+
+    def _clock_of(self, packed: PackedSite, *, is_swapped_in: bool = True) -> PolitenessClock:
+        """The clock of a site. That of an earlier process may not know of its last request, and goes by another time:
+        what is known of that is in the request log and in the journal."""
+        if packed.process == self._queues.process:
+            return clock_of(packed, self._queues.clocks.address_clock)
+        clock = self._queues.clocks.site_clock(packed.key) if is_swapped_in else PolitenessClock()
+        recall_responsiveness(packed, clock)
+        return clock
+
+    def _renew(self, queue: SiteQueue) -> None:
+        """A queue that an earlier process has packed: its times are void; what is urgent may have been tried since."""
+        now = self._now()
+        queue.served_at, queue.stalled_at, queue.look_at = now, None, 0.0
+        for name in ("urgent", "sitemaps"):
+            heap = []
+            for _, at, item in getattr(queue, name) or ():
+                attempt, not_before = self._queues.tried(item.item, now)
+                heap.append((not_before, at, msgspec.structs.replace(item, attempt=attempt)))
+            heapify(heap)
+            setattr(queue, name, heap or None)
+
+    def _queue_to_swap(self, site: Site) -> SiteQueue | None:
+        """The one queue of a site that may be swapped out; None if it may not."""
+        clock = site.clock
+        is_shared = isinstance(clock, AddressClock)
+        if site.out or site.paused or (site in (clock.parked or ()) if is_shared else clock.active):
+            return None
+        waiting = [queue for queue in site.queues if queue.queued]
+        if len(waiting) != 1 or any(
+            queue.flight or queue.is_ready or site in queue.crawl.blocked or (queue is not waiting[0] and queue.pages)
+            for queue in site.queues
+        ):
+            return None
+        if waiting[0].logins:
+            return None  # it is of this process alone
+        robots = waiting[0].robots or ()
+        if any(self._queues.key_about(item.about) != site.key for _, _, item in robots):
+            return None  # another site waits for what a redirect led to here
+        return waiting[0]
+
+    def _swap_out_site(self, site: Site, queue: SiteQueue, due: float) -> None:
+        wakes = not queue.queues or site.clock.held_until() > 0.0  # a page of another host need not wait for a breaker
+        row = packed_site(site, queue, self._queues.process)
+        self._queues.swapped.add(site.key, queue.crawl.number, row, due, wakes=wakes)
+        self._queues.wheel.remove(site)
+        self._queues.leave(site)

@@ -1,0 +1,89 @@
+"""The routes that tell how the service is: for people, load balancers and Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from weft import scraping
+from weft.errors import WeftError
+from weft.jobs.api import answers
+from weft.jobs.api.access.api_key import KeyScope
+from weft.jobs.api.access.callers import needs
+from weft.jobs.api.access.keys import Keyring
+from weft.jobs.api.openapi import Operation
+from weft.jobs.api.problems import problem_of
+from weft.jobs.api.streams import StreamSlots
+from weft.jobs.api.worker_metrics import WorkerFigures
+from weft.jobs.service import Health, JobService
+
+ANSWER_S = 5.0  # a service that does not know how it is by then is not well
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class HealthRoutes:
+    """Holds what the routes need."""
+
+    def __init__(self, service: JobService, places: StreamSlots, figures: WorkerFigures, keyring: Keyring) -> None:
+        self._service = service
+        self._places = places
+        self._figures = figures
+        self._keyring = keyring
+
+    def operations(self) -> list[Operation]:
+        """All of them."""
+        unwell = {"503": {
+            "description": "It does not; `problems` says why.",
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Liveness"}}},
+        }}  # fmt: skip
+        text = {"200": {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+        return [
+            Operation(scraping.SERVICE_STATUS, self.status, "service"),
+            Operation(scraping.HEALTHZ, self.healthz, "service", unwell),
+            Operation(scraping.READYZ, self.readyz, "service", unwell),
+            Operation(scraping.METRICS, self.metrics, "service", text),
+        ]
+
+    async def status(self, request: Request, _: scraping.NoQuery) -> Response:
+        """Slots, queue, blocked domains, errors, throughput and times."""
+        needs(request, KeyScope.MONITOR)
+        return answers.json_answer(answers.service_of(await self._health(), self._places.taken))
+
+    async def healthz(self, _request: Request, _: scraping.NoQuery) -> Response:
+        """200 while the runner renews its lease and the engine moves; a process that merely exists is not enough."""
+        try:
+            health = await self._health()
+        except (WeftError, TimeoutError) as error:
+            return answers.json_answer({"status": "unhealthy", "problems": [_named(error)]}, 503)
+        status, code = ("ok", 200) if health.is_healthy else ("unhealthy", 503)
+        return answers.json_answer({"status": status, "problems": health.problems, "warnings": health.warnings}, code)
+
+    async def readyz(self, _request: Request, _: scraping.NoQuery) -> Response:
+        """200 when tasks are accepted: keys can be checked, the store answers, and there is room on the disk. They may
+        wait for an engine that is being started."""
+        problems = [] if self._keyring.problem is None else ["API keys cannot be read: nobody is let in"]
+        try:
+            health = await self._health()
+        except (WeftError, TimeoutError) as error:
+            return answers.json_answer({"status": "starting", "problems": [*problems, _named(error)]}, 503)
+        problems += health.refusing
+        status, code = ("unhealthy", 503) if problems else ("ok", 200)
+        return answers.json_answer({"status": status, "problems": problems, "warnings": health.warnings}, code)
+
+    async def metrics(self, request: Request, _: scraping.NoQuery) -> Response:
+        """Of all processes of the service."""
+        needs(request, KeyScope.MONITOR)
+        health = await self._health()
+        self._figures.save(self._places.taken)
+        return Response(self._figures.text(health), 200, {"Cache-Control": "no-store", "Content-Type": PROMETHEUS})
+
+    async def _health(self) -> Health:
+        async with asyncio.timeout(ANSWER_S):
+            return await self._service.health()
+
+
+def _named(error: WeftError | TimeoutError) -> str:
+    """What went wrong, as callers may read it."""
+    return problem_of(error).detail if isinstance(error, WeftError) else "no answer in time"

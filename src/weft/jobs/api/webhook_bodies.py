@@ -1,0 +1,29 @@
+"""Webhooks as callers order them, checked: where they may go, and what may be sent along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from weft.errors import BadUrl
+from weft.jobs.api.problems import Refusal
+from weft.jobs.targets import check_target
+from weft.jobs.webhooks.webhook_model import HookOrder, problem_of_order
+from weft.scraping import WebhookOrder
+
+
+def webhook_of(given: str | Mapping[str, Any] | None, allow_private: bool, form: str = "weft") -> dict[str, Any] | None:
+    """What is kept of an order whose types fit; a Refusal names what is wrong with it."""
+    if given is None:
+        return None
+    order = WebhookOrder(given) if isinstance(given, str) else msgspec.convert(given, WebhookOrder)
+    try:
+        url = check_target(order.url, allow_private)
+    except BadUrl as error:
+        raise Refusal.of_field("webhook", str(error).replace("tasks may", "webhooks may")) from None
+    if problem := problem_of_order(order):
+        raise Refusal.of_field(*problem)
+    found: dict[str, Any] = msgspec.to_builtins(HookOrder.of(order, url, form))
+    return found

@@ -1,0 +1,226 @@
+"""The form for a new task: every field of an order, and its rules tried on one page before it is sent.
+
+A form works without a script. The fields are the API's own, checked by the API's own schema, so that what is refused
+is said in the same words, beside the field. A try is a task of one page in the lane of single pages: politeness,
+robots.txt and the address guard hold for it as for any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from typing import Any, get_args
+from urllib.parse import parse_qs
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from weft.errors import WeftError
+from weft.jobs.api.access.api_key import KeyScope
+from weft.jobs.api.access.callers import needs
+from weft.jobs.api.access.rates import Rate
+from weft.jobs.api.bodies import SCRAPE
+from weft.jobs.api.problems import Refusal, problem_of
+from weft.jobs.api.routes.tasks import digest_of, read_order
+from weft.jobs.api.settings import ApiSettings
+from weft.jobs.dashboard import text
+from weft.jobs.dashboard.door import Visitor
+from weft.jobs.dashboard.pages import DashboardPages
+from weft.jobs.model import Lane, TaskSpec
+from weft.jobs.reading.hub import Hub
+from weft.jobs.service import JobService, Submission
+from weft.jobs.store.contract import Idempotency
+from weft.scraping import ExportFormat, Format, HookEvent, LinkUse, Scope
+
+TRY_S = 20.0  # a page that takes longer is looked at on its own page
+MOST_FIELDS = 300
+EXCERPT = 3000
+# The fields of an order by how the form shows them; `formats` has boxes of its own, what has one value is left out.
+_FIELDS = {name: schema for name, schema in SCRAPE.fields.items() if "const" not in schema and name != "formats"}
+_NUMBERS = [name for name, schema in _FIELDS.items() if "integer" in str(schema)]
+_LINES = [name for name, schema in _FIELDS.items() if schema.get("type") == "array"]
+_CHOICES = [name for name, schema in _FIELDS.items() if name == "login" or len(schema.get("enum", ())) > 1]
+_SWITCHES = {  # as they are at first
+    name: "on" if schema["default"] else "" for name, schema in _FIELDS.items() if schema.get("type") == "boolean"
+}
+Form = dict[str, list[str]]
+
+
+class Ordering:
+    """Holds what the form needs."""
+
+    def __init__(self, service: JobService, pages: DashboardPages, settings: ApiSettings, rate: Rate, hub: Hub) -> None:
+        self._service = service
+        self._hub = hub
+        self._pages = pages
+        self._settings = settings
+        self._rate = rate
+
+    async def show(self, request: Request) -> Response:
+        """The form, as it is at first."""
+        visitor = needs(request, KeyScope.SUBMIT)
+        return self._page(visitor, {"url": [request.query_params.get("url", "")[:2000]]}, {}, is_new=True)
+
+    async def send(self, request: Request) -> Response:
+        """What was filled in: tried on one page, or made a task."""
+        visitor = needs(request, KeyScope.SUBMIT)
+        form = parse_qs(
+            (await request.body()).decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS
+        )
+        try:
+            url, spec = await asyncio.to_thread(self._read, form)
+            self._rate.check(visitor.owner)
+            if "try" in form:
+                return self._page(visitor, form, {}, tried=await self._try(visitor, url, spec))
+            # A form that is sent twice, by a reload or a second click, is one task.
+            key = Idempotency(f"form-{_token(form)}", digest_of(url, spec))
+            done = await self._service.submit(Submission(urls=(url,), spec=spec, owner=visitor.owner, idempotency=key))
+        except Refusal as refusal:
+            return self._refused(visitor, form, refusal)
+        except WeftError as error:
+            return self._refused(visitor, form, problem_of(error))
+        return RedirectResponse(f"/tasks/{done.task.id}", 303, {"Cache-Control": "no-store"})
+
+    def _read(self, form: Form) -> tuple[str, TaskSpec]:
+        try:
+            body = msgspec.json.encode(order_of(form))
+        except RecursionError:
+            raise Refusal(422, "rules or metadata are nested too deep") from None
+        return read_order(body, self._settings)
+
+    async def _try(self, visitor: Any, url: str, spec: TaskSpec) -> dict[str, Any]:
+        one = replace(
+            spec, webhook=None, max_depth=0, max_pages=1, timeout_s=60.0, lane=Lane.SCRAPE, kind="try", retry_attempts=0
+        )
+        task = (await self._service.submit(Submission(urls=(url,), spec=one, owner=visitor.owner))).task
+        if not await self._hub.ended(task.id, TRY_S):
+            return {"task": task.id, "problem": f"The page did not come within {TRY_S:g} s."}
+        found = await self._service.results(task.id, limit=5, include_errors=True)
+        if not found.results:
+            said = found.errors[0].error if found.errors else (await self._service.status(task.id)).task.message
+            return {"task": task.id, "problem": f"No page was scraped: {text.shown(said or 'nothing was found', 300)}"}
+        return {"task": task.id, "problem": ""} | _shown(found.results[-1].document, spec)
+
+    def _refused(self, visitor: Any, form: Form, refusal: Refusal) -> Response:
+        errors = dict(refusal.errors) or {"": refusal.detail}
+        return self._page(visitor, form, errors, status=refusal.status)
+
+    def _page(
+        self, visitor: Any, form: Form, errors: dict[str, str], *, tried: dict[str, Any] | None = None,
+        status: int = 200, is_new: bool = False,
+    ) -> Response:  # fmt: skip
+        assert isinstance(visitor, Visitor)
+        return self._pages.page("new.html", visitor, {
+            "nav": "new", "form": _filled(form, is_new), "errors": _by_field(errors), "tried": tried,
+            "token": _token(form), "hints": {name: schema["description"] for name, schema in SCRAPE.fields.items()},
+            "formats": get_args(Format), "scopes_there": get_args(Scope),
+            "chosen": SCRAPE.fields["formats"]["default"] if is_new else form.get("formats", []),
+            "hook_events": list(HookEvent), "chosen_events": list(HookEvent) if is_new else form.get("hook_events", []),
+            "exports": get_args(ExportFormat), "link_uses": get_args(LinkUse),
+            "articles": self._settings.max_articles,
+            "has_proxies": self._settings.has_proxies, "logins": self._settings.logins,
+        }, status)  # fmt: skip
+
+
+def order_of(form: Form) -> dict[str, Any]:
+    """An order of the API, from the fields of a form; what was left empty is left out."""
+    given = {name: values[-1].strip() for name, values in form.items()}
+    order: dict[str, Any] = {"url": given.get("url", "")}
+    order |= {name: _number(given[name]) for name in _NUMBERS if given.get(name)}
+    order |= {name: given[name] for name in _CHOICES if given.get(name)}
+    order |= {
+        name: found
+        for name in _LINES
+        if (found := [line.strip() for line in given.get(name, "").splitlines() if line.strip()])
+    }
+    order |= {name: name in form for name in _SWITCHES}
+    order["formats"] = form.get("formats", [])
+    if rules := given.get("extract"):
+        order["extract"] = rules_of(rules)
+    if given.get("webhook"):
+        order["webhook"] = {"url": given["webhook"], "events": form.get("hook_events", [])} | _extras(given)
+    return order
+
+
+def _extras(given: dict[str, str]) -> dict[str, Any]:
+    """What else a webhook carries."""
+    found: dict[str, Any] = {}
+    for line in filter(str.strip, given.get("hook_headers", "").splitlines()):
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise Refusal.of_field("webhook", f"headers: {line[:40]!r} is none; write `Name: value`")
+        found.setdefault("headers", {})[name.strip()] = value.strip()
+    if metadata := given.get("hook_metadata"):
+        try:
+            found["metadata"] = json.loads(metadata)
+        except (ValueError, RecursionError) as error:
+            raise Refusal.of_field("webhook", f"metadata: is no JSON: {error}") from None
+    return found
+
+
+def rules_of(written: str) -> Any:
+    """Rules as JSON, or one a line: `name: css selector`; a Refusal that names the line."""
+    if written.startswith("{"):
+        try:
+            return json.loads(written)
+        except (ValueError, RecursionError) as error:
+            raise Refusal.of_field("extract", f"is no JSON: {error}") from None
+    rules: dict[str, str] = {}
+    for number, line in enumerate(written.splitlines(), 1):
+        name, colon, selector = (part.strip() for part in line.partition(":"))
+        if not line.strip():
+            continue
+        if not (name and colon and selector):
+            raise Refusal.of_field("extract", f"line {number}: write `name: css selector`, or all of it as JSON")
+        if name in rules:
+            raise Refusal.of_field("extract", f"line {number}: there is a field {name[:40]!r} already")
+        rules[name] = selector
+    return rules
+
+
+def _number(written: str) -> int | str:
+    """What is no number is left to the schema, which says so."""
+    return int(written) if written.isascii() and written.removeprefix("-").isdigit() and len(written) < 18 else written
+
+
+def _filled(form: Form, is_new: bool) -> dict[str, str]:
+    """What stands in each field; a switch that is on has a value."""
+    found = {name: values[-1] for name, values in form.items()}
+    defaults = _SWITCHES if is_new else dict.fromkeys(_SWITCHES, "")
+    others = ("url", "extract", "webhook", "hook_headers", "hook_metadata")
+    empty = dict.fromkeys((*others, *_NUMBERS, *_LINES, *_CHOICES), "")
+    return {**empty, **defaults, **found}
+
+
+def _by_field(errors: dict[str, str]) -> dict[str, str]:
+    """Errors under the field of the form that they belong to; the others together."""
+    found: dict[str, str] = {}
+    for where, said in errors.items():
+        field = where.partition(".")[0].partition("[")[0]
+        field = field if field in SCRAPE.fields else ""
+        path = f"{where}: " if where != field and where else ""
+        found[field] = f"{found[field]}; {path}{said}" if field in found else path + said
+    return found
+
+
+def _token(form: Form) -> str:
+    given = form.get("token", [""])[-1]
+    return given if given.isalnum() and given.isascii() and len(given) == 32 else secrets.token_hex(16)
+
+
+def _shown(document: dict[str, Any], spec: TaskSpec) -> dict[str, Any]:
+    def value(found: object) -> str:
+        return text.shown(found if isinstance(found, str) else msgspec.json.encode(found).decode(), 500)
+
+    fields = {name: value(found) for name, found in (document.get("fields") or {}).items()}
+    problems = {name: text.shown(str(said), 200) for name, said in (document.get("field_errors") or {}).items()}
+    kept = next((document[name] for name in ("markdown", "text", "html", "rawHtml") if document.get(name)), "")
+    return {
+        "title": text.shown(str(document.get("title", ""))), "status": document.get("status"),
+        "size": text.size(int(document.get("length") or 0)), "fields": fields, "field_errors": problems,
+        "excerpt": text.paragraph(str(kept), EXCERPT), "has_rules": bool(spec.extract),
+        "unparsed": text.shown(str(document.get("unparsed", "")), 300),
+    }  # fmt: skip
