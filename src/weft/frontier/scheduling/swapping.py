@@ -102,10 +102,10 @@ class Swapping:
                 self._queues.wheel.put(site, at, now)
         return rested
 
-    def settle(self, site: Site, queue: SiteQueue) -> None:
-        """A site was restored: where many are, it is swapped out at once."""
-        if len(self._queues.sites) > self._queues.max_in_memory and self._queue_to_swap(site) is queue:
-            self._swap_out_site(site, queue, self._now())
+    def settle(self, site: Site) -> None:
+        """A site was restored: where many are, it may be swapped out, with the claims that follow."""
+        if len(self._queues.sites) > self._queues.max_in_memory:
+            self.swappable.append(site)
 
     def swapped_queues(self, crawl: Crawl) -> Iterator[SiteQueue]:
         """A crawl's queues at swapped-out sites, which stay swapped out."""
