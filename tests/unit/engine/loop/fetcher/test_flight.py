@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.engine.loop.fetcher import flight
-from weft.engine.loop.fetcher.flight import LOOK_EVERY_S, START, Flight, available_bytes, most_in_flight
+from weft.engine.loop.fetcher.flight import POLL_EVERY_S, START, Flight, available_bytes, most_in_flight
 
 
 class Thread:
@@ -19,8 +19,8 @@ class Thread:
         self.busy = 0.0
 
     def pass_by(self, share: float) -> float:
-        self.now += LOOK_EVERY_S
-        self.busy += share * LOOK_EVERY_S
+        self.now += POLL_EVERY_S
+        self.busy += share * POLL_EVERY_S
         return self.now
 
 
@@ -28,10 +28,10 @@ def looked(most: int, *looks: tuple[float, int]) -> list[int]:
     """The target after each look: the share of time that the loop was busy, and how many sites were due."""
     thread = Thread()
     one = Flight(most, busy=lambda: thread.busy)
-    one.look(thread.now, 0, 0)
+    one.poll(thread.now, 0, 0)
     targets = []
     for share, due in looks:
-        one.look(thread.pass_by(share), due, one.target)
+        one.poll(thread.pass_by(share), due, one.target)
         targets.append(one.target)
     return targets
 
