@@ -15,7 +15,8 @@ _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+)([^)#]+)(#[^)]*)?\)")
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """The Markdown of a page as the site has it."""
     folder = Path("docs") / page.file.src_uri
-    repository = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("urls", {}).get("Repository", UNSET)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    repository = project["urls"]["Repository"]
 
     def replaced(match: re.Match[str]) -> str:
         text, up, path, anchor = match[1], match[2], match[3], match[4] or ""
