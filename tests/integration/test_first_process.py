@@ -45,7 +45,7 @@ if os.geteuid() != 0:
 def can_be_confined(folder: Path) -> bool:
     if shutil.which("unshare") is None:
         return False
-    tried = [*NAMESPACES, "sh", "-c", CONFINED, "sh", folder, "true"]
+    tried = [*NAMESPACES, "sh", "-c", CONFINED, "sh", str(folder), "true"]
     return subprocess.run(tried, capture_output=True).returncode == 0
 
 

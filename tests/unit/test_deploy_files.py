@@ -131,6 +131,28 @@ def test_nginx_accepts_its_file(tmp_path: Path) -> None:
     assert said.returncode == 0, said.stderr
 
 
+def test_prometheus_accepts_its_configuration() -> None:
+    said = subprocess.run(
+        [program("promtool"), "check", "config", DEPLOY / "prometheus/prometheus.yml"], capture_output=True, text=True
+    )
+    assert said.returncode == 0, said.stderr
+
+
+def test_alerts_fire_for_what_they_are_about(tmp_path: Path) -> None:
+    for file in (DEPLOY / "prometheus/alerts.yml", ROOT / "tests/integration/alerts_test.yml"):
+        shutil.copy(file, tmp_path)
+    said = subprocess.run([program("promtool"), "test", "rules", "alerts_test.yml"], cwd=tmp_path, capture_output=True)
+    assert said.returncode == 0, said.stdout.decode()
+
+
+def test_every_metric_of_an_alert_is_documented() -> None:
+    rules = yaml.safe_load((DEPLOY / "prometheus/alerts.yml").read_text())["groups"][0]["rules"]
+    documented = set(re.findall(r"`(weft_\w+)`", (ROOT / "docs/metrics.md").read_text()))
+    for rule in rules:
+        assert set(re.findall(r"\bweft_\w+", rule["expr"])) <= documented, rule["alert"]
+        assert rule["annotations"].keys() == {"summary", "description"}
+
+
 # ── the chart and the manifests are the same ───────────────────────────────────────────────────────────────────────
 
 
