@@ -1,5 +1,5 @@
 # Each target sets up what it needs by itself; run any of them on a fresh machine.
-.PHONY: setup demo test check versions bench bench-quick bench-profile bench-record chaos mutants clean format lock settings
+.PHONY: setup demo test check versions docs release bench bench-quick bench-profile bench-record chaos mutants clean format lock settings
 BIN := .venv/bin
 RUN := .venv/.ready-run
 DEV := .venv/.ready-dev
@@ -50,10 +50,17 @@ bench-profile: $(DEV)    ## where a crawl's CPU goes, and that of a page with 10
 bench-record: $(DEV)     ## puts what was measured last into the docs
 	@scripts/bench record
 
+docs: $(DEV)             ## the documentation site, in build/site
+	@scripts/tools
+	@scripts/docs
+
+release: $(DEV)          ## the sdist and a wheel, in dist/
+	@scripts/release
+
 format: $(DEV)           ## put the code into its form
 	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format --quiet .
 
-settings: $(DEV)         ## docs/settings.md and the keywords of weft.crawl, from the configuration
+settings: $(DEV)         ## what is made of the code: docs/settings.md, docs/reference, the keywords of weft.crawl
 	@scripts/settings
 
 lock: $(DEV)             ## resolve the dependencies again

@@ -40,7 +40,7 @@ from weft.engine.loop.fetcher.robots import RobotsBook
 from weft.engine.loop.loop_parts import reading
 from weft.engine.loop.metrics import EngineMetrics
 from weft.engine.loop.parser.parsing import AT_ONCE
-from weft.engine.loop.parser.suspects import Pulse, Suspects
+from weft.engine.loop.parser.suspects import Heartbeat, Suspects
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.parsing.parsers import Parsers
 from weft.frontier.contract import CrawlLimits, RobotsRecord
@@ -134,7 +134,7 @@ class Crawl:
             number, rules, scope, FetchSection(), self.frontier, self._progress, politeness=politeness
         )
         metrics = EngineMetrics(Metrics(folder / "metrics", Slot(0, "fetcher")), 5.0)
-        self._suspects = Suspects(Pulse(folder))
+        self._suspects = Suspects(Heartbeat(folder))
         self._round, self._parsing = reading(
             self.frontier, self._store, {number: self._crawl}, self._suspects, metrics, Parsers(), sends_all=False
         )

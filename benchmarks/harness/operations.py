@@ -1,6 +1,6 @@
 """Operations on the folder of a crawl that is not running, each one `weft crawl` against a server on loopback.
 
-Measured of each: seconds to its first request, seconds from SIGINT to its end, CPU and bytes written of all its
+Measured of each: seconds and CPU to its first request, seconds from SIGINT to its end, CPU and bytes written of all its
 processes, their memory, the largest gap between two heartbeats of its fetcher, and how often a process was killed.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 
 from hosts import AnyHost
 
-from harness.measure import PAGE, tree
+from harness.measure import PAGE, cpu_s, tree
 
 OPERATIONS: dict[str, list[str]] = {"resume": [], "retry-failed": ["--retry-failed"], "recrawl": ["--recrawl"]}
 STOPPED_AFTER_S = 5.0  # after the first request
@@ -101,7 +101,7 @@ def operate(name: str, data_dir: Path, limit_s: float) -> dict[str, Any]:
     heartbeats, memory = Heartbeats(data_dir), Memory(running.pid)
     heartbeats.start()
     memory.start()
-    asked_s = _stop_in_time(running, began, limit_s)
+    asked_s, first_cpu_s = _stop_in_time(running, began, limit_s)
     written = _wait(running.pid)
     memory.end()
     _, status, usage = os.wait4(running.pid, 0)
@@ -113,6 +113,7 @@ def operate(name: str, data_dir: Path, limit_s: float) -> dict[str, Any]:
     was_stopped = first is not None and ended_s > asked_s  # else it had nothing left to do before
     return {
         "first_request_s": None if first is None else round(first - began, 2),
+        "first_request_cpu_s": None if first is None else round(first_cpu_s, 2),
         "stop_s": round(ended_s - asked_s, 2) if was_stopped else None,
         "wall_s": round(ended_s, 2),
         "cpu_s": round(usage.ru_utime + usage.ru_stime, 2),
@@ -127,10 +128,14 @@ def operate(name: str, data_dir: Path, limit_s: float) -> dict[str, Any]:
     }
 
 
-def _stop_in_time(running: subprocess.Popen[bytes], began: float, limit_s: float) -> float:
-    """Interrupts it some seconds after its first request; how many seconds after its start that was."""
+def _stop_in_time(running: subprocess.Popen[bytes], began: float, limit_s: float) -> tuple[float, float]:
+    """Interrupts it some seconds after its first request; how many seconds after its start that was, and the CPU that
+    it had used at its first request."""
+    first_cpu_s = 0.0
     while time.monotonic() - began < limit_s and not _has_ended(running.pid):
         first = AnyHost.first.get("request")
+        if first is not None and not first_cpu_s:
+            first_cpu_s = sum(map(cpu_s, tree(running.pid)))
         if first is not None and time.monotonic() > first + STOPPED_AFTER_S:
             break
         time.sleep(0.02)
@@ -139,7 +144,7 @@ def _stop_in_time(running: subprocess.Popen[bytes], began: float, limit_s: float
         os.kill(running.pid, signal.SIGINT)
     else:
         os.killpg(running.pid, signal.SIGKILL)
-    return asked_s
+    return asked_s, first_cpu_s
 
 
 def _has_ended(pid: int) -> bool:

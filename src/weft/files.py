@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from pathlib import Path
 from weft.errors import writing
 
 _PAUSE_S = 0.02
+_LOG_WAIT_S = 30.0
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool = True, mode: int = 0o600) -> None:
@@ -125,3 +127,21 @@ def is_at(fd: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:
         return False
+
+
+def use_write_ahead_log(db: sqlite3.Connection, wait_s: float = _LOG_WAIT_S) -> None:
+    """Has an SQLite file keep a log beside it, as it does from then on.
+
+    Of several processes that do this to a new file at the same time SQLite refuses some at once, whatever the
+    connection's time limit is, because they would wait for each other: it is tried again.
+    """
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                raise
+            time.sleep(_PAUSE_S)
+        else:
+            return

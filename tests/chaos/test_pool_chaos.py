@@ -56,7 +56,10 @@ class Assassin(threading.Thread):
     def _hit(self, number: int) -> bool:
         keepers = [pid for pid in process.children(os.getpid()) if _name(pid) == "weft-forkserver"]
         workers = [
-            pid for keeper in keepers for pid in process.children(keeper) if process.state(pid) in ("R", "S", "D")
+            pid
+            for engine_process in keepers
+            for pid in process.children(engine_process)
+            if process.state(pid) in ("R", "S", "D")
         ]
         if self._keeper_too and self._random.random() < 0.1:
             workers = keepers

@@ -206,14 +206,14 @@ def test_a_place_that_was_not_used_is_free_at_once(make: Callable[..., Harness])
 
 
 @pytest.mark.parametrize("is_taken", [True, False])
-def test_a_lease_that_has_ended_gets_no_place(make: Callable[..., Harness], is_taken: bool) -> None:
+def test_a_lease_that_has_ended_gets_no_place(make: Callable[..., Harness], is_claimed: bool) -> None:
     harness = make(key_scope="ip", delay_s=0.0)
     harness.start()
     one, two = claimed(harness, "a", "b")
     assert harness.frontier.leases.finish([EndedLease(two, End.OTHER)]) == [True]
-    assert not is_taken or take(harness, one)
+    assert not is_claimed or take(harness, one)
     assert not take(harness, two)
-    assert is_taken or take(harness, one), "nothing is kept for it"
+    assert is_claimed or take(harness, one), "nothing is kept for it"
 
 
 def test_a_crawl_delay_and_a_retry_after_hold_for_the_whole_address(make: Callable[..., Harness]) -> None:

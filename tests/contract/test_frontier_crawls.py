@@ -220,14 +220,14 @@ def test_what_was_set_aside_comes_back_also_over_a_kill(make: Make) -> None:
     no_robots(harness, "a")
     frontier.queue.admit(harness.crawl, pages("a", 3))
     lease = claim_one(harness)
-    frontier.leases.set_aside([lease])
+    frontier.leases.exclude([lease])
     frontier.durability.commit()
     assert frontier.status.crawl_counts(harness.crawl).set_aside == 1
     frontier = harness.crash()
     assert (frontier.status.crawl_counts(harness.crawl).set_aside, frontier.status.stats().queued) == (1, 2)
     frontier.durability.commit()
-    assert frontier.queue.take_back(harness.crawl, lambda item: item.url == "nobody") == 0
-    assert frontier.queue.take_back(harness.crawl, lambda item: item.url == lease.url) == 1
+    assert frontier.queue.restore_excluded(harness.crawl, lambda item: item.url == "nobody") == 0
+    assert frontier.queue.restore_excluded(harness.crawl, lambda item: item.url == lease.url) == 1
     frontier.durability.commit()
     frontier = harness.crash()
     assert (frontier.status.crawl_counts(harness.crawl).set_aside, frontier.status.stats().queued) == (0, 3)
@@ -240,9 +240,9 @@ def test_of_many_that_were_set_aside_all_come_back_once(make: Make) -> None:
     found = [f"http://a/{number}" for number in range(700)]
     frontier.queue.admit(harness.crawl, [page(url) for url in found])
     while leases := frontier.leases.claim("me", 999):
-        frontier.leases.set_aside(leases)
+        frontier.leases.exclude(leases)
     assert frontier.status.crawl_counts(harness.crawl).set_aside == 700
-    assert frontier.queue.take_back(harness.crawl, lambda _: True) == 700
+    assert frontier.queue.restore_excluded(harness.crawl, lambda _: True) == 700
     came: list[str] = []
     while leases := frontier.leases.claim("me", 999):
         came += urls_of(leases)
@@ -562,7 +562,7 @@ def test_leases_that_are_over_keep_no_other_from_being_set_aside(make: Make) -> 
     frontier.queue.admit(harness.crawl, pages("a", 2))
     gone, kept = frontier.leases.claim("me", 2)
     done(harness, gone)
-    frontier.leases.set_aside([gone, kept])
+    frontier.leases.exclude([gone, kept])
     standing = frontier.status.crawl_counts(harness.crawl)
     assert (standing.set_aside, standing.leased, standing.queued) == (1, 0, 0)
 

@@ -158,7 +158,7 @@ def test_what_is_set_aside_uses_up_neither_budget_nor_permit_and_was_not_asked_f
     frontier.queue.admit(harness.crawl, pages("a", 2))
     out = claim_one(harness)
     assert frontier.leases.claim("me", 9) == []
-    frontier.leases.set_aside([out])
+    frontier.leases.exclude([out])
     assert logged(harness, out) == ["start", "unasked"], "known before anybody else may ask"
     due = frontier.leases.next_due()
     assert due is not None and due <= frontier.now()
@@ -166,7 +166,7 @@ def test_what_is_set_aside_uses_up_neither_budget_nor_permit_and_was_not_asked_f
     kept = claim_one(harness)
     assert kept.item != out.item and not frontier.status.has_work(harness.crawl)
     frontier.leases.finish([EndedLease(kept, End.OTHER)])
-    assert frontier.queue.take_back(harness.crawl, lambda _: True) == 1
+    assert frontier.queue.restore_excluded(harness.crawl, lambda _: True) == 1
     assert claim_one(harness).item == out.item
     assert logged(harness, out) == ["start", "unasked", "start"]
 
@@ -262,8 +262,8 @@ def test_what_is_set_aside_and_found_nearer_comes_back_there(make: Make) -> None
     frontier = harness.start(CrawlLimits(max_depth=5))
     no_robots(harness, "a")
     frontier.queue.admit(harness.crawl, [page("http://a/1", 4)])
-    frontier.leases.set_aside([claim_one(harness)])
-    assert frontier.queue.take_back(harness.crawl, lambda _: True) == 1
+    frontier.leases.exclude([claim_one(harness)])
+    assert frontier.queue.restore_excluded(harness.crawl, lambda _: True) == 1
     lease = claim_one(harness)
     assert (lease.url, lease.depth) == ("http://a/1", 4)
     assert frontier.queue.admit(harness.crawl, [page("http://a/1", 2)]).expand == ()
@@ -280,12 +280,12 @@ def test_what_is_found_nearer_while_it_is_set_aside_comes_back_there_and_once(
     frontier = harness.start(CrawlLimits(max_depth=5))
     no_robots(harness, "a")
     frontier.queue.admit(harness.crawl, [page("http://a/1", 4)])
-    frontier.leases.set_aside([claim_one(harness)])
+    frontier.leases.exclude([claim_one(harness)])
     frontier.queue.admit(harness.crawl, [page("http://a/1", 2)])
     frontier.durability.commit()
     if kill == "before":
         frontier = harness.crash()
-    assert frontier.queue.take_back(harness.crawl, lambda _: True) == 1
+    assert frontier.queue.restore_excluded(harness.crawl, lambda _: True) == 1
     frontier.durability.commit()
     if kill == "after":
         frontier = harness.crash()
@@ -326,9 +326,9 @@ def test_a_page_that_was_found_nearer_while_it_was_not_in_its_queue_is_rejected_
         cool(harness, lease, ok=False)
         frontier.leases.finish([EndedLease(lease, End.RETRY, 60.0)])
     else:
-        frontier.leases.set_aside([lease])
+        frontier.leases.exclude([lease])
     frontier.queue.admit(harness.crawl, [page("http://a/1", 2)])
-    frontier.queue.take_back(harness.crawl, lambda _: True)
+    frontier.queue.restore_excluded(harness.crawl, lambda _: True)
     frontier.queue.drop(harness.crawl)
     (rejected,) = frontier.rejected.rejections()
     assert (rejected.item.url, rejected.item.depth) == ("http://a/1", 2)

@@ -91,7 +91,16 @@ class Life:
 
     def step(self) -> None:
         often = [self.admit, self.claim, self.claim, self.claim, self.cool, self.cool, self.finish, self.finish]
-        rare = [self.open, self.change, self.pause, self.pause, self.close, self.drop, self.set_aside, self.take_back]
+        rare = [
+            self.open,
+            self.change,
+            self.pause,
+            self.pause,
+            self.close,
+            self.drop,
+            self.set_aside,
+            self.restore_excluded,
+        ]
         self.chance.choice(often if self.chance.random() < 0.8 else rare)()
         self.look()
 
@@ -263,7 +272,7 @@ class Life:
 
     def set_aside(self) -> None:
         leases = [one for one in self.out if one.purpose is Purpose.PAGE and one.crawl in self.tenants][:2]
-        self.frontier.leases.set_aside(leases)
+        self.frontier.leases.exclude(leases)
         for lease in leases:
             self.out.remove(lease)
             tenant, host = self.tenants[lease.crawl], host_of(lease.url)
@@ -271,10 +280,10 @@ class Life:
             tenant.leased, tenant.out[host] = tenant.leased - 1, tenant.out[host] - 1
             tenant.aside.add(lease.url)
 
-    def take_back(self) -> None:
+    def restore_excluded(self) -> None:
         crawl, tenant = self.any_one()
         wanted = {url for url in sorted(tenant.aside) if self.chance.random() < 0.6}
-        assert self.frontier.queue.take_back(crawl, lambda item: item.url in wanted) == len(wanted)
+        assert self.frontier.queue.restore_excluded(crawl, lambda item: item.url in wanted) == len(wanted)
         tenant.aside -= wanted
         tenant.queued |= dict.fromkeys(wanted, 0.0)
 

@@ -73,7 +73,7 @@ def test_a_slot_is_free_again_however_its_request_ends(make: Make, end: str) -> 
     elif end == "expired":
         web.harness.advance(1000.0)
     else:
-        frontier.leases.set_aside(out)
+        frontier.leases.exclude(out)
     assert len(web.claim()) == 2
     assert web.claim(FEW, 1) == []
 

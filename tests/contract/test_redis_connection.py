@@ -37,7 +37,7 @@ from weft.frontier.redis.connection import (
     inspect,
     refuse_shared,
 )
-from weft.frontier.redis.pod_info import PodIdentity, claim_of, forget, take
+from weft.frontier.redis.pod_info import PodIdentity, claim_of, claim_pod, forget
 from weft.supervise.redis_server import RedisServer, ping
 from weft.testing.tls import CA_FILE, CERTS
 
@@ -115,7 +115,7 @@ def test_tcp_with_password_and_a_database_of_its_own(kind: str, start_server: St
     assert "refuses the password" in refusal(f"redis://:{SECRET}x@127.0.0.1:{port}")
     assert "has no database of that number" in refusal(f"redis://:{SECRET}@127.0.0.1:{port}/99")
     client = connect(f"redis://:{SECRET}@127.0.0.1:{port}/5")
-    take(client, address(f"redis://:{SECRET}@127.0.0.1:{port}/5"), IDENTITY)
+    claim_pod(client, address(f"redis://:{SECRET}@127.0.0.1:{port}/5"), IDENTITY)
     assert SECRET not in str(client.hgetall("pod:info"))
 
 
@@ -217,7 +217,7 @@ def test_a_loading_server_is_waited_for(start_server: StartServer) -> None:
     slow = start_server(folder=server.folder, settings=slowly, wait=False)
     until = time.monotonic() + patience(20)
     while not ping(slow.socket).startswith(b"-LOADING"):
-        slow.look()
+        slow.check()
         assert time.monotonic() < until
     told: list[str] = []
     client = connect(slow.url)
@@ -259,8 +259,8 @@ def test_a_database_is_taken_once_and_known_again(kind: str, start_server: Start
     server = start_server(kind)
     client = connect(server.url)
     where = address(server.url)
-    assert take(client, where, IDENTITY) is True
-    assert take(client, where, IDENTITY) is False
+    assert claim_pod(client, where, IDENTITY) is True
+    assert claim_pod(client, where, IDENTITY) is False
     info: Any = client.hgetall("pod:info")
     assert datetime.fromisoformat(info.pop(b"initialized_at").decode()) <= datetime.now(UTC)
     assert info == {
@@ -274,7 +274,7 @@ def test_a_database_is_taken_once_and_known_again(kind: str, start_server: Start
         (PodIdentity("crawl0000001", 1, 2), "is pod 0 of this crawl, but is listed as pod 1"),
     ):
         with pytest.raises(BadInput) as caught:
-            take(client, where, identity)
+            claim_pod(client, where, identity)
         assert said in str(caught.value)
     before = client.dbsize()
     forget(client, where, "another")
@@ -288,18 +288,18 @@ def test_a_foreign_database_is_refused_and_left_as_it_is(start_server: StartServ
     client = connect(server.url)
     client.set("shop:basket", 1)
     with pytest.raises(BadInput, match="holds 1 keys that are not a crawl's"):
-        take(client, "here", IDENTITY)
+        claim_pod(client, "here", IDENTITY)
     assert client.keys() == [b"shop:basket"]
     client.flushdb()
     client.set("schema_version", 99)
     with pytest.raises(BadInput, match="its data has layout 99, this Weft reads 2"):
-        take(client, "here", IDENTITY)
+        claim_pod(client, "here", IDENTITY)
     assert client.get("schema_version") == b"99"
     for name in ("schema_version", "pod:info"):
         client.flushdb()
         client.lpush(name, 1)
         with pytest.raises(BadInput, match="is another program's; choose an empty database"):
-            take(client, "here", IDENTITY)
+            claim_pod(client, "here", IDENTITY)
         assert client.keys() == [name.encode()]
 
 
@@ -310,18 +310,18 @@ def test_what_a_pods_own_processes_leave_in_an_emptied_database_is_not_foreign(s
     client.hset("meta", "end", "done")
     client.hset("c:1", "max", 10)
     with pytest.raises(BadInput, match="holds 4 keys that are not a crawl's"):
-        take(client, "here", IDENTITY)
+        claim_pod(client, "here", IDENTITY)
     for name, value in (("shop:basket", "1"), ("crawls", "1"), ("q:1:0:site", "1"), ("c:x", "1"), ("crew", "1")):
         client.set(name, value)
         with pytest.raises(BadInput, match="was emptied, and holds 5 keys that are not this crawl's"):
-            take(client, "here", IDENTITY, was_ours=True)
+            claim_pod(client, "here", IDENTITY, was_ours=True)
         client.delete(name)
     assert client.dbsize() == 4
-    assert take(client, "here", IDENTITY, was_ours=True)
+    assert claim_pod(client, "here", IDENTITY, was_ours=True)
     assert sorted(client.keys()) == [b"n", b"pod:info", b"schema_version"]
     assert client.hkeys("n") == [b"id"], "nothing that was left is believed"
     claim = client.hget("n", "id")
-    assert not take(client, "here", IDENTITY, was_ours=True)
+    assert not claim_pod(client, "here", IDENTITY, was_ours=True)
     assert claim_of(client, "here", IDENTITY) == claim.decode()
 
 
@@ -329,7 +329,7 @@ def test_processes_that_take_one_database_at_once_agree(start_server: StartServe
     server = start_server()
     made: list[bool] = []
     threads = [
-        threading.Thread(target=lambda: made.append(take(connect(server.url), "here", IDENTITY))) for _ in range(8)
+        threading.Thread(target=lambda: made.append(claim_pod(connect(server.url), "here", IDENTITY))) for _ in range(8)
     ]
     for thread in threads:
         thread.start()

@@ -183,7 +183,7 @@ def a_full_life(pod: Pod, frontier: RedisFrontier, crawl: int) -> list[Lease]:
     frontier.lead.tend()
     allow(frontier, "hot", "b", "c")
     leases = {lease.key: lease for lease in frontier.leases.claim("me", 99)}
-    frontier.leases.set_aside([leases.pop("b")])
+    frontier.leases.exclude([leases.pop("b")])
     frontier.sites.keep_cookies(crawl, "hot", b"cookies")
     frontier.notes.scope_extended(crawl, "https://led.test/")
     failed = leases.pop("d")
@@ -223,9 +223,9 @@ def test_what_is_counted_is_what_is_there_whatever_happens(pod: Pod, seed: int) 
         elif what == 2:
             frontier.crawls.pause(crawl, rng.random() < 0.5)
         elif what == 3 and out:
-            frontier.leases.set_aside([out.pop()])
+            frontier.leases.exclude([out.pop()])
         elif what == 4:
-            frontier.queue.take_back(crawl, lambda item: item.item % 2 == 0)
+            frontier.queue.restore_excluded(crawl, lambda item: item.item % 2 == 0)
         elif what == 5:
             allow(frontier, rng.choice("abcd"))
         elif what in (6, 7):
@@ -366,10 +366,10 @@ def test_a_page_that_was_parsed_by_one_that_was_killed_before_its_batch_was_safe
     (lease,) = fetcher.leases.claim("me", 9)
     assert fetcher.parse_queue.fetched([Handed(Ended(lease, fetcher.now(), ok=True), b"place")]) == [True]
     parser = pod.process("pod0-parser0")
-    (taken,) = parser.parse_queue.take(9)
+    (taken,) = parser.parse_queue.claim(9)
     assert parser.leases.finish([EndedLease(taken.lease, End.PAGE)], batch=1) == [True]
     again = pod.process("pod0-parser0")
-    assert [(one.lease.url, one.reference) for one in again.parse_queue.take(9)] == [(lease.url, b"place")]
+    assert [(one.lease.url, one.reference) for one in again.parse_queue.claim(9)] == [(lease.url, b"place")]
     assert fetcher.leases.claim("me", 9) == [], "it was fetched"
 
 

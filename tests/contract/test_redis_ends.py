@@ -83,7 +83,7 @@ def test_a_permit_that_comes_back_goes_to_a_site_that_waits_for_one(pod: Callabl
     for site in sites:
         frontier.sites.robots_known(site, RobotsRecord("allow", b"", 9e12), None)
     frontier.queue.admit(1, [Found(f"{site}/{number}", 0) for site in sites for number in range(3)])
-    pages, ways = 0, [End.OTHER, End.RELEASE, End.RETRY, None]
+    pages, transports = 0, [End.OTHER, End.RELEASE, End.RETRY, None]
     for turn in range(200):
         facts = frontier.status.facts()
         if _reason([facts], 3) is Stop.MAX_PAGES:
@@ -91,7 +91,7 @@ def test_a_permit_that_comes_back_goes_to_a_site_that_waits_for_one(pod: Callabl
         assert _reason([facts], 3) is None, (turn, facts)
         leases = frontier.leases.claim("me", 10)
         assert len(leases) <= 3 - pages and (leases or facts[1]["scheduled"])
-        way = ways[turn % 4] if turn < 12 else End.PAGE
+        way = transports[turn % 4] if turn < 12 else End.PAGE
         if way is None:
             frontier.crew.release_owner("me")
         else:

@@ -78,7 +78,7 @@ class Pods:
         self.frontiers[pod] = self.process(pod, done)
         return self.frontiers[pod]
 
-    def chores(self, pod: int, turns: int) -> None:
+    def periodic_tasks(self, pod: int, turns: int) -> None:
         for _ in range(turns):
             self.time += 1.0
             self.frontiers[pod].pods.deliver_waiting()
@@ -87,7 +87,7 @@ class Pods:
         """Until all is safe that a pod has sent: a server that lost something is away at first."""
         until = time.monotonic() + patience(20)
         while True:
-            self.chores(pod, 1)
+            self.periodic_tasks(pod, 1)
             if not self.waiting():
                 return
             assert time.monotonic() < until
@@ -234,9 +234,9 @@ def test_what_a_pod_surely_has_is_not_kept_for_long(make_pods: Callable[..., Pod
     for at in range(0, 100, 10):
         pods.frontiers[0].queue.admit(1, links(at, at + 10))
     assert len(box) == 10
-    pods.chores(0, 2)
+    pods.periodic_tasks(0, 2)
     assert (pods.waiting(), len(box)) == (0, 10), "until the other server has synced"
-    pods.chores(0, 12)
+    pods.periodic_tasks(0, 12)
     assert len(box) == 0
     pods.restart(0).queue.admit(1, links(100, 110))
     pods.delivered(0)
@@ -289,7 +289,7 @@ def test_what_finds_its_queue_full_comes_again(make_pods: Callable[..., Pods], m
     assert pods.frontiers[0].pods.outgoing.waiting, "the tail is full, and nobody has spilled it"
     done: list[str] = []
     while pods.waiting():
-        pods.chores(0, 1)
+        pods.periodic_tasks(0, 1)
         done += pods.crawled(1)
     done += pods.crawled(1)
     assert sorted(done) == sorted(found.url for found in many)

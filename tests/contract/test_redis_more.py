@@ -140,7 +140,7 @@ def test_a_page_on_its_way_to_a_parser_is_awaited(pod: Pod) -> None:
     assert frontier.parse_queue.awaited([first.item, second.item, first.item + 100]) == [True, True, False]
     assert [frontier.parse_queue.died_on(first.item) for _ in range(2)] == [1, 2]
     parser = pod.process("pod0-parser0")
-    (taken,) = parser.parse_queue.take(9)
+    (taken,) = parser.parse_queue.claim(9)
     assert (taken.lease.item, taken.lease.url, taken.reference, taken.deaths) == (first.item, first.url, b"place", 2)
     assert taken.lease.delay_s == first.delay_s
     assert parser.leases.finish([EndedLease(taken.lease, End.PAGE)]) == [True]
@@ -186,7 +186,7 @@ def test_the_oldest_page_is_parsed_first_and_no_more_than_are_wanted(pod: Pod) -
         pod.time += 1
         frontier.parse_queue.fetched([Handed(Ended(lease, frontier.now(), ok=True), lease.key.encode())])
     parser = pod.process("pod0-parser0")
-    taken = [parser.parse_queue.take(limit) for limit in (0, 1, 2, 9)]
+    taken = [parser.parse_queue.claim(limit) for limit in (0, 1, 2, 9)]
     assert [len(some) for some in taken] == [0, 1, 2, 1]
     assert [one.lease.key for some in taken for one in some] == [lease.key for lease in leases]
     parser.leases.finish([EndedLease(one.lease, End.PAGE) for some in taken for one in some])

@@ -19,7 +19,7 @@ from weft.frontier.outbox import RobotsNotice
 from weft.frontier.redis import pod_info
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.link import PodLink
-from weft.frontier.redis.pod_info import SCHEMA, PodIdentity, agree, bind, is_taken, take, unbind
+from weft.frontier.redis.pod_info import SCHEMA, PodIdentity, agree, bind, claim_pod, is_claimed, unbind
 from weft.frontier.redis.pods import mail
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.pods.other_pod import OtherPod
@@ -62,10 +62,10 @@ def test_a_pod_is_the_node_s_that_ran_it_first_wherever_its_folder_is_now(client
     one, two = PodIdentity("crawl", 0, 2, ONE), PodIdentity("crawl", 0, 2, TWO)
     with pytest.raises(BadInput, match="was emptied"):
         bind(client, "redis", one)
-    take(client, "redis", one)
+    claim_pod(client, "redis", one)
     assert bind(client, "redis", one)
     assert not bind(client, "redis", PodIdentity("crawl", 0, 2, "1@elsewhere:/moved"))
-    for refused in (bind, take):
+    for refused in (bind, claim_pod):
         with pytest.raises(BadInput, match="pod 0 belongs to node here:/one, which has its pages"):
             refused(client, "redis", two)
     unbind(client, "redis", TWO)
@@ -141,14 +141,14 @@ def test_what_another_node_cannot_do_is_left_for_the_pod_s_own(server: str, clie
         assert frontier.status.facts()[1]["mail"] == 1, "until it is done it is there"
 
     assert frontier.status.facts()[1]["mail"] == 1
-    frontier.mail.take(expand)
+    frontier.mail.deliver(expand)
     assert frontier.sites.robots(f"http://{HOST}") == ALLOW
     (lease,) = frontier.leases.claim(frontier.owner, 9)
     frontier.leases.cool([Ended(lease, frontier.now(), ok=True)])
     frontier.leases.finish([EndedLease(lease, End.PAGE)], batch=1)
     assert afar.deliver("pod1-parser1", 2, [Found(f"http://{HOST}/", 1)], 1, "crawl").expand == ()
     assert afar.deliver("pod1-parser0", 1, [Found(f"http://{HOST}/", 2)], 0, "crawl").new == 0
-    frontier.mail.take(expand)
+    frontier.mail.deliver(expand)
     assert nearer == [(lease.item, f"http://{HOST}/", 1)]
     assert frontier.status.facts()[1]["mail"] == 0
     assert used_permits(client, "redis", "crawl") == 1
@@ -227,7 +227,7 @@ def test_a_node_that_another_was_quicker_than_binds_its_pod_in_the_end(
         return execute(self, *args, **more)
 
     monkeypatch.setattr(Pipeline, "execute", overtaken)
-    assert take(client, "redis", identity) is True
+    assert claim_pod(client, "redis", identity) is True
     assert bind(client, "redis", identity) is True
     assert len(tries) == 4
     assert client.hget("pod:info", "node") == ONE.encode()
@@ -237,10 +237,10 @@ def test_a_crawl_that_another_node_has_just_made_is_the_one_that_is_agreed_on(
     client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def overtaken(client: Any, where: str, identity: PodIdentity) -> bool:
-        take(client, where, PodIdentity("theirs", 0, 2))
-        return take(client, where, identity)
+        claim_pod(client, where, PodIdentity("theirs", 0, 2))
+        return claim_pod(client, where, identity)
 
-    monkeypatch.setattr(pod_info, "take", overtaken)
+    monkeypatch.setattr(pod_info, "claim_pod", overtaken)
     assert agree(client, "redis", 2, "mine") == "theirs"
 
 
@@ -264,9 +264,9 @@ def test_a_database_that_is_taken_while_it_is_looked_at_is_no_foreign_one() -> N
     identity = PodIdentity("crawl", 0, 2)
     info = {b"crawl": b"crawl", b"pods": b"2", b"pod_id": b"0"}
     before: Any = Changing([{}, info], None)
-    assert not is_taken(before, "redis", identity), "whoever claims it notices that it has changed"
+    assert not is_claimed(before, "redis", identity), "whoever claims it notices that it has changed"
     between: Any = Changing([{}, info], b"%d" % SCHEMA)
-    assert is_taken(between, "redis", identity)
+    assert is_claimed(between, "redis", identity)
 
 
 def test_mail_that_is_more_than_is_read_at_a_time_is_left_for_the_next_time(
@@ -288,7 +288,7 @@ def test_mail_that_is_more_than_is_read_at_a_time_is_left_for_the_next_time(
     nearer: list[str] = []
     left = []
     for _ in range(4):
-        frontier.mail.take(lambda known: nearer.extend(url for _, url, _ in known))
+        frontier.mail.deliver(lambda known: nearer.extend(url for _, url, _ in known))
         left.append((client.llen("told"), client.llen("nearer")))
     assert left == [(3, 3), (1, 1), (0, 0), (0, 0)]
     assert nearer == [page.url for page in pages]

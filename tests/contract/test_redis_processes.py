@@ -18,7 +18,7 @@ from weft.fetch.cookies import CookieJar
 from weft.frontier.contract import CrawlLimits, End, Ended, EndedLease, Handed, RobotsRecord
 from weft.frontier.redis.connection import Emptied, connect
 from weft.frontier.redis.link import DataLost, PodLink
-from weft.frontier.redis.pod_info import PodIdentity, take
+from weft.frontier.redis.pod_info import PodIdentity, claim_pod
 from weft.frontier.redis.pod_view import waiting
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.redis_frontier import RedisFrontier
@@ -121,10 +121,10 @@ def test_a_fetched_page_has_no_deadline_and_goes_to_one_parser(pod: Pod) -> None
     assert [other.url for other in fetcher.leases.claim("me", 9)] == ["http://a/1"], (
         "the place is free, the item is not queued"
     )
-    (taken,) = parser.parse_queue.take(9)
+    (taken,) = parser.parse_queue.claim(9)
     assert (taken.reference, taken.deaths) == (b"segment 0 17", 0)
     assert (taken.lease.item, taken.lease.url, taken.lease.owner) == (lease.item, lease.url, parser.owner)
-    assert parser.parse_queue.take(9) == []
+    assert parser.parse_queue.claim(9) == []
     assert fetcher.leases.finish([EndedLease(lease, End.PAGE)]) == [False], "it has handed it over"
     assert parser.leases.finish([EndedLease(taken.lease, End.PAGE)]) == [True]
     assert (parser.status.stats().pages, parser.status.stats().to_parse) == (1, 0)
@@ -134,16 +134,16 @@ def test_a_page_whose_parser_dies_is_taken_again_with_its_deaths(pod: Pod) -> No
     fetcher, parser = pod.process("pod0-fetcher0"), pod.process("pod0-parser0")
     admit(fetcher, "a")
     lease = fetch(fetcher)
-    parser.parse_queue.take(9)
+    parser.parse_queue.claim(9)
     assert fetcher.parse_queue.died_on(lease.item) == 1
     fetcher.crew.release_owner(parser.owner)
     parser = pod.process("pod0-parser0")
     parser.recovery.recover()
-    (again,) = parser.parse_queue.take(9)
+    (again,) = parser.parse_queue.claim(9)
     assert (again.reference, again.deaths) == (b"segment 0 17", 1)
     pod.advance(91)
     other = pod.process("pod0-parser1")
-    (late,) = other.parse_queue.take(9)
+    (late,) = other.parse_queue.claim(9)
     assert late.lease.item == lease.item, "its deadline is over"
     assert parser.leases.finish([EndedLease(again.lease, End.PAGE)]) == [False]
     assert other.leases.finish([EndedLease(late.lease, End.PAGE)]) == [True]
@@ -156,9 +156,9 @@ def test_a_page_that_its_parser_gives_back_is_parsed_again_and_one_that_failed_f
     fetcher, parser = pod.process("pod0-fetcher0"), pod.process("pod0-parser0")
     admit(fetcher, "a")
     fetch(fetcher)
-    (taken,) = parser.parse_queue.take(9)
+    (taken,) = parser.parse_queue.claim(9)
     assert parser.leases.finish([EndedLease(taken.lease, end)]) == [True]
-    assert (len(parser.parse_queue.take(9)), parser.status.stats().queued) == ((1, 0) if parsed else (0, 1))
+    assert (len(parser.parse_queue.claim(9)), parser.status.stats().queued) == ((1, 0) if parsed else (0, 1))
 
 
 def test_a_prepared_item_belongs_to_its_slot_until_its_index_decides(pod: Pod) -> None:
@@ -263,7 +263,7 @@ OURS = PodIdentity("crawl0000001", 0, 1)
 
 @pytest.mark.parametrize("then", ["nothing", "claimed again", "claimed by another crawl", "its counters are deleted"])
 def test_a_process_changes_nothing_in_a_database_that_was_emptied(pod: Pod, then: str) -> None:
-    take(pod.client, "here", OURS)
+    claim_pod(pod.client, "here", OURS)
     worker, watcher = pod.process("pod0-fetcher0", identity=OURS), pod.process("pod0-orchestrator", identity=OURS)
     section = PolitenessSection(delay_s=10.0, places=1)
     other = PodClient(PodLink(connect(pod.server.url), section, pod=0, pods=1, identity=OURS))
@@ -273,7 +273,7 @@ def test_a_process_changes_nothing_in_a_database_that_was_emptied(pod: Pod, then
     (lease,) = worker.leases.claim(worker.owner, 1)
     pod.client.delete("n") if then == "its counters are deleted" else pod.client.flushall()
     if "claimed" in then:
-        assert take(pod.client, "here", OURS if then == "claimed again" else PodIdentity("another", 0, 1))
+        assert claim_pod(pod.client, "here", OURS if then == "claimed again" else PodIdentity("another", 0, 1))
     before = content(pod)
     if then in ("nothing", "claimed by another crawl"):
         with pytest.raises(Emptied):
@@ -300,12 +300,12 @@ def test_a_process_changes_nothing_in_a_database_that_was_emptied(pod: Pod, then
             pod.process("pod0-fetcher0", identity=OURS)
     assert content(pod) == before
     if then == "its counters are deleted":
-        assert take(pod.client, "here", OURS, was_ours=True), "what is left fits together no longer"
+        assert claim_pod(pod.client, "here", OURS, was_ours=True), "what is left fits together no longer"
         assert pod.client.dbsize() == 3
 
 
 def test_a_pod_whose_database_was_emptied_knows_what_is_stored_once_all_have_reported(pod: Pod) -> None:
-    take(pod.client, "here", OURS)
+    claim_pod(pod.client, "here", OURS)
     first = pod.process("pod0-fetcher0", identity=OURS)
     first.crew.assign(["pod0-fetcher0", "pod0-parser0"])
     first.recovery.recover()
@@ -317,7 +317,7 @@ def test_a_pod_whose_database_was_emptied_knows_what_is_stored_once_all_have_rep
     with pytest.raises(DataLost):
         first.status.stats()
     first.close()
-    assert take(pod.client, "here", OURS, was_ours=True)
+    assert claim_pod(pod.client, "here", OURS, was_ours=True)
     lead = pod.process("pod0-orchestrator", identity=OURS)
     lead.crew.assign(["pod0-fetcher0", "pod0-parser0"])
     fetcher = pod.process("pod0-fetcher0", identity=OURS)
@@ -357,7 +357,7 @@ def test_a_parser_that_has_taken_a_page_and_hears_of_a_loss_sends_nothing_more(p
     fetcher, parser = pod.process("pod0-fetcher0"), pod.process("pod0-parser0")
     admit(fetcher, "a")
     fetch(fetcher)
-    assert len(parser.parse_queue.take(9)) == 1
+    assert len(parser.parse_queue.claim(9)) == 1
     pod.client.hincrby("n", "losses", 1)
     parser.status.stats()
     with pytest.raises(DataLost):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from weft import config as settings
-from weft.crawl.pods.redis_process import shared_chores
-from weft.crawl.processes.process_spec import ProcessOrder
+from weft.crawl.pods.redis_process import shared_periodic_tasks
+from weft.crawl.processes.process_spec import ProcessSpec
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.progress import CrawlProgress
@@ -33,8 +33,8 @@ def start(tmp_path: Path, shared_server: Callable[[str], RedisServer]) -> Iterat
     connect(server.url, RedisSettings(db=DB)).flushdb()
     config = settings.load(environment={}, flags={"scope": "domain", "data_dirs": [str(tmp_path)]}).config
 
-    def start_process(index: int) -> tuple[RoutedRedisFrontier, RunningCrawl, ProcessOrder]:
-        order = ProcessOrder(config, "crawl", os.getpid(), "run", index=index, servers=(server.url,))
+    def start_process(index: int) -> tuple[RoutedRedisFrontier, RunningCrawl, ProcessSpec]:
+        order = ProcessSpec(config, "crawl", os.getpid(), "run", index=index, servers=(server.url,))
         frontier = RoutedRedisFrontier(
             connect(server.url, RedisSettings(db=DB)), tmp_path, config.politeness, slot=order.slot.name,
             others={}, outbox=tmp_path / f"{order.slot.name}.db",
@@ -60,14 +60,14 @@ def page(url: str, item: int) -> Lease:
 
 def let_in(crawl: RunningCrawl, lease: Lease, hrefs: list[str]) -> list[str]:
     """What becomes of a page's links, by the way that the parser takes."""
-    assert crawl.familiar is not None
-    fresh = crawl.familiar.fresh(lease.url, hrefs)
+    assert crawl.recent_links is not None
+    fresh = crawl.recent_links.fresh(lease.url, hrefs)
     return [url for links in crawl.links(fresh, lease) for url in links.urls]
 
 
 def test_a_link_that_was_refused_is_let_in_once_its_place_joined_the_scope_elsewhere(start: Any) -> None:
     (finder, _, _), (frontier, crawl, order) = start(0), start(1)
-    hear, *_ = shared_chores(order, frontier, crawl, None)
+    hear, *_ = shared_periodic_tasks(order, frontier, crawl, None)
     assert let_in(crawl, page(PAGE, 1), [LINKED]) == []
     assert crawl.progress.refused[Reason.SCOPE] == 1
     hear(0.0)

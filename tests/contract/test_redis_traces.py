@@ -125,7 +125,7 @@ def test_pages_that_no_command_takes_at_once_are_parsed_once_each(open_pod: Open
         pod.frontier.parse_queue.fetched([Handed(Ended(lease, pod.time, ok=True), b"place") for lease in leases])
     )
     assert pod.frontier.status.stats().to_parse == 1001
-    taken = pod.frontier.parse_queue.take(3000)
+    taken = pod.frontier.parse_queue.claim(3000)
     assert [one.lease.item for one in taken] == [lease.item for lease in leases]
     assert all(pod.frontier.leases.finish([EndedLease(one.lease, End.OTHER) for one in taken]))
     assert (pod.frontier.status.stats().leased, pod.frontier.status.stats().finished) == (0, 1001)
@@ -137,7 +137,7 @@ def test_a_page_that_is_handed_over_twice_at_once_is_parsed_once(open_pod: Open)
     pod.frontier.queue.admit(pod.crawl, pages("a", 1))
     handed = Handed(Ended(claim_one(pod), pod.time, ok=True), b"place")
     assert pod.frontier.parse_queue.fetched([handed, handed]) == [True, False]
-    assert len(pod.frontier.parse_queue.take(9)) == 1
+    assert len(pod.frontier.parse_queue.claim(9)) == 1
 
 
 @pytest.mark.parametrize("known_to", ["this node", "the server"])
@@ -178,7 +178,7 @@ def test_a_page_that_was_stored_while_it_waited_for_a_parser_has_ended_and_frees
     frontier = pod.crash(done=(lease.item,), pages=1)
     stats = frontier.status.stats()
     assert (stats.to_parse, stats.leased, stats.finished, stats.pages) == (0, 0, 1, 1)
-    assert frontier.parse_queue.take(9) == []
+    assert frontier.parse_queue.claim(9) == []
     assert claim_one(pod).url == "http://a/1"
     assert frontier.leases.claim("me", 9) == [], "it has one place"
 

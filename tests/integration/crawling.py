@@ -38,7 +38,7 @@ from weft.config import ScopeSection
 from weft.crawl.reports.audit import Report, audit
 from weft.crawl.reports.crawls import ReportFolder
 from weft.engine.admission.rules import AdmissionRules
-from weft.engine.loop.parser.suspects import pulse
+from weft.engine.loop.parser.suspects import read_heartbeat
 from weft.errors import BadUrl
 from weft.frontier.clock import FOLDER
 from weft.records import Row
@@ -684,7 +684,7 @@ class Watch(threading.Thread):
             for pid in process.children(self._running.pid):
                 self.peak_rss_bytes = max(self.peak_rss_bytes, process.rss_bytes(pid))
                 self.peers |= self._sockets.peers(pid)
-                used_s, mark = _cpu_s(pid), (pid, *pulse(self._frontier))
+                used_s, mark = _cpu_s(pid), (pid, *read_heartbeat(self._frontier))
                 if mark != parsing or not mark[2]:
                     parsing, since_s = mark, used_s
                 self.longest_parse_s = max(self.longest_parse_s, used_s - since_s)

@@ -21,7 +21,7 @@ from pathlib import Path
 from crawling import Crawler, Kill
 from flights import claims
 
-LOOK_EVERY_S = 0.05
+POLL_EVERY_S = 0.05
 LOSS_S = 12.0
 
 
@@ -44,7 +44,7 @@ class ParserWatch(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        while not self._over.wait(LOOK_EVERY_S):
+        while not self._over.wait(POLL_EVERY_S):
             for path in self._folder.glob("*-parser*.json"):
                 self._look(path)
 

@@ -31,10 +31,10 @@ from weft.engine.assembly import Fetching
 from weft.engine.loop.fetcher.revisits import Revisits, StoredVisits
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.parser.handoff import GATHER_S, Outlet
-from weft.engine.loop.parser.suspects import Pulse, take_suspect
+from weft.engine.loop.parser.suspects import Heartbeat, pop_suspect
 from weft.engine.loop.progress import CrawlProgress, read_status
 from weft.engine.loop.steps import crash_point
-from weft.engine.recovery import take_up
+from weft.engine.recovery import resume_crawl
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.redis.connection import connect
 from weft.frontier.redis.redis_frontier import RedisFrontier
@@ -66,7 +66,7 @@ class One:
         )
         # One run, as under an orchestrator: a process that dies alone died of its page.
         self.progress = CrawlProgress(self.folder.home / f"status-{self.slot.name}.json", os.getpid(), "test")
-        self.work = LongWork(Pulse(home / self.slot.name), self.progress)
+        self.work = LongWork(Heartbeat(home / self.slot.name), self.progress)
 
     def run(self) -> None:
         if self.order["role"] == "parser":
@@ -80,10 +80,10 @@ class One:
 
     def _parse(self) -> None:
         rest_s = self.order.get("rest_s", 0.0)
-        chores: list[Callable[[float], None]] = [lambda _: time.sleep(rest_s)] if rest_s else []
+        periodic_tasks: list[Callable[[float], None]] = [lambda _: time.sleep(rest_s)] if rest_s else []
         parser = Parser(
             self.config, self.folder, "test", self.slot, self.frontier, self.progress, self.work,
-            at_a_time=self.order.get("at_a_time", 50), chores=lambda _: chores,
+            at_a_time=self.order.get("at_a_time", 50), periodic_tasks=lambda _: periodic_tasks,
         )  # fmt: skip
         signal.signal(signal.SIGTERM, lambda *_: parser.loop.drain())
         parser.run()
@@ -108,7 +108,9 @@ class One:
 
     def _open_crawl(self, parts: Fetching) -> None:
         frontier, store, seeds = self.frontier, parts.store, self.folder.seeds()
-        crawl = take_up(parts, frontier, "crawl", seeds, lambda _: None, parts.ways, origins=self.folder.origins())
+        crawl = resume_crawl(
+            parts, frontier, "crawl", seeds, lambda _: None, parts.transports, origins=self.folder.origins()
+        )
         frontier.queue.admit(crawl.number, [Found(seed, 0) for seed in map(crawl.rules.rewritten, seeds)])
         if again := self.order.get("recrawl"):
             known = [
@@ -166,7 +168,7 @@ class Pod:
     def bury(self, name: str) -> None:
         self.deaths[name] += 1
         slot = f"pod0-{name.replace('fused', 'fetcher')}"
-        if name.startswith("parser") and (suspect := take_suspect(self.data_dir / "frontier" / "pod_0" / slot)):
+        if name.startswith("parser") and (suspect := pop_suspect(self.data_dir / "frontier" / "pod_0" / slot)):
             self.frontier.parse_queue.died_on(suspect)
         self.frontier.crew.release_owner(slot + "#")
 

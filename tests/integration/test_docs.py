@@ -39,7 +39,7 @@ from weft.testing.web import SyntheticWeb, synthetic_web
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT))
-    for pattern in ("README.md", "CONTRIBUTING.md", "docs/*.md", "examples/README.md")
+    for pattern in ("README.md", "CONTRIBUTING.md", "docs/*.md", "docs/[!d]*/*.md", "examples/README.md")
     for path in ROOT.glob(pattern)
 )
 # What a reader would type, and what is run in its place. SITE, PORT and PYTHON are filled in.

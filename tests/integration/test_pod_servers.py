@@ -15,7 +15,7 @@ from server_kills import kill_written_at
 
 from weft.config import PolitenessSection
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.pods.servers import ManagedServers, forget_pods, managed_folder, take_pods
+from weft.crawl.pods.servers import ManagedServers, claim_pods, forget_pods, managed_folder
 from weft.engine.loop.progress import CrawlStatus
 from weft.errors import BadInput
 from weft.frontier.contract import CrawlLimits
@@ -34,21 +34,21 @@ def test_managed_servers_come_together_and_come_back(tmp_path: Path) -> None:
     servers = ManagedServers(tmp_path, range(3))
     servers.start()
     try:
-        assert take_pods("crawl1", servers.urls, SETTINGS, here=range(3)) == {0: True, 1: True, 2: True}
+        assert claim_pods("crawl1", servers.urls, SETTINGS, here=range(3)) == {0: True, 1: True, 2: True}
         kill_written_at(servers.urls[1])
         until = time.monotonic() + patience(20)
         for is_back in (False, True):  # its threads end after it, and only then is its death told
-            while servers.look() != is_back:
+            while servers.check() != is_back:
                 assert time.monotonic() < until
                 time.sleep(0.01)
-        assert take_pods("crawl1", servers.urls, SETTINGS, here=range(3)) == {0: False, 1: False, 2: False}
+        assert claim_pods("crawl1", servers.urls, SETTINGS, here=range(3)) == {0: False, 1: False, 2: False}
     finally:
         servers.stop()
     again = ManagedServers(tmp_path, range(3))
     again.start()
-    assert take_pods("crawl1", again.urls, SETTINGS, here=range(3)) == {0: False, 1: False, 2: False}
+    assert claim_pods("crawl1", again.urls, SETTINGS, here=range(3)) == {0: False, 1: False, 2: False}
     forget_pods("crawl1", again.urls, SETTINGS)
-    assert take_pods("crawl2", again.urls, SETTINGS, here=range(3)) == {0: True, 1: True, 2: True}
+    assert claim_pods("crawl2", again.urls, SETTINGS, here=range(3)) == {0: True, 1: True, 2: True}
     again.stop()
 
 
@@ -57,21 +57,21 @@ def test_a_crawl_that_is_refused_has_touched_no_pod(start_server: StartServer) -
     urls = {pod: server.url for pod, server in enumerate(servers)}
     connect(urls[2]).set("shop:basket", 1)
     with pytest.raises(BadInput, match="holds 1 keys that are not a crawl's"):
-        take_pods("crawl1", urls, SETTINGS, here=range(3))
+        claim_pods("crawl1", urls, SETTINGS, here=range(3))
     assert [connect(url).dbsize() for url in urls.values()] == [0, 0, 1]
     with pytest.raises(BadInput, match="pods 0 and 1 are one database"):
-        take_pods("crawl1", {0: urls[0], 1: urls[0] + "?db=0"}, SETTINGS, here=range(2))
+        claim_pods("crawl1", {0: urls[0], 1: urls[0] + "?db=0"}, SETTINGS, here=range(2))
     assert connect(urls[0]).dbsize() == 0
 
 
 def test_a_pod_of_another_node_may_be_away(start_server: StartServer, tmp_path: Path) -> None:
     urls = {0: start_server().url, 1: f"unix://{tmp_path}/none.sock"}
     said: list[str] = []
-    assert take_pods("crawl1", urls, SETTINGS, here=[0], complain=said.append) == {0: True}
+    assert claim_pods("crawl1", urls, SETTINGS, here=[0], complain=said.append) == {0: True}
     (complaint,) = said
     assert complaint.startswith("pod 1, of another node: unix://") and "no server is running there" in complaint
     with pytest.raises(BadInput, match=r"pod 1: unix://.*no server is running there"):
-        take_pods("crawl1", urls, SETTINGS, here=[0, 1])
+        claim_pods("crawl1", urls, SETTINGS, here=[0, 1])
 
 
 def store(folder: CrawlFolder, slot: str, pages: int, first: int) -> None:

@@ -109,25 +109,25 @@ def gone(*pids: int) -> bool:
 def started(run: Run, parent: subprocess.Popen[bytes]) -> tuple[int, list[int]]:
     """Keeper and workers of a run whose first item is done and whose second one is running."""
     until(lambda: run.trace.exists() and (run.place / "slept-second").exists())
-    (keeper,) = process.children(parent.pid)
-    return keeper, process.children(keeper)
+    (engine_process,) = process.children(parent.pid)
+    return engine_process, process.children(engine_process)
 
 
 def test_a_stopped_keeper_whose_parent_is_killed_ends_and_the_run_goes_on(tmp_path: Path) -> None:
     run = Run(tmp_path, {"id": "first", "trace": str(tmp_path / "trace")}, {"id": "second", "do": "sleeps_once"})
     parent = run.start()
-    keeper, workers = started(run, parent)
-    os.kill(keeper, signal.SIGSTOP)
+    engine_process, workers = started(run, parent)
+    os.kill(engine_process, signal.SIGSTOP)
     os.kill(workers[0], signal.SIGSTOP)
-    until(lambda: process.state(keeper) == "T")
+    until(lambda: process.state(engine_process) == "T")
     parent.kill()
     parent.wait()
     try:
-        until(lambda: gone(keeper, *workers))
+        until(lambda: gone(engine_process, *workers))
         again = run.start("--resume")
         again.wait(patience(60))
     finally:
-        for pid in (keeper, *workers):
+        for pid in (engine_process, *workers):
             process.kill(pid)
     assert (again.returncode, run.told()) == (0, "")
     assert run.statuses() == {"first": "ok", "second": "ok"}
@@ -141,17 +141,17 @@ def test_what_a_dead_run_left_running_is_ended_by_the_next(tmp_path: Path) -> No
         {"id": "second", "do": "sleeps_once"},
     )
     parent = run.start()
-    keeper, workers = started(run, parent)
+    engine_process, workers = started(run, parent)
     stray = int((tmp_path / "trace.daemon").read_text())
     bystander = subprocess.Popen(["sleep", "60"])  # not of the run: nobody's business
     os.kill(parent.pid, signal.SIGSTOP)  # so that it does not start another keeper, and neither ends anything
-    os.kill(keeper, signal.SIGSTOP)
-    until(lambda: process.state(keeper) == "T")
-    os.kill(keeper, signal.SIGKILL)
+    os.kill(engine_process, signal.SIGSTOP)
+    until(lambda: process.state(engine_process) == "T")
+    os.kill(engine_process, signal.SIGKILL)
     parent.kill()
     parent.wait()
     try:
-        until(lambda: gone(keeper, *workers))
+        until(lambda: gone(engine_process, *workers))
         assert not gone(stray)
         again = run.start("--resume")
         assert again.wait(patience(60)) == 0, run.told()

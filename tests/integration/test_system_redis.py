@@ -69,7 +69,7 @@ def until_healthy(service: External) -> None:
     limit = time.monotonic() + patience(10)
     while not service.healthy:
         assert time.monotonic() < limit, service.report
-        service.look()
+        service.check()
         time.sleep(0.01)
 
 

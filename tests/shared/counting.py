@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from weft import urls
-from weft.store.index.visits import Visit, standing
+from weft.store.index.visits import Visit, current_visit
 from weft.store.pages import PageStore
 
 _VISITS = """SELECT url, item, status, fetched_at, error, file IS NOT NULL, content_type, depth, length, crawl,
@@ -23,7 +23,7 @@ def counted(data_dirs: list[Path], crawl: int = 0) -> dict[str, Any]:
         with closing(sqlite3.connect(path)) as db:
             for visit in (Visit(*values) for values in db.execute(_VISITS, (crawl,))):
                 by_url[visit.crawl, visit.url, visit.request].append(visit)
-    chosen = [standing(visits) for visits in by_url.values()]
+    chosen = [current_visit(visits) for visits in by_url.values()]
     there = [visit for visit in chosen if visit is not None]
     pages = [visit for visit in there if visit.is_page]
     hosts = Counter(urls.host_of(visit.url) for visit in there if 200 <= visit.status < 300)

@@ -276,7 +276,7 @@ def _over_http(shop: Workshop, server_url: str) -> Iterator[Expected]:
         if not (shop.folder / "served.git").exists():
             git(shop.make("served", javascript("served")), "update-server-info")
 
-    ways = {
+    transports = {
         "smart": "",
         "dumb": "",
         "moved": "",
@@ -286,7 +286,7 @@ def _over_http(shop: Workshop, server_url: str) -> Iterator[Expected]:
         "broken": "cannot be reached",
         "none": "there is no repository",
     }
-    for way, says in ways.items():
+    for way, says in transports.items():
         entry = {"id": f"http-{way}", "url": f"{server_url}/{way}/served.git"}
         facts = {} if says else {"about.name": "served"}
         yield Expected(entry["id"], entry, "clone" if says else "", says, about=facts, make=served)

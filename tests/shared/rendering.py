@@ -73,7 +73,7 @@ class BrowserProcess:
         end = time.monotonic() + patience(30)
         while not is_so():
             assert time.monotonic() < end, "it takes too long"
-            self.link.look()
+            self.link.poll()
             time.sleep(0.01)
 
     def close(self) -> None:

@@ -298,8 +298,8 @@ def test_references_of_plain_characters_are_joined_without_a_pattern(monkeypatch
     for pattern in ("rooted", "_relative"):
         monkeypatch.setattr(plain, pattern, lambda href: pytest.fail(f"{href} was matched"))
     for hrefs in (["/"], ["/a", "/b/c.html?d=/e"], ["/a#f", "/b"], ["/a", "/" + "b" * 100, "/c#d"]):
-        ways = [start + href.partition("#")[0] for href in hrefs]
-        expected = [url if len(url) <= 100 else None for url in ways]
+        transports = [start + href.partition("#")[0] for href in hrefs]
+        expected = [url if len(url) <= 100 else None for url in transports]
         assert plain.join_plain(start, start + "/d/", hrefs, 100) == (expected, expected.count(None))
 
 

@@ -41,7 +41,7 @@ from weft.scraping import (
 )
 
 SILENT_S = 60.0  # a stream that says nothing for that long is dead: the service speaks every 15 s
-LOOK_EVERY_S = 1.0  # while there is no stream
+POLL_EVERY_S = 1.0  # while there is no stream
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 5.0
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -296,10 +296,10 @@ def wait(
             show(current)
             if current.has_ended:
                 return current
-            left = LOOK_EVERY_S if until is None else until - time.monotonic()
+            left = POLL_EVERY_S if until is None else until - time.monotonic()
             if left <= 0:
                 raise TimeoutError(f"the task {task_id} has not ended in {timeout:g} s")
-            yield min(LOOK_EVERY_S, left)
+            yield min(POLL_EVERY_S, left)
 
 
 def scrape(

@@ -71,7 +71,7 @@ def load(
     ]
     judge = contradictions if is_judged else lambda *_: ()
     values, origins = _merged(CRAWL, kept, path, environment, flags, judge)
-    _take_first_pods(values, origins)
+    _keep_first_pods(values, origins)
     ordered = {name: values[name] for name in known}
     return Loaded(Config(**_sections(ordered, CRAWL)), origins, ordered)
 
@@ -110,7 +110,7 @@ def _merged(
     return values, origins
 
 
-def _take_first_pods(values: dict[str, Any], origins: dict[str, str]) -> None:
+def _keep_first_pods(values: dict[str, Any], origins: dict[str, str]) -> None:
     """A list of many pods can be tried with few: the first are taken."""
     listed, wanted = len(values["pods"]), values["num_pods"]
     if wanted < listed:

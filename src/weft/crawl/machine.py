@@ -23,7 +23,7 @@ class MachineCrawls:
 
     title = "Crawls on this machine"
 
-    def look(self) -> PanelTable:
+    def table(self) -> PanelTable:
         """What runs now."""
         rows = [_row(home, status, pid) for home, (status, pid) in sorted(running_crawls().items())]
         return PanelTable(_COLUMNS, tuple(rows[:MOST]), "" if rows else "No `weft crawl` runs here now.")

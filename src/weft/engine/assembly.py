@@ -37,7 +37,7 @@ from weft.telemetry import Metrics, Peer, Slot
 
 LOCK_WAIT_S = 20.0
 CHECK_EVERY_S = 0.2  # some rows of the index, which takes a hundredth of that
-Chore = Callable[[float], None]  # done between pages; it is given the time
+PeriodicTask = Callable[[float], None]  # done between pages; it is given the time
 T = TypeVar("T")
 
 
@@ -80,7 +80,7 @@ class Parts:
         )
         self.store = when_free(open_store)
         self._check, self._next_check = self.store.verify(), 0.0
-        self.suspects = Suspects(work.pulse, died_with_its_starter=progress.is_new_run)
+        self.suspects = Suspects(work.heartbeat, died_with_its_starter=progress.is_new_run)
         self.metrics = EngineMetrics(Metrics(metrics, slot, peers), config.log.metrics_update_s)
         self.crawls: dict[int, Any] = {}  # RunningCrawl, or what a product makes of it
         self._opened: Frontier = frontier
@@ -142,10 +142,10 @@ class Fetching(Parts):
         self.bodies = Spool(self.config.fetch.body_memory_bytes, self.folder)
         self.browsers = Browsers(self.config.fetch, self.folder / self.slot.name, self.crawls, frontier)
         clients = Clients(most, self.bodies, self.config.proxy, self.folder, self.browsers.around)
-        self.ways = Transports(clients, most)
+        self.transports = Transports(clients, most)
         self._held_up = lambda now: clients.held_up(now) or self.browsers.unusable
         self._flight = Flight(most)
-        self.metrics.before_save.append(lambda: self.metrics.names(self.ways.lookups()))
+        self.metrics.before_save.append(lambda: self.metrics.names(self.transports.lookups()))
         self.metrics.before_save.append(lambda: self.metrics.bodies(self.bodies))
         self.metrics.before_save.append(lambda: self.metrics.proxies(clients.counts(time.monotonic())))
         self.metrics.before_save.append(lambda: self.metrics.browsers(self.browsers.report))
@@ -158,15 +158,15 @@ class Fetching(Parts):
             self.parsers = parsers
             self.results = fused(frontier, store, crawls, self.suspects, self.metrics, parsers, sends_all=sends_all)
 
-    def start(self, owner: str, chores: Sequence[Chore] = (), **how: Any) -> Loop:
+    def start(self, owner: str, periodic_tasks: Sequence[PeriodicTask] = (), **how: Any) -> Loop:
         """The loop, once crawls are recovered; `how`: see `Loop`."""
         self.work.end()
         outlet, frontier = self.outlet, self._opened
         self.committer = Committer(frontier, self.store, self.step, outlet.spool.sync if outlet else lambda: None)
         self.loop = Loop(
-            frontier, self.ways, self.results, self.committer, self.crawls, self.progress, self.suspects, self.metrics,
-            owner=owner, step=self.step, flight=self._flight, held_up=self._held_up,
-            chores=[*chores, self._go_on_checking, self.browsers.look],
+            frontier, self.transports, self.results, self.committer, self.crawls, self.progress, self.suspects,
+            self.metrics, owner=owner, step=self.step, flight=self._flight, held_up=self._held_up,
+            periodic_tasks=[*periodic_tasks, self._go_on_checking, self.browsers.poll],
             by_address=self.config.politeness.key_scope == "ip", pressure=outlet.pressure if outlet else None, **how,
         )  # fmt: skip
         return self.loop
@@ -174,7 +174,7 @@ class Fetching(Parts):
     def close(self) -> None:
         """When the loop has ended."""
         self.work.begin("storing the last pages", state="draining")
-        self.ways.shut()
+        self.transports.shut()
         self.browsers.close()
         self.results.close()
         self.committer.close()
@@ -197,14 +197,14 @@ class Reading(Parts):
             frontier, self.store, self.crawls, self.suspects, self.metrics, parsers, sends_all=False
         )
 
-    def start(self, at_a_time: int, chores: Sequence[Chore] = ()) -> ParserLoop:
+    def start(self, at_a_time: int, periodic_tasks: Sequence[PeriodicTask] = ()) -> ParserLoop:
         """The loop, once crawls are recovered."""
         self.work.end()
         self._committer = Committer(self._frontier, self.store, self.step)
         return ParserLoop(
             self._frontier, self._reader, self.round, self._parsing, self._committer, self.crawls,
             self.progress, self.suspects, self.metrics, at_a_time=at_a_time, step=self.step,
-            chores=[*chores, self._sweeper, self._go_on_checking],
+            periodic_tasks=[*periodic_tasks, self._sweeper, self._go_on_checking],
         )  # fmt: skip
 
     def close(self) -> None:

@@ -48,7 +48,7 @@ from weft.engine.login.checking import checked_login
 from weft.engine.loop.fetcher.revisits import GivenVisits, Revisits
 from weft.engine.loop.fetcher.robots import RobotsBook
 from weft.engine.loop.long_work import LongWork
-from weft.engine.loop.parser.suspects import Pulse
+from weft.engine.loop.parser.suspects import Heartbeat
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.machine import open_clock
 from weft.engine.model import Blocked, BrowserStatus, CrawlSnapshot, CrawlState, EndReason, Seeded, check_name
@@ -63,7 +63,7 @@ from weft.store.index.index_writer import Change
 from weft.supervise.process import return_free_memory
 from weft.telemetry import Log, Slot
 
-LOOK_EVERY_S = 0.5
+POLL_EVERY_S = 0.5
 RECORD_EVERY_S = 2.0  # between two writes of running times and counts, which no commit waits for
 FORGET_ROWS = 500  # deleted in one turn
 FORGET_EVERY_S = 0.02
@@ -81,7 +81,7 @@ class Core:
         self._config = config = crawl_settings.config_of(self._shared)
         folder = EngineFolder([data_dir])
         self._progress = CrawlProgress(folder.status, 0, run)
-        self._work = work = LongWork(Pulse(folder.frontier / SLOT.name), self._progress)
+        self._work = work = LongWork(Heartbeat(folder.frontier / SLOT.name), self._progress)
         work.begin("opening the frontier")
         self._frontier = EmbeddedFrontier(
             folder.frontier, config.politeness, machine=open_clock(config.politeness), alive=work
@@ -90,7 +90,12 @@ class Core:
             self._frontier, config, SLOT, self._progress, corpus_id=engine_id, data_dirs=[data_dir],
             work=work, metrics=folder.metrics,
         )  # fmt: skip
-        self._step, self._store, self._ways, self._results = parts.step, parts.store, parts.ways, parts.results
+        self._step, self._store, self._transports, self._results = (
+            parts.step,
+            parts.store,
+            parts.transports,
+            parts.results,
+        )
         self._books: dict[tuple[str, str], RobotsBook] = {}  # by user agent and trust (see `settings.trust_of`)
         self._crawls: dict[int, Tenant] = parts.crawls
         self._names: dict[str, int] = {}  # of every crawl that is not being forgotten
@@ -118,7 +123,7 @@ class Core:
         # Replies, with their crawl and how many of its changes belong to them or came before: the commit gives them
         # their numbers. Of verbs that change nothing, those that show a change which is not committed yet.
         self._unnumbered: list[tuple[dict[str, Any], int, int]] = []
-        self._next_look = self._next_record = self._next_forget = 0.0
+        self._next_poll = self._next_record = self._next_forget = 0.0
         self._recorded = RecordedSettings(data_dir, self._shared)
         self._recover()
         self._loop = parts.start(SLOT.name, [self._turn], after_commit=self._committed)
@@ -137,10 +142,10 @@ class Core:
         self._server = ChannelServer(path, self._carry_out, at_once=_READ_ONLY)
         synced = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._committer.after_sync = lambda: os.eventfd_write(synced, 1)
-        self._ways.watch(synced, lambda: _clear(synced))
-        self._ways.watch(self._server.fileno(), self._commands_came)
+        self._transports.watch(synced, lambda: _clear(synced))
+        self._transports.watch(self._server.fileno(), self._commands_came)
         if parent is not None:
-            self._ways.watch(parent, self.stop)
+            self._transports.watch(parent, self.stop)
 
     def run(self) -> None:
         """Works until `stop`."""
@@ -156,7 +161,7 @@ class Core:
     @property
     def steps(self) -> int:
         """Changes while long work makes progress."""
-        return self._work.pulse.steps
+        return self._work.heartbeat.steps
 
     def stop(self) -> None:
         """Claims nothing more, and ends when what is in flight has come home."""
@@ -188,7 +193,7 @@ class Core:
         work.begin("restoring the crawls", len(records))
         self._recorded.prune(record for _, record in records.values())
         for number, (name, record) in work.each(records.items()):
-            self._take_up(number, name, record, counted.get(number), is_there=number in there)
+            self._resume(number, name, record, counted.get(number), is_there=number in there)
         for number in set(there) - set(self._crawls):
             frontier.crawls.close_crawl(number)
             if number in records:
@@ -200,7 +205,7 @@ class Core:
         if frontier.recovery.unsure_of_links:
             read_links_again(frontier, store, lambda row: self._crawls.get(row.crawl), 0, work)
 
-    def _take_up(self, number: int, name: str, record: TenantRecord, held: Stats | None, *, is_there: bool) -> None:
+    def _resume(self, number: int, name: str, record: TenantRecord, held: Stats | None, *, is_there: bool) -> None:
         if record.state is CrawlState.FORGOTTEN:
             self._forgetting.append(number)
             return
@@ -218,7 +223,7 @@ class Core:
             self._store.change(_change(number, name, record))
         tenant = self._tenant(number, name, record)
         if held is not None:
-            tenant.progress.take_up(held)
+            tenant.progress.restore(held)
             tenant.committed()
         if record.state is CrawlState.PAUSED or record.is_held:
             tenant.pause(reason=record.pause_reason)
@@ -234,8 +239,8 @@ class Core:
         book = self._books.get((agent, trust))
         if book is None:
             book = self._books[agent, trust] = RobotsBook(self._frontier.sites, agent, trust)
-        way = self._ways.open(config.fetch)
-        tenant = Tenant(name, number, record, config, self._frontier, book, way, this_year=datetime.now(UTC).year)
+        transport = self._transports.open(config.fetch)
+        tenant = Tenant(name, number, record, config, self._frontier, book, transport, this_year=datetime.now(UTC).year)
         self._log_in(tenant, config)
         if record.revisits:
             tenant.revisits = Revisits(GivenVisits(self._store))
@@ -265,9 +270,9 @@ class Core:
         if self._loop.blocked is not None:
             return
         self._end_what_is_done()
-        if now >= self._next_look:
-            self._next_look = now + LOOK_EVERY_S
-            self._look(now)
+        if now >= self._next_poll:
+            self._next_poll = now + POLL_EVERY_S
+            self._sample(now)
         if self._server is not None:
             self._reply(self._server)
         if self._forgetting and now >= self._next_forget:
@@ -315,7 +320,7 @@ class Core:
         """Ends a crawl: what is in flight is aborted, what is queued is dropped, as one step."""
         number = tenant.number
         for lease in self._loop.leases_of(number):
-            tenant.way.abort(lease)
+            tenant.transport.abort(lease)
         tenant.clock_stops()
         tenant.noted()
         if reason not in _BY_COMMAND:
@@ -333,7 +338,7 @@ class Core:
         del self._crawls[number]
         self._dirty.discard(number)
         self._ended[number] = record
-        self._ways.close(tenant.fetch)
+        self._transports.close(tenant.fetch)
         self._put(number, tenant.name, record, CrawlState.ENDED)
         self._changed.add(number)
         self._is_ahead = True
@@ -352,10 +357,10 @@ class Core:
             if not self._forgetting:
                 return_free_memory()
 
-    def _look(self, now: float) -> None:
+    def _sample(self, now: float) -> None:
         for number in list(self._dirty):
             if (tenant := self._crawls.get(number)) is not None:
-                tenant.look(now)
+                tenant.sample(now)
                 tenant.add_to(self._progress)
                 if not tenant.keep_within_memory() and tenant.record.state is CrawlState.RUNNING:
                     self._end(tenant, EndReason.MAX_MEMORY)

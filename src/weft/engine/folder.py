@@ -203,7 +203,7 @@ class EngineFolder:
         """Where the frontiers of all pods lie."""
         return [self.of_pod(pod) for pod in range(self.pods)]
 
-    def pulse_of(self, slot: Slot) -> Path:
+    def heartbeat_folder(self, slot: Slot) -> Path:
         """Where a process's heartbeat and suspect lie."""
         return self.of_pod(slot.pod) / slot.name if self.on_redis else self.of_pod(slot.pod)
 

@@ -27,8 +27,8 @@ from weft.engine.machine import check_clock
 from weft.engine.model import Blocked, BrowserStatus, CrawlEvent, CrawlSnapshot, CrawlState, Seeded, check_name
 from weft.engine.parsing.extraction import extraction_of
 from weft.engine.process.channel import Connection, Gone, socket_path
-from weft.engine.process.engine_process import START_S, EngineKeeper
-from weft.engine.process.host import HostOrder
+from weft.engine.process.engine_process import START_S, EngineProcess
+from weft.engine.process.host import HostSpec
 from weft.engine.stored.reader import EngineReader
 from weft.engine.stored.stored_page import CrawledPage
 from weft.errors import BadInput, Busy, WeftError
@@ -56,7 +56,7 @@ class Engine:
         self._given = self._settings = shared
         self._socket = socket_path(self.data_dir)
         self._lock = threading.Lock()  # of the keeper, and of the idle connections
-        self._keeper: EngineKeeper | None = None
+        self._process: EngineProcess | None = None
         self._idle: list[Connection] = []  # one thread at a time uses a connection
         self._turns = threading.BoundedSemaphore(CALLS_AT_ONCE)
         self._is_closed = False
@@ -73,12 +73,12 @@ class Engine:
     @property
     def pid(self) -> int | None:
         """Of the engine's process, where this handle has started it."""
-        return self._keeper.pid if self._keeper is not None else None
+        return self._process.pid if self._process is not None else None
 
     @property
     def failure(self) -> WeftError | None:
         """Why the engine's process was given up, where this handle keeps it; None while it is kept running."""
-        return self._keeper.failure if self._keeper is not None else None
+        return self._process.failure if self._process is not None else None
 
     def close(self) -> None:
         """Lets the engine go; if this handle has started it, it ends, and every crawl stays where it is.
@@ -203,7 +203,7 @@ class Engine:
                 raise TimeoutError(f"the crawl {name!r} has not ended in {timeout:g} s")
         raise WeftError("the engine was closed")
 
-    def export(self, name: str, format: str, out: str | Path | BinaryIO, **order: Any) -> Done:  # noqa: A002
+    def export(self, name: str, format: str, out: str | Path | BinaryIO, **spec: Any) -> Done:  # noqa: A002
         """Writes a crawl's pages, as they are now, to a path, to `-` (standard output) or to an open file.
 
         `format`: jsonl, json, csv, markdown, parquet, warc or cdxj; `order`: see `ExportRequest` and docs/export.md.
@@ -214,12 +214,12 @@ class Engine:
         number = self.standing(name).id
         with EngineReader(self.data_dir) as reader:
             settings = self._settings | reader.settings(number)
-        for key, value in order.items():
+        for key, value in spec.items():
             if key not in ExportRequest.__dataclass_fields__:
                 raise BadInput(f"export: no setting {key!r}")
-            order[key] = tuple(value) if isinstance(value, list) else value
+            spec[key] = tuple(value) if isinstance(value, list) else value
         rules = settings.get("extract") or ()
-        return export_pages([self.data_dir], name, ExportRequest(format, **order), out, crawl=number, rules=rules)
+        return export_pages([self.data_dir], name, ExportRequest(format, **spec), out, crawl=number, rules=rules)
 
     # ── readers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -322,30 +322,30 @@ class Engine:
     def _connect(self) -> Connection:
         """To the engine that runs; if there is none, this handle runs one from now on."""
         until = time.monotonic() + START_S
-        while self._keeper is None:
+        while self._process is None:
             try:
                 return self._joined(Connection(self._socket))
             except Gone:
                 check_clock(config_of(self._settings).politeness, lambda what: warnings.warn(what, stacklevel=5))
-                order = HostOrder(str(self.data_dir), self._settings)
-                self._keeper = EngineKeeper(order, self._socket)
+                spec = HostSpec(str(self.data_dir), self._settings)
+                self._process = EngineProcess(spec, self._socket)
             try:
-                connection = self._keeper.ready(START_S)
+                connection = self._process.ready(START_S)
             except Busy:  # another handle's engine has the folder, and does not listen yet
                 self._let_go()
                 if time.monotonic() >= until:
                     raise
                 continue
-            if not self._keeper.has_started(connection.pid):  # both have started one; the other came first
+            if not self._process.has_started(connection.pid):  # both have started one; the other came first
                 self._let_go()
                 return self._joined(connection)
             return connection
-        return self._keeper.ready(START_S)
+        return self._process.ready(START_S)
 
     def _let_go(self) -> None:
-        if self._keeper is not None:
-            self._keeper.stop()
-            self._keeper = None
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
 
     def _joined(self, connection: Connection) -> Connection:
         """To an engine that another handle runs, by its settings; refuses to if others are wanted here."""

@@ -22,7 +22,7 @@ from weft.engine.crawls.limits import limits_of
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.fetcher.robots import RobotsBook, rules_of
 from weft.engine.loop.long_work import LongWork
-from weft.engine.loop.parser.discovered_links import Leads
+from weft.engine.loop.parser.discovered_links import DiscoveredLinks
 from weft.engine.parsing.extraction import extraction_of
 from weft.engine.parsing.parsers import Parsers
 from weft.engine.transports.transports import Transports
@@ -125,13 +125,13 @@ def _behind(stored: list[tuple[int, Found]], after: int) -> Iterator[tuple[int, 
     return (one for one in stored if one[0] > after)
 
 
-def take_up(
+def resume_crawl(
     parts: Parts,
     frontier: Frontier,
     name: str,
     seeds: Sequence[str],
     restore_links: Callable[[RunningCrawl], None],
-    ways: Transports | None = None,
+    transports: Transports | None = None,
     learn_scope: Callable[[AdmissionRules], None] = lambda _: None,
     origins: Iterable[str] = (),
     description: Description | None = None,
@@ -148,7 +148,7 @@ def take_up(
     if description is not None:
         store.may_come_again(number, -1)  # its code may make a request several times
     stats = recovery.count(number, limits)
-    progress.take_up(stats)
+    progress.restore(stats)
     parts.check_rows(CHECKED_ROWS)
     recovery.restore_queue()
     work.begin("restoring the scope")
@@ -164,9 +164,9 @@ def take_up(
         progress,
         seeds,
         politeness=config.politeness,
-        book=None if ways is None else RobotsBook(frontier.sites, config.fetch.user_agent()),
-        way=None if ways is None else ways.open(config.fetch),
-        open_way=None if ways is None else ways.open,
+        book=None if transports is None else RobotsBook(frontier.sites, config.fetch.user_agent()),
+        transport=None if transports is None else transports.open(config.fetch),
+        open_transport=None if transports is None else transports.open,
         extraction=extraction_of(config.extract),
         spider=None if description is None else RunningSpider(description, rules, frontier.notes),
         origins=origins,
@@ -192,15 +192,15 @@ def read_lost(frontier: SharedFrontier, store: PageStore, crawl: RunningCrawl, w
     frontier.recovery.restore_stored(crawl.number, ((row.url, row.depth, row.item) for row in rows))
     until = time.monotonic() + SETTLE_S
     while not frontier.recovery.settled() and time.monotonic() < until:
-        work.pulse.beat()
+        work.heartbeat.send_heartbeat()
         time.sleep(WAIT_S)
     if not rows:
         return 0
     log.warning("the server has lost ends of pages: their links are read again", pages=len(rows))
     store.may_come_again(crawl.number, min(row.item for row in rows) - 1)
-    leads = Leads(frontier, store)
+    discovered_links = DiscoveredLinks(frontier, store)
     for row in rows:
-        leads.expand_readable(crawl, [(row.item, row.url, row.depth)], {row.item: row.hops})
+        discovered_links.expand_readable(crawl, [(row.item, row.url, row.depth)], {row.item: row.hops})
         work()
     for row in rows:
         if row.error == "noindex":
@@ -248,7 +248,7 @@ def read_links_again(
         if (crawl := crawl_of(row)) is not None:
             known = msgspec.structs.replace(found_of(row), key=key_of(row.request, row.url))
             frontier.recovery.restore_stored(crawl.number, [(known, row.item)])
-    leads, origins, again, count = Leads(frontier, store), set[tuple[int, str]](), 0, 0
+    discovered_links, origins, again, count = DiscoveredLinks(frontier, store), set[tuple[int, str]](), 0, 0
     done = int(frontier.notes.note(LINKS_READ) or 0)
     work.begin("reading the links of stored pages", total)
     for row in work.each(_unsure_rows(frontier, store, pod)):
@@ -263,7 +263,7 @@ def read_links_again(
         count += 1
         if crawl.spider is not None and parsers is not None:
             request_again(crawl, frontier.queue, parsers, store, row)
-        if crawl.follows_links and not row.request and (is_first or not _lead_on(leads, crawl, row)):
+        if crawl.follows_links and not row.request and (is_first or not _lead_on(discovered_links, crawl, row)):
             again += 1
             store.may_come_again(crawl.number, row.item)
             frontier.revisits.readmit(crawl.number, found_of(row))
@@ -286,14 +286,14 @@ def _unsure_rows(frontier: EmbeddedFrontier, store: PageStore, pod: int) -> Iter
     return (row for item, url in found for row in store.for_url(url) if row.item == item)
 
 
-def _lead_on(leads: Leads, crawl: RunningCrawl, row: Row) -> bool:
+def _lead_on(discovered_links: DiscoveredLinks, crawl: RunningCrawl, row: Row) -> bool:
     """Lets in what a stored answer leads to; False where that is no longer known."""
     if row.error.partition(":")[0] == Reason.CONTENT_TYPE:
         return True  # it leads nowhere
     if row.error == "noindex" or (200 <= row.status < 300 and not row.warc_file):
         return False
     try:
-        leads.expand(crawl, [(row.item, row.url, row.depth)], {row.item: row.hops})
+        discovered_links.expand(crawl, [(row.item, row.url, row.depth)], {row.item: row.hops})
     except StoreError as error:
         log.error("a stored page cannot be read: it is visited again", url=row.url, error=error)
         return False

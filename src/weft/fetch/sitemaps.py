@@ -122,11 +122,11 @@ class _Scan:
                 if not self._flush():
                     return True
                 self._inside = entry.lower() if entry and not attributes.endswith(b"/") else b""
-            elif fact and token.end() < len(body) and not self._take(fact.lower(), attributes, text):
+            elif fact and token.end() < len(body) and not self._record(fact.lower(), attributes, text):
                 return True
         return not self._flush() or next(tokens, None) is not None
 
-    def _take(self, fact: bytes, attributes: bytes, text: bytes) -> bool:
+    def _record(self, fact: bytes, attributes: bytes, text: bytes) -> bool:
         """Records one element of the open entry; False when the limit is reached."""
         room = True
         if fact == b"loc":

@@ -234,8 +234,8 @@ class QueuePart(Protocol):
     def unseen(self, crawl: int, candidates: Iterable[str]) -> list[str]:
         """Those of the URLs that are not in the crawl's seen set."""
 
-    def take_back(self, crawl: int, wanted: Callable[[Item], bool]) -> int:
-        """Queues those items of `LeasesPart.set_aside` again that are `wanted` now; how many that are."""
+    def restore_excluded(self, crawl: int, wanted: Callable[[Item], bool]) -> int:
+        """Queues those items of `LeasesPart.exclude` again that are `wanted` now; how many that are."""
 
     def items(self, crawl: int) -> Iterator[Item]:
         """Everything that is queued for a crawl."""
@@ -298,7 +298,7 @@ class LeasesPart(Protocol):
         `batch`: the store's batch that will hold the rows. A crash before it is acknowledged queues the items again.
         """
 
-    def set_aside(self, leases: Iterable[Lease]) -> None:
+    def exclude(self, leases: Iterable[Lease]) -> None:
         """Takes leased items out that an edit has excluded, until `QueuePart.take_back`; nothing was asked for them."""
 
 
@@ -506,7 +506,7 @@ class ParseQueuePart(Protocol):
     def fetched(self, handed: Iterable[Handed]) -> list[bool]:
         """Cools transfers whose pages lie in a spool, and queues the pages for a parser. False: the lease had ended."""
 
-    def take(self, limit: int) -> list[LeasedPage]:
+    def claim(self, limit: int) -> list[LeasedPage]:
         """Leases fetched pages to this process for parsing, the oldest first."""
 
     def died_on(self, item: int) -> int:

@@ -65,11 +65,11 @@ class Monitor:
         """How it is, or was a moment ago."""
         async with self._lock:
             if self._last is None or time.monotonic() - self._looked_at > FRESH_S:
-                self._last = await self._look()
+                self._last = await self._read_health()
                 self._looked_at = time.monotonic()
             return self._last
 
-    async def _look(self) -> Health:
+    async def _read_health(self) -> Health:
         problems: list[str] = []
         lease = self._store.holder()
         if lease is None or lease.until < self._clock():

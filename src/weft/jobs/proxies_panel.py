@@ -25,7 +25,7 @@ class ProxiesPanel:
         self._path = Path(proxies_of(config))
         self._least = config.proxy.least
 
-    def look(self) -> PanelTable:
+    def table(self) -> PanelTable:
         """How they are now."""
         if not live.is_live_file(self._path):
             proxies = read_list(self._path).proxies

@@ -43,7 +43,7 @@ from weft.telemetry import Log
 LEASE_S = 3.0
 RENEW_S = 1.0
 TRY_S = 0.5  # between two attempts to get the lease: it is taken over within LEASE_S + TRY_S
-LOOK_S = 0.05  # between two looks whether somebody has submitted something
+POLL_S = 0.05  # between two looks whether somebody has submitted something
 STANDINGS_S = 0.2  # between two looks at what runs
 WAITING_S = 1.0  # between two looks at what holds no slot, which may be many
 LONG_WAIT_S = 10.0  # a task that can do nothing for longer than this gives its slot up
@@ -111,7 +111,7 @@ class JobRunner:
         try:
             while True:
                 if self._epoch is None:
-                    await asyncio.sleep(LOOK_S)
+                    await asyncio.sleep(POLL_S)
                     continue
                 try:
                     await self.turn()
@@ -147,13 +147,13 @@ class JobRunner:
 
     async def _pause(self) -> None:
         try:
-            async with asyncio.timeout(LOOK_S):
+            async with asyncio.timeout(POLL_S):
                 await self._wake.wait()
         except TimeoutError:
             pass
         self._wake.clear()
 
-    async def take_lease(self) -> bool:
+    async def acquire_lease(self) -> bool:
         """Takes the lease now, for who calls `turn` itself."""
         lease = await asyncio.to_thread(self._store.lease, self._holder, LEASE_S, now=self._clock())
         self._epoch = None if lease is None else lease.epoch
@@ -166,7 +166,7 @@ class JobRunner:
             self._marker = marker
             await self._start()
         if self._is_time("standings", STANDINGS_S):
-            await self._look_after()
+            await self._monitor()
         if self._sites is not None and self._is_time("sites", STANDINGS_S):
             self._look_at_sites(self._sites)
         if self._is_time("expiry", EXPIRY_S):
@@ -244,7 +244,7 @@ class JobRunner:
 
     # ── what runs ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _look_after(self) -> None:
+    async def _monitor(self) -> None:
         with_slot = not self._is_time("waiting", WAITING_S)
         await self._settle_all(await asyncio.to_thread(self._store.started, with_slot=with_slot))
 

@@ -299,24 +299,24 @@ class PipelineRun:
         while not stream.finished:
             result = stream.poll(_UPDATE_EVERY_S)
             if result is not None:
-                self._take(result, feed, known, view)
+                self._handle_result(result, feed, known, view)
                 for more in stream.waiting():
-                    self._take(more, feed, known, view)
+                    self._handle_result(more, feed, known, view)
             if result is None or time.monotonic() - updated_s > _UPDATE_EVERY_S:
                 updated_s = time.monotonic()
                 view.update(stream)
 
-    def _take(self, result: Result, feed: ItemFeed, known: EarlierItems, view: View) -> None:
+    def _handle_result(self, result: Result, feed: ItemFeed, known: EarlierItems, view: View) -> None:
         pending = feed.pending.pop(str(result.item_id), None)
         if pending is None:
-            return self._take_earlier(result, known)
+            return self._handle_earlier(result, known)
         if result.failure_phase == "input":  # it went to the pool under another name
             result = msgspec.structs.replace(result, item_id=pending.item_id)
         if result.status is not Status.OK and not result.good:
             view.failed(result)
         return self._writer.add(pending, result)
 
-    def _take_earlier(self, result: Result, known: EarlierItems) -> None:
+    def _handle_earlier(self, result: Result, known: EarlierItems) -> None:
         """A result of an earlier try of this run."""
         record = item_record(result.value)
         if record is None:

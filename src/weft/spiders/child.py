@@ -128,11 +128,11 @@ class SpiderRunner:
             page = _page_of(call, parsed, body)
             gathered = Gathered(self._spider, call, result)
             if call.kind == FAILURE:
-                gathered.take(self._spider.on_error(_failure_of(call, page)))
+                gathered.collect(self._spider.on_error(_failure_of(call, page)))
                 return
-            gathered.take(self._callback(call.spec.callback)(page))
+            gathered.collect(self._callback(call.spec.callback)(page))
             if self._spider.follow and _overrides(type(self._spider), "should_follow"):
-                gathered.take_links(page)
+                gathered.follow_links(page)
 
     def _callback(self, name: str) -> Any:
         method = getattr(self._spider, name or DEFAULT_CALLBACK, None)
@@ -171,7 +171,7 @@ class Gathered:
         self._result = result
         self._bytes = 0
 
-    def take(self, yielded: Any) -> None:
+    def collect(self, yielded: Any) -> None:
         """All that a callback gives: a generator, a list, one item or request, or nothing."""
         if yielded is None:
             return
@@ -193,7 +193,7 @@ class Gathered:
             if (kept := self._spider.process_item(one)) is not None:
                 self._result.items.append(self._sized(encode_item(kept)))
 
-    def take_links(self, page: Page) -> None:
+    def follow_links(self, page: Page) -> None:
         """With `should_follow`: the links that the spider chooses."""
         for link in page.links:
             chosen = self._spider.should_follow(page, link) if "nofollow" not in link.rel else False

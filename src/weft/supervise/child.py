@@ -83,7 +83,7 @@ class Child:
         self._due_s = clock()
         self._since_s = clock()
         self._was_healthy = False
-        self._told_to_stop = False
+        self._asked_to_stop = False
         self._grace_s = policy.stop_grace_s
         self._again = False
 
@@ -122,7 +122,7 @@ class Child:
     def _stopping_step(self, now_s: float) -> Step:
         if now_s >= self._due_s:
             return Step.KILL
-        return Step.NOTHING if self._told_to_stop else Step.TERMINATE
+        return Step.NOTHING if self._asked_to_stop else Step.TERMINATE
 
     def spawned(self, pid: int | None = None) -> None:
         """The owner has started it; the pid may follow later."""
@@ -145,9 +145,9 @@ class Child:
         if self.state is ChildState.STOPPING:
             self._due_s = max(self._due_s, self._clock() + self._grace_s)
 
-    def told_to_stop(self) -> None:
+    def asked_to_stop(self) -> None:
         """The owner has asked it to end; what is left is waiting, then KILL."""
-        self._told_to_stop = True
+        self._asked_to_stop = True
 
     def stop(self, *, again: bool = False, grace_s: float | None = None) -> None:
         """It shall end; with `again` a new one takes its place."""
@@ -156,7 +156,7 @@ class Child:
             self._enter(ChildState.DEAD)
         elif self.state in (ChildState.STARTING, ChildState.RUNNING):
             self._enter(ChildState.STOPPING)
-            self._told_to_stop = False
+            self._asked_to_stop = False
             self._grace_s = self.policy.stop_grace_s if grace_s is None else grace_s
             self._due_s = self._since_s + self._grace_s
 

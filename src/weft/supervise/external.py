@@ -44,7 +44,7 @@ class External:
         """Why it cannot be used, in one line."""
         return f"{self.name}: {self.last_error or 'it is not used any more'}"
 
-    def look(self) -> Exit | None:
+    def check(self) -> Exit | None:
         """Notes how it is."""
         answer = self._probe.answer()
         if answer is not None:

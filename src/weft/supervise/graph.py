@@ -63,7 +63,7 @@ class Graph:
     def turn(self) -> None:
         """Sees how all are, and does what is due."""
         for service in self._services:
-            service.look()
+            service.check()
         for service in reversed(self._services) if self._is_stopping else self._services:
             if self._is_stopping and service.name not in self._asked and self._may_stop(service):
                 self._asked.add(service.name)

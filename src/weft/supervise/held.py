@@ -164,12 +164,12 @@ class Adopted(Held):
     """A process that this one has not started."""
 
     @classmethod
-    def take(cls, identity: ProcessIdentity) -> Adopted | None:
+    def adopt(cls, identity: ProcessIdentity) -> Adopted | None:
         """The process of this identity; None if it has gone, is a zombie, or its number is another's by now."""
-        return cls.take_if(identity.pid, lambda pid: ProcessIdentity.of(pid) == identity)
+        return cls.adopt_if(identity.pid, lambda pid: ProcessIdentity.of(pid) == identity)
 
     @classmethod
-    def take_if(cls, pid: int, is_it: Callable[[int], bool]) -> Adopted | None:
+    def adopt_if(cls, pid: int, is_it: Callable[[int], bool]) -> Adopted | None:
         """The process of this number, if it is the one that is meant, and runs."""
         try:
             pidfd = os.pidfd_open(pid)

@@ -28,10 +28,10 @@ def find(records: Collection[ProcessIdentity], mark: str) -> list[Adopted]:
         raise ValueError(f"{mark!r} would mark every process")
     processes: dict[int, Adopted] = {}
     for record in records:
-        if (held := Adopted.take_if(record.pid, partial(_is, record, mark))) is not None:
+        if (held := Adopted.adopt_if(record.pid, partial(_is, record, mark))) is not None:
             processes[record.pid] = held
     for pid in process.with_environment(mark):
-        if pid not in processes and (held := Adopted.take_if(pid, lambda pid: process.carries(pid, mark))) is not None:
+        if pid not in processes and (held := Adopted.adopt_if(pid, lambda pid: process.carries(pid, mark))) is not None:
             processes[pid] = held
     return list(processes.values())
 

@@ -44,7 +44,7 @@ from weft.telemetry import Log
 PROGRAMS = ("redis-server", "valkey-server")
 SOCKET_BYTES = 107  # what sun_path holds besides its NUL
 LOCK_WAIT_S = 10.0
-LOOK_EVERY_S = 0.01
+POLL_EVERY_S = 0.01
 PING_S = 2.0
 # A server that could be used before it died is started again at once; only one that never could is in a crash loop.
 POLICY = RestartPolicy(
@@ -156,7 +156,7 @@ class RedisServer:
             policy=policy,
             on_start=self._started,
             environment=environment,
-            words=self._last_words,
+            words=self._stderr_tail,
         )
 
     @property
@@ -172,13 +172,13 @@ class RedisServer:
     def start(self) -> None:
         """Starts it and waits until it can be used, however long it loads; raises ServerFailed when it cannot be."""
         if self._service.has_ended:
-            self._service.begin_anew()
-        while not self.look():
-            time.sleep(LOOK_EVERY_S)
+            self._service.allow_restart()
+        while not self.check():
+            time.sleep(POLL_EVERY_S)
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Does what is due now and waits for nothing: starts it, sees how it is. Reports whether it can be used."""
-        if (how := self._service.look()) is not None:
+        if (how := self._service.check()) is not None:
             self._died(how)
         self._service.act()
         return self.running
@@ -218,7 +218,7 @@ class RedisServer:
             self.folder.chmod(0o700)
             self._make_socket_folder()
             lock = os.open(self.folder / "redis.lock", os.O_RDWR | os.O_CREAT, 0o600)
-            self._take(lock)
+            self._wait_for_lock(lock)
             self.socket.unlink(missing_ok=True)
             settings = self._settings | {"dir": _quoted(self.folder), "unixsocket": _quoted(self.socket)}
             text = "".join(f"{name} {value}\n" for name, value in settings.items())
@@ -238,7 +238,7 @@ class RedisServer:
         if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
             raise BadInput(f"{folder}: belongs to somebody else; choose a data dir with a shorter path")
 
-    def _take(self, lock: int) -> None:
+    def _wait_for_lock(self, lock: int) -> None:
         """A server that is being killed may hold the folder for a moment longer."""
         until = time.monotonic() + LOCK_WAIT_S
         while True:
@@ -249,7 +249,7 @@ class RedisServer:
                 if time.monotonic() > until:
                     os.close(lock)
                     raise Busy(f"{self.folder}: another Redis server is running in it") from None
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(POLL_EVERY_S)
             else:
                 return
 
@@ -269,10 +269,10 @@ class RedisServer:
         log.error("a Redis server died", folder=self.folder, how=str(how))
         if (child := self._service.child).looping:
             raise ServerFailed(
-                f"{self.program.name} in {self.folder} {how}, {child.failures} times in a row: {self._last_words()}"
+                f"{self.program.name} in {self.folder} {how}, {child.failures} times in a row: {self._stderr_tail()}"
             )
 
-    def _last_words(self) -> str:
+    def _stderr_tail(self) -> str:
         try:
             lines = self._log.read_text(errors="replace").splitlines()
         except OSError:
@@ -297,7 +297,7 @@ def _end_leftovers(path: Path, lock: int) -> None:
     if not text.isdigit() or not process.has_ended(int(text)):
         return
     for pid in process.lock_holders(path):
-        left = Adopted.take_if(pid, lambda pid: _group(pid) == int(text) and pid in process.lock_holders(path))
+        left = Adopted.adopt_if(pid, lambda pid: _group(pid) == int(text) and pid in process.lock_holders(path))
         if left is not None:
             left.send(signal.SIGKILL)
             left.close()

@@ -172,7 +172,7 @@ class Service:
         self.needs = tuple(needs)
         self._needs_once = needs_once
         self.report = HealthReport(ServiceHealth.STARTING)
-        self.last_words = ""
+        self.stderr_tail = ""
         self.last_error = ""  # what went wrong last, in one line; it stays until a process is asked to end
         self.last_error_at = 0.0  # wall clock
         self.starts = 0
@@ -220,11 +220,11 @@ class Service:
     def failure(self) -> str:
         """Why it was given up, in one line."""
         times = f", {self.child.counted_failures} times in a row" if self.child.looping else ""
-        return f"{self.name} {self.child.last_exit}{times}: {self.last_words or 'it left no message'}"
+        return f"{self.name} {self.child.last_exit}{times}: {self.stderr_tail or 'it left no message'}"
 
     # ── what an owner's loop does ──────────────────────────────────────────────────────────────────────────────────
 
-    def look(self) -> Exit | None:
+    def check(self) -> Exit | None:
         """How it has ended, if it just has; else its health is checked, and an unhealthy one is killed."""
         held = self._held
         if held is None:
@@ -253,7 +253,7 @@ class Service:
         elif step is Step.TERMINATE and self._held is not None:
             if self._ask is not StopMethod.CLOSE_INPUT or not self._held.close_input():
                 self._held.send(signal.SIGTERM)
-            self.child.told_to_stop()
+            self.child.asked_to_stop()
         elif step is Step.KILL:
             if self.child.state is ChildState.STARTING:
                 why = self.report.reason or "it gave no sign"
@@ -269,7 +269,7 @@ class Service:
         self._forget_error()
         self.child.stop(grace_s=grace_s)
         if message is not None and self._held is not None and self._held.write_input(message):
-            self.child.told_to_stop()
+            self.child.asked_to_stop()
 
     def write(self, message: bytes) -> None:
         """Writes to its standard input, where there is a process."""
@@ -302,14 +302,14 @@ class Service:
             self._forget_error()
             self.child.stop(again=True)
         else:
-            self.begin_anew()
+            self.allow_restart()
 
     def be_done(self) -> None:
         """Before its first start: there is nothing left for it to do."""
         self.is_done = True
         self.child.stop()
 
-    def begin_anew(self) -> None:
+    def allow_restart(self) -> None:
         """One that has ended, or was given up, is to be started again."""
         self.was_stopped = self.is_done = False
         self.child = Child(self.name, self._policy, clock=self._clock)
@@ -317,7 +317,7 @@ class Service:
     def could_not_start(self, why: str) -> None:
         """A start has failed before there was a process: that is a death without health."""
         log.error("a service cannot be started", service=self.name, reason=why)
-        self.last_words = why
+        self.stderr_tail = why
         self._went_wrong(why)
         self.starts += 1
         self.child.spawned()
@@ -327,7 +327,7 @@ class Service:
         """Takes over a process that an earlier owner has left; False if it has gone, or its pid was reused."""
         if identity is None or self._held is not None or self.child.state is not ChildState.BACKOFF:
             return False
-        process = Adopted.take(identity)
+        process = Adopted.adopt(identity)
         if process is None:
             return False
         self._hold(process)
@@ -367,19 +367,19 @@ class Service:
 
     def _hold(self, held: Held) -> None:
         self.starts += 1
-        self._held, self.report, self.last_words = held, HealthReport(ServiceHealth.STARTING), ""
+        self._held, self.report, self.stderr_tail = held, HealthReport(ServiceHealth.STARTING), ""
         self.child.spawned(held.pid)
 
     def _ended(self, held: Held, how: Exit) -> None:
         was_unhealthy = self.report.health is ServiceHealth.UNHEALTHY  # killed here, for a reason that is reported
         self._held, self.report = None, HealthReport(ServiceHealth.STARTING)
-        self.last_words = held.words() or (self._words() if how.signal is None else "")
+        self.stderr_tail = held.words() or (self._words() if how.signal is None else "")
         held.close()
         asked = self.child.state is ChildState.STOPPING
         verdict = ExitMeaning.BY_TIME if asked else self._judge(how)
         self.is_done = verdict is ExitMeaning.DONE
         if not asked and not self.is_done and not (how.signal == signal.SIGKILL and was_unhealthy):
-            self._went_wrong(f"{how}: {self.last_words.splitlines()[-1]}" if self.last_words else str(how))
+            self._went_wrong(f"{how}: {self.stderr_tail.splitlines()[-1]}" if self.stderr_tail else str(how))
         is_final = verdict in (ExitMeaning.FINAL, ExitMeaning.DONE)
         self.child.exited(how, failed=False if verdict is ExitMeaning.HARMLESS else None, final=is_final)
 

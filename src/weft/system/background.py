@@ -49,7 +49,7 @@ def up(config: ServiceConfig, watch: Callable[[SystemState], None]) -> tuple[Sys
     extras.check(config, config.services.services)  # before there is a folder
     while True:
         try:
-            lock = kept.take_lock(data_dir)
+            lock = kept.acquire_lock(data_dir)
         except Busy:
             if not kept.has_supervisor(data_dir):
                 raise

@@ -137,7 +137,7 @@ def down(data_dir: Path) -> list[str]:
         if not (data_dir / kept.LOCK).exists():
             return ended
         try:
-            lock = kept.take_lock(data_dir)
+            lock = kept.acquire_lock(data_dir)
             break
         except Busy:
             if not kept.has_supervisor(data_dir):  # else it was starting, and can be asked now
@@ -168,7 +168,7 @@ def _stop_supervisor(data_dir: Path) -> list[str]:
         return []
     pid = connection.pid
     # As long as the connection is not cut, the number is the supervisor's.
-    held = Adopted.take_if(pid, lambda _: connection.is_open)
+    held = Adopted.adopt_if(pid, lambda _: connection.is_open)
     state = kept.read(data_dir)
     running = [] if state is None else [row.name for row in reversed(state.services) if row.pid is not None]
     services = running or ["the supervisor"]

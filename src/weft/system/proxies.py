@@ -24,7 +24,7 @@ from weft.jobs.reading.progress import ProgressKeys
 from weft.system.state import ProxyRow
 from weft.telemetry import Log
 
-LOOK_S = 0.05
+POLL_S = 0.05
 TURN_S = 1.0
 log = Log("weft.system.proxies")
 
@@ -105,7 +105,7 @@ class ProxyKeeping:
                 return self.usable() >= self._least
             if until is not None and time.monotonic() >= until:
                 return None
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         return True
 
     def turn(self) -> None:
@@ -195,7 +195,7 @@ class ProxyKeeping:
                 is_over = not is_under_way(self._refresh.live)  # asked first: what is read then is how it has ended
                 if (job := self.job()) is not None:
                     self._note(msgspec.structs.replace(job, job_id=job_id), job)
-                time.sleep(0 if is_over else 10 * LOOK_S)
+                time.sleep(0 if is_over else 10 * POLL_S)
         finally:
             self._progress.close()
 

@@ -130,7 +130,7 @@ def open_lock(data_dir: Path) -> int:
         raise BadInput(f"data dir {data_dir}: {error.strerror}; choose another `data_dir`") from None
 
 
-def take_lock(data_dir: Path) -> int:
+def acquire_lock(data_dir: Path) -> int:
     """The folder's lock, for this process; Busy when a supervisor listens there, or another process keeps it."""
     lock = open_lock(data_dir)
     until = time.monotonic() + LOCK_WAIT_S

@@ -43,7 +43,7 @@ from weft.system.state import SystemState
 from weft.system.supervisor_metrics import Figures
 from weft.telemetry import Log
 
-LOOK_S = 0.05
+POLL_S = 0.05
 LEFTOVERS_S = 5.0  # for those that a killed supervisor has left, before they are killed
 STRAYS_S = 1.0  # the same after a stop, when what has started them has ended
 VERBS = ("status", "restart", "stop")
@@ -108,7 +108,7 @@ class Supervisor(SiteScrapers):
     def open(self) -> None:
         """Takes the folder, and ends what an earlier supervisor has left; Busy where one is at work."""
         handed, self._handed_lock = self._handed_lock, None
-        self._lock = kept.take_lock(self.data_dir) if handed is None else handed
+        self._lock = kept.acquire_lock(self.data_dir) if handed is None else handed
         self._pid = os.getpid()
         have_temporary_folder(self.data_dir)
         self._asked.clear()
@@ -123,7 +123,7 @@ class Supervisor(SiteScrapers):
             os.close(self._lock)
             self._lock = -1
             raise
-        self._thread = threading.Thread(target=self._look_after, name="supervisor", daemon=True)
+        self._thread = threading.Thread(target=self._monitor, name="supervisor", daemon=True)
         self._thread.start()
         atexit.register(self.close)
         try:
@@ -182,7 +182,7 @@ class Supervisor(SiteScrapers):
         """Returns when it shall end: by a signal, or `weft down`. `until_failure`: raises if a service is given up."""
         self._is_waiting = True
         try:
-            while not self._asked.wait(LOOK_S):
+            while not self._asked.wait(POLL_S):
                 if until_failure and (failed := [one for one in self._services() if one.has_ended and not one.healthy]):
                     raise _failure(failed[0])
         finally:
@@ -250,7 +250,7 @@ class Supervisor(SiteScrapers):
             if self._hurry:
                 with self._mutex:
                     graph.kill()
-            time.sleep(LOOK_S / 5)
+            time.sleep(POLL_S / 5)
         with self._mutex:
             if self._graph is graph:  # else another thread has stopped them, too
                 for made in reversed(self._made.values()):
@@ -365,7 +365,7 @@ class Supervisor(SiteScrapers):
                 raise WeftError(
                     f"{late.name} is not healthy after {timeout_s:g} s: {late.report.reason or 'no answer'}"
                 )
-            time.sleep(LOOK_S / 5)
+            time.sleep(POLL_S / 5)
 
     def _restart(self, name: str) -> None:
         with self._mutex:
@@ -397,10 +397,10 @@ class Supervisor(SiteScrapers):
 
     # ── inside: the thread ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _look_after(self) -> None:
+    def _monitor(self) -> None:
         while not self._over.is_set():
             try:
-                select.select([self._control], [], [], LOOK_S)
+                select.select([self._control], [], [], POLL_S)
                 self._proxies.turn()
                 self._figures.turn(self._proxies.counts())
                 with self._mutex:
@@ -456,7 +456,7 @@ Orchestrator = Supervisor
 
 def _failure(service: Kept) -> WeftError:
     """Why a service was given up: what it refuses is the user's to correct."""
-    said = service.last_words.splitlines() if isinstance(service, Service) else []
+    said = service.stderr_tail.splitlines() if isinstance(service, Service) else []
     kind, _, message = (said[-1] if said else "").partition(": ")
     if kind in ("BadInput", "BadConfig", "Busy", "Damaged", "Missing") and message:
         return BadInput(f"{service.name}: {message}")

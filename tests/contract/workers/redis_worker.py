@@ -83,7 +83,7 @@ class Worker:
 
     def parse(self) -> int:
         frontier = self.frontier
-        taken = patient(lambda: frontier.parse_queue.take(20))
+        taken = patient(lambda: frontier.parse_queue.claim(20))
         if not taken:
             return 0
         found = []

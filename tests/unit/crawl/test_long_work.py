@@ -18,13 +18,13 @@ from weft import alive as alive_module
 from weft.config import load
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.processes.fetcher import Fetcher
-from weft.crawl.processes.process_spec import Control, ProcessOrder
+from weft.crawl.processes.process_spec import Control, ProcessSpec
 from weft.crawl.seeds import known_urls as again_module
 from weft.crawl.seeds.known_urls import Again
 from weft.crawl.start import prepare
 from weft.engine.folder import CRAWL
 from weft.engine.loop.long_work import LOG_EVERY_S, REPORT_EVERY_S, LongWork
-from weft.engine.loop.parser.suspects import Pulse, pulse, steps_of
+from weft.engine.loop.parser.suspects import Heartbeat, read_heartbeat, steps_of
 from weft.engine.loop.progress import CrawlProgress, read_status
 from weft.frontier.contract import CrawlLimits
 from weft.frontier.durability.walk import STEP
@@ -71,8 +71,8 @@ def life(data_dir: Path, run: str, **flags: Any) -> tuple[int, int]:
     """A fetcher that opens the crawl, asks nobody and ends: its heartbeats, and what it leaves in the queue."""
     folder = CrawlFolder([data_dir])
     given = {"data_dirs": [str(data_dir)], "allow_private": True, "prometheus_port": 0, "resume": True, **flags}
-    order = ProcessOrder(load(None, {}, given).config, folder.identity().id, os.getpid(), run, started_at=time.time())
-    before = pulse(folder.frontier)[0]
+    order = ProcessSpec(load(None, {}, given).config, folder.identity().id, os.getpid(), run, started_at=time.time())
+    before = read_heartbeat(folder.frontier)[0]
     read, write = os.pipe()
     try:
         fetcher = Fetcher(order, Control(read))
@@ -85,7 +85,7 @@ def life(data_dir: Path, run: str, **flags: Any) -> tuple[int, int]:
         os.close(write)
     status = read_status(folder.status)
     assert status is not None
-    return pulse(folder.frontier)[0] - before, status.queued
+    return read_heartbeat(folder.frontier)[0] - before, status.queued
 
 
 @pytest.mark.parametrize(("flag", "again"), [("recrawl", PAGES * 9 // 10), ("retry_failed", PAGES // 10)])
@@ -112,7 +112,7 @@ def test_known_pages_are_queued_a_few_at_a_time_and_what_is_stored_meanwhile_is_
     monkeypatch.setattr(again_module, "SLICE_S", 0.0)
     folder = CrawlFolder([copy])
     config = load(None, {}, {"data_dirs": [str(copy)], "resume": True, "recrawl": True}).config
-    order = ProcessOrder(config, folder.identity().id, os.getpid(), "run", started_at=time.time())
+    order = ProcessSpec(config, folder.identity().id, os.getpid(), "run", started_at=time.time())
     with (
         closing(EmbeddedFrontier(folder.of_pod(0), config.politeness)) as frontier,
         closing(PageStore.open([copy], crawl_id=folder.identity().id)) as store,
@@ -167,15 +167,15 @@ def killed_after(count: int, work: Callable[[], object]) -> None:
 
 def test_a_statement_that_reads_a_whole_index_has_heartbeats(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alive_module, "_SQLITE_STEPS", 1000)
-    beats = 0
+    heartbeats = 0
 
     def beat() -> None:
-        nonlocal beats
-        beats += 1
+        nonlocal heartbeats
+        heartbeats += 1
 
     store = PageStore.open([data_dir], read_only=True, alive=beat)
     assert store.stats(9).hosts == [("127.0.0.1", PAGES * 9 // 10)]
-    assert beats >= PAGES // 1000
+    assert heartbeats >= PAGES // 1000
     store.abandon()
 
 
@@ -185,17 +185,17 @@ def test_a_long_request_log_has_heartbeats(tmp_path: Path) -> None:
         log.start(item, 2.0, "a.test", 1.0, 1, "http://a.test/")
         log.end(item, 3.0, "200")
     log.close()
-    beats: list[int] = []
-    assert last_requests(tmp_path, 0.0, 9.0, lambda: beats.append(1)).ended == {"a.test": 3.0}
-    assert len(beats) >= 3
+    heartbeats: list[int] = []
+    assert last_requests(tmp_path, 0.0, 9.0, lambda: heartbeats.append(1)).ended == {"a.test": 3.0}
+    assert len(heartbeats) >= 3
 
 
 def test_what_takes_long_is_reported_with_how_far_it_is(tmp_path: Path) -> None:
     now, path = 0.0, tmp_path / "status.json"
-    work = LongWork(Pulse(tmp_path), CrawlProgress(path, 1), clock=lambda: now)
+    work = LongWork(Heartbeat(tmp_path), CrawlProgress(path, 1), clock=lambda: now)
     work.begin("queueing known pages again", 3000)
     assert list(work.each(range(2500))) == list(range(2500))
-    assert (pulse(tmp_path)[0], steps_of(tmp_path), path.exists()) == (3, 0, False), "it was over in a moment"
+    assert (read_heartbeat(tmp_path)[0], steps_of(tmp_path), path.exists()) == (3, 0, False), "it was over in a moment"
     now = REPORT_EVERY_S
     work()
     status = read_status(path)

@@ -19,7 +19,7 @@ def test_a_crawl_is_listed_for_as_long_as_its_process_holds_it(tmp_path: Path) -
     write_status(folder.status, CrawlStatus(state="running", pages=1234, queued=5, rate=2.5))
     status, pid = running_crawls()[home]
     assert (status.pages, pid) == (1234, os.getpid())
-    rows = [row for row in MachineCrawls().look().rows if row[0] == str(home)]
+    rows = [row for row in MachineCrawls().table().rows if row[0] == str(home)]
     assert rows == [(str(home), "running", "1,234", "5", "2.5", str(os.getpid()))]
     folder.let_go()
     assert home not in running_crawls()

@@ -148,7 +148,7 @@ class Stage:
                     self.store, self.engine, self.jobs, holder, committed=lambda _: self.committed, clock=self.clock
                 ),
             )
-            if not await runner.take_lease():
+            if not await runner.acquire_lease():
                 return False
             for _ in range(times):
                 runner._next = dict.fromkeys(runner._next, 0.0)
@@ -568,7 +568,7 @@ def test_what_is_kept_for_a_moment_is_not_kept_for_an_hour(tmp_path: Path) -> No
     runner = JobRunner(stage.store, stage.engine, stage.jobs, "one", clock=stage.clock)
 
     async def work() -> None:
-        assert await runner.take_lease()
+        assert await runner.acquire_lease()
         await runner.turn()
         for _ in range(2):
             task = stage.submit()

@@ -129,7 +129,7 @@ def test_stop_asks_once_then_kills_after_the_grace() -> None:
     child.ready()
     child.stop()
     assert child.next_step() is Step.TERMINATE
-    child.told_to_stop()
+    child.asked_to_stop()
     assert child.next_step() is Step.NOTHING
     clock.now_s += 3
     assert child.next_step() is Step.KILL
@@ -197,7 +197,7 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: self.child.next_step() is Step.TERMINATE)
     @rule()
     def told(self) -> None:
-        self.child.told_to_stop()
+        self.child.asked_to_stop()
 
     @invariant()
     def promises(self) -> None:

@@ -68,7 +68,7 @@ def test_a_server_that_dies_is_brought_back_by_looking(start_server: StartServer
         assert server.pid is not None
         before = server.pid
         os.kill(before, signal.SIGKILL)
-        until(lambda: server.look() and server.pid != before)  # noqa: B023 (called here alone)
+        until(lambda: server.check() and server.pid != before)  # noqa: B023 (called here alone)
         assert ping(server.socket).startswith(b"+PONG")
 
 
@@ -80,7 +80,7 @@ def test_start_waits_until_the_file_is_loaded(start_server: StartServer) -> None
     slowly = {"key-load-delay": "50", "loading-process-events-interval-bytes": "1024"}
     slow = start_server(folder=server.folder, settings=slowly, wait=False)
     seen: list[bytes] = []
-    while not slow.look():
+    while not slow.check():
         seen.append(ping(slow.socket))
         time.sleep(0.01)
     assert any(answer.startswith(b"-LOADING") for answer in seen)

@@ -98,7 +98,7 @@ def test_it_is_not_running_before_its_file_is_loaded(server: RedisServer) -> Non
     slow = RedisServer(server.folder, program=server.program, settings=slowly, password=HARD)
     seen: list[bytes] = []
     try:
-        while not slow.look():
+        while not slow.check():
             seen.append(ping(slow.socket, password=HARD))
             time.sleep(0.01)
         assert any(answer.startswith(b"-LOADING") for answer in seen)

@@ -52,14 +52,14 @@ def keep() -> Iterator[Callable[[Service], Service]]:
     yield note
     for service in kept:
         service.kill()
-        service.look()
+        service.check()
 
 
 def until(service: Service, condition: Callable[[], object], limit_s: float = 30) -> None:
     end = time.monotonic() + patience(limit_s)
     while not condition():
         assert time.monotonic() < end, (service.child.state, service.report, service.failure)
-        service.look()
+        service.check()
         service.act()
         time.sleep(0.005)
 
@@ -156,7 +156,7 @@ def test_one_whose_counts_stand_still_is_replaced_and_one_that_moves_is_not(keep
     until(service, lambda: service.healthy)
     first, end = service.pid, time.monotonic() + 0.2
     while time.monotonic() < end:
-        service.look()
+        service.check()
         service.act()
     assert service.pid == first
     moves = False
@@ -197,7 +197,7 @@ def test_a_process_that_makes_progress_with_its_end_is_not_killed_and_one_that_d
     for _ in range(5):
         now_s += QUICK.stop_grace_s * 0.9
         steps += 1
-        service.look()
+        service.check()
         service.act()
         assert service.pid == pid, "it is at work"
     now_s += QUICK.stop_grace_s * 1.1
@@ -213,7 +213,7 @@ def test_a_crash_loop_is_given_up_with_the_last_words(keep: Keep) -> None:
     assert service.child.looping and service.child.starts == 3
     assert service.failure.startswith("store exited with code 1, 3 times in a row: ")
     assert service.failure.endswith("no such table: pages")
-    assert len(service.last_words) < 10_000, "only the end is kept"
+    assert len(service.stderr_tail) < 10_000, "only the end is kept"
     service.act()
     assert service.pid is None, "it is not started again"
 
@@ -248,7 +248,7 @@ def test_one_that_is_done_is_healthy_and_not_started_again_unless_it_is_told_to(
 def test_begun_anew_it_is_started_again(keep: Keep) -> None:
     service = keep(Service("one", python("raise SystemExit(2)"), judge=lambda _: ExitMeaning.FINAL))
     until(service, lambda: service.has_ended)
-    service.begin_anew()
+    service.allow_restart()
     until(service, lambda: service.has_ended)
     assert service.child.starts == 1 and service.child.last_exit == Exit(2)
 
@@ -305,7 +305,7 @@ def test_it_waits_for_what_it_needs(keep: Keep, tmp_path: Path) -> None:
     above = keep(Service("worker", python(SLEEPS), needs=[below]))
     until(below, lambda: below.pid is not None)
     for _ in range(20):
-        below.look()
+        below.check()
         above.act()
     assert above.pid is None
     ready.touch()
@@ -348,7 +348,7 @@ def test_an_adopted_one_is_stopped_by_a_signal_as_it_has_no_pipe_to_us(keep: Kee
     identity = left_behind(SLEEPS)
     service = keep(Service("one", python(SLEEPS), ask=StopMethod.CLOSE_INPUT, policy=QUICK))
     assert service.adopt(identity)
-    service.look()
+    service.check()
     service.stop(b"message\n")
     until(service, lambda: service.has_ended)
     assert has_gone(identity.pid)
@@ -369,9 +369,9 @@ def test_a_pid_that_is_someone_elses_is_never_signalled(keep: Keep) -> None:
             assert service.pid is None
             service.kill()
             service.stop_and_wait()
-            service.begin_anew()
+            service.allow_restart()
         assert stranger.poll() is None
-        assert Adopted.take(true) is not None
+        assert Adopted.adopt(true) is not None
     finally:
         stranger.kill()
         stranger.wait()
@@ -386,14 +386,14 @@ def test_a_zombie_and_one_that_has_gone_are_not_adopted() -> None:
     end = time.monotonic() + patience(10)
     while process.state(child.pid) != "Z":
         assert time.monotonic() < end
-    assert Adopted.take(identity) is None
+    assert Adopted.adopt(identity) is None
     child.wait()
-    assert Adopted.take(identity) is None
+    assert Adopted.adopt(identity) is None
 
 
 def test_a_signal_to_a_process_that_has_ended_goes_nowhere(keep: Keep) -> None:
     identity = left_behind(SLEEPS)
-    held = Adopted.take(identity)
+    held = Adopted.adopt(identity)
     assert held is not None
     os.kill(identity.pid, signal.SIGKILL)
     assert held.wait(patience(10))
@@ -425,7 +425,7 @@ def test_it_outlives_the_thread_that_started_it(keep: Keep) -> None:
     line_of(said, b"tied\n")
     os.close(said)
     time.sleep(0.05)  # the kernel kills at once: this is for a failure to show, not for the test to pass
-    service.look()
+    service.check()
     assert service.pid is not None and not has_gone(service.pid)
 
 

@@ -33,24 +33,24 @@ def written(**changed: object) -> SystemState:
 
 def test_a_folder_has_one_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "LOCK_WAIT_S", 0.05)
-    lock = kept.take_lock(tmp_path)
+    lock = kept.acquire_lock(tmp_path)
     kept.write(tmp_path, written())
     with pytest.raises(Busy, match=rf"is running there \(process {os.getpid()}\): `weft down` stops it"):
-        kept.take_lock(tmp_path)
+        kept.acquire_lock(tmp_path)
     os.close(lock)
-    os.close(kept.take_lock(tmp_path))
+    os.close(kept.acquire_lock(tmp_path))
 
 
 def test_a_holder_that_is_stopped_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "LOCK_WAIT_S", 0.05)
-    lock = kept.take_lock(tmp_path)
+    lock = kept.acquire_lock(tmp_path)
     holder = subprocess.Popen(["sleep", "600"], pass_fds=(lock,))
     os.close(lock)
     holder.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, holder.pid, os.WSTOPPED | os.WNOWAIT)
     try:
         with pytest.raises(Busy, match=rf"\(process {holder.pid}\): it is stopped: `kill -CONT {holder.pid}`"):
-            kept.take_lock(tmp_path)
+            kept.acquire_lock(tmp_path)
     finally:
         holder.kill()
         holder.wait()
@@ -58,7 +58,7 @@ def test_a_holder_that_is_stopped_is_named_with_what_to_do(tmp_path: Path, monke
 
 def test_a_folder_keeps_its_mark_and_a_copy_has_another(tmp_path: Path) -> None:
     def mark(folder: Path) -> str:
-        lock = kept.take_lock(folder)
+        lock = kept.acquire_lock(folder)
         try:
             return kept.mark_of(lock)
         finally:
@@ -77,7 +77,7 @@ def test_a_folder_keeps_its_mark_and_a_copy_has_another(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="there is a file of that name"):
-        kept.take_lock(tmp_path / "file")
+        kept.acquire_lock(tmp_path / "file")
 
 
 def test_records_are_read_again_and_only_in_the_same_run_of_the_machine(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from weft.engine.loop.progress import CrawlStatus
 
 ENDED = frozenset({"finished", "limit", "cancelled", "interrupted", "failed"})
-LOOK_S = 0.25
+POLL_S = 0.25
 
 
 @click.command()
@@ -44,7 +44,7 @@ def watch(crawl_dirs: tuple[str, ...], crawl: str | None, more: tuple[str, ...],
         with show_watched(str(report.folder.home), title, quiet=quiet) as show:
             while status.state not in ENDED:
                 show(Watched(status, each))
-                time.sleep(LOOK_S)
+                time.sleep(POLL_S)
                 status, each = next(looks)
     if not quiet:
         click.echo(f"{status.state}: {status.pages:,} pages, {status.queued:,} URLs queued", err=True)

@@ -90,13 +90,13 @@ def _service_rebuilt(folder: Path, show: Callable[[int, int], None]) -> RebuiltS
     """Rebuilds the folder of a service; None where it is none."""
     from weft.jobs.layout import ENGINE, STORE
     from weft.jobs.rebuild import is_service, rebuild_service
-    from weft.system.state import take_lock
+    from weft.system.state import acquire_lock
 
     if folder.name == ENGINE and (folder.parent / STORE).exists():
         folder = folder.parent  # what messages about the index name
     if not is_service(folder):
         return None
-    lock = take_lock(folder)
+    lock = acquire_lock(folder)
     try:
         return rebuild_service(folder, watch=show)
     finally:

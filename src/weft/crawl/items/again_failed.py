@@ -76,7 +76,7 @@ class FailedAgain:
     def _begin(self) -> None:
         parts = self._parts
         self._parsers, _ = parsers_of(self._config, loading_of(self._config, self._frontier.notes))
-        parts.ways.watch(self._parsers.fileno(), lambda: None)
+        parts.transports.watch(self._parsers.fileno(), lambda: None)
         parts.parsers.renew()  # the crawl continues with the code that is used here
         self._pass = Reextraction(
             self._crawl, self._frontier.revisits, parts.store, parts.results.round, self._parsers, self._pod, parts.step
@@ -84,6 +84,6 @@ class FailedAgain:
 
     def _end(self) -> None:
         assert self._parsers is not None
-        self._parts.ways.unwatch(self._parsers.fileno())
+        self._parts.transports.unwatch(self._parsers.fileno())
         self._parsers.close()
         self._pass = self._parsers = None

@@ -25,7 +25,7 @@ from weft.engine.user_code.describing import describe
 from weft.engine.user_code.sources import code_in, code_of
 from weft.errors import BadInput, Busy, WeftError
 
-LOOK_EVERY_S = 0.1
+POLL_EVERY_S = 0.1
 _UNFINISHED = ("interrupted", "limit")  # states of a crawl that has something queued
 Watch = Callable[[CrawlStatus], None]
 
@@ -71,7 +71,7 @@ def _by_its_owner(
         if not folder.is_held():
             return carried_out(folder, number)
         watch(current_status(folder))
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)
     return made
 
 

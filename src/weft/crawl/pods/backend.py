@@ -8,8 +8,8 @@ from typing import Protocol
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.items.again_failed import FailedAgain
-from weft.crawl.processes.process_spec import ProcessOrder
-from weft.engine.assembly import Chore, Fetching
+from weft.crawl.processes.process_spec import ProcessSpec
+from weft.engine.assembly import Fetching, PeriodicTask
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.parser.handoff import Outlet
@@ -41,10 +41,10 @@ class Backend(Protocol):
     def seeded(self) -> None:
         """All of the pod's seeds are admitted."""
 
-    def await_seeds(self, beat: Callable[[], None]) -> None:
+    def await_seeds(self, send_heartbeat: Callable[[], None]) -> None:
         """Waits until another process has admitted them, where that is its work."""
 
-    def chores(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[Chore]:
+    def periodic_tasks(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[PeriodicTask]:
         """What this process does for its pod between pages."""
 
     def failed_again(self, parts: Fetching, crawl: RunningCrawl) -> FailedAgain | None:
@@ -57,12 +57,12 @@ class Backend(Protocol):
         """Everything but the frontier, which the assembly closes."""
 
 
-def backend_of(order: ProcessOrder, folder: CrawlFolder, progress: CrawlProgress, work: LongWork) -> Backend:
+def backend_of(spec: ProcessSpec, folder: CrawlFolder, progress: CrawlProgress, work: LongWork) -> Backend:
     """The backend that the order names; what another would need is not imported."""
-    if order.servers:
+    if spec.servers:
         from weft.crawl.pods.redis_process import RedisBackend
 
-        return RedisBackend(order, folder, progress, work)
+        return RedisBackend(spec, folder, progress, work)
     from weft.crawl.pods.embedded_process import EmbeddedBackend
 
-    return EmbeddedBackend(order, folder, work)
+    return EmbeddedBackend(spec, folder, work)

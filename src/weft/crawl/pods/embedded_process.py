@@ -10,8 +10,8 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.items.again_failed import FailedAgain
 from weft.crawl.pods.exchange import Exchange
 from weft.crawl.pods.permits import Permits, PermitSupply
-from weft.crawl.processes.process_spec import ProcessOrder
-from weft.engine.assembly import Chore, Fetching, when_free
+from weft.crawl.processes.process_spec import ProcessSpec
+from weft.engine.assembly import Fetching, PeriodicTask, when_free
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.login.checking import checked_login
 from weft.engine.loop.long_work import LongWork
@@ -30,16 +30,16 @@ class EmbeddedBackend:
     outlet: Outlet | None = None
     peers: Collection[Peer] = ()
 
-    def __init__(self, order: ProcessOrder, folder: CrawlFolder, work: LongWork) -> None:
-        self._order = order
+    def __init__(self, spec: ProcessSpec, folder: CrawlFolder, work: LongWork) -> None:
+        self._spec = spec
         self._folder = folder
         self._exchange: Exchange | None = None
         self._permits: PermitSupply | None = None
         self._failed_again: FailedAgain | None = None
-        self.owner = order.slot.name
-        home, section = folder.of_pod(order.pod), order.config.politeness
+        self.owner = spec.slot.name
+        home, section = folder.of_pod(spec.pod), spec.config.politeness
         machine = open_clock(section)
-        opened = partial(EmbeddedFrontier, home, section, pod=order.pod, pods=order.pods, machine=machine, alive=work)
+        opened = partial(EmbeddedFrontier, home, section, pod=spec.pod, pods=spec.pods, machine=machine, alive=work)
         self.frontier = when_free(partial(opened, revision=folder.settings_record().revision))
 
     def owns(self, url: str) -> bool:
@@ -53,7 +53,7 @@ class EmbeddedBackend:
         progress.repaired("request_log_bytes", frontier.recovery.missing_log_bytes)
         if frontier.recovery.unsure_of_links:
             read, again = read_links_again(
-                frontier, parts.store, lambda _: crawl, self._order.pod, parts.work, parts.parsers
+                frontier, parts.store, lambda _: crawl, self._spec.pod, parts.work, parts.parsers
             )
             progress.repaired("links_read_again", read)
             progress.repaired("visited_again", again)
@@ -64,16 +64,16 @@ class EmbeddedBackend:
     def seeded(self) -> None:
         """Nothing to do: this process knows itself whether it still admits seeds."""
 
-    def await_seeds(self, beat: Callable[[], None]) -> None:
+    def await_seeds(self, send_heartbeat: Callable[[], None]) -> None:
         """It has admitted them itself."""
 
-    def chores(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[Chore]:
+    def periodic_tasks(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[PeriodicTask]:
         """Of a pod: messages from and to the others, and permits for pages."""
         self.frontier.queue.forbids = lambda _number, record, origin, urls: crawl.book.forbids(record, origin, urls)
-        order, frontier, folder = self._order, self.frontier, self._folder
-        if (login := checked_login(order.config)) is not None:
+        spec, frontier, folder = self._spec, self.frontier, self._folder
+        if (login := checked_login(spec.config)) is not None:
             crawl.log_in(login, frontier.logins)
-        if order.pods == 1:
+        if spec.pods == 1:
             return []
         metrics, outbox = parts.metrics, frontier.pods.outbox
 
@@ -85,12 +85,12 @@ class EmbeddedBackend:
                 if admission.expand:
                     parts.results.round.expand(crawl, admission.expand)
 
-        exchange = Exchange(folder.of_pod, frontier, order.pod, order.pods, order.crawl_id, take, metrics.crossed)
+        exchange = Exchange(folder.of_pod, frontier, spec.pod, spec.pods, spec.crawl_id, take, metrics.crossed)
         self._exchange = exchange
         metrics.before_save.append(lambda: metrics.waiting(outbox.waiting))
-        if order.config.limits.max_pages is None:
+        if spec.config.limits.max_pages is None:
             return [exchange]
-        self._permits = PermitSupply(Permits.of(folder), frontier, crawl, order.pod, order.pods)
+        self._permits = PermitSupply(Permits.of(folder), frontier, crawl, spec.pod, spec.pods)
         return [exchange, self._permits]
 
     def failed_again(self, parts: Fetching, crawl: RunningCrawl) -> FailedAgain | None:
@@ -98,7 +98,7 @@ class EmbeddedBackend:
         if crawl.spider is None:
             return None
         self._failed_again = FailedAgain(
-            self._folder, self._order.config, parts, self.frontier, crawl, self._order.pod
+            self._folder, self._spec.config, parts, self.frontier, crawl, self._spec.pod
         )  # fmt: skip
         return self._failed_again
 

@@ -15,19 +15,19 @@ if __name__ == "__main__":
 
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.pods.redis_process import measure, open_frontier, shared_chores
+from weft.crawl.pods.redis_process import measure, open_frontier, shared_periodic_tasks
 from weft.crawl.processes.child import GuardedStart, progress_of, run_child
 from weft.crawl.processes.following import Following
-from weft.crawl.processes.process_spec import Control, ProcessOrder
+from weft.crawl.processes.process_spec import Control, ProcessSpec
 from weft.crawl.seeds.feeding import learn_scope
 from weft.engine.admission.rules import AdmissionRules
-from weft.engine.assembly import Chore, Reading
+from weft.engine.assembly import PeriodicTask, Reading
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.folder import CRAWL
 from weft.engine.loop.long_work import LongWork
-from weft.engine.loop.parser.suspects import Pulse, take_suspect
+from weft.engine.loop.parser.suspects import Heartbeat, pop_suspect
 from weft.engine.loop.progress import CrawlProgress
-from weft.engine.recovery import read_lost, take_up
+from weft.engine.recovery import read_lost, resume_crawl
 from weft.frontier.contract import SharedFrontier
 from weft.frontier.redis.connection import peers
 from weft.telemetry import Log, Peer, Slot
@@ -50,10 +50,10 @@ class Parser:
         *,
         at_a_time: int,
         redis: Collection[Peer] = (),
-        chores: Callable[[Parser], Sequence[Chore]] = lambda _: (),
+        periodic_tasks: Callable[[Parser], Sequence[PeriodicTask]] = lambda _: (),
     ) -> None:
         self.progress = progress
-        if suspect := take_suspect(work.pulse.folder):
+        if suspect := pop_suspect(work.heartbeat.folder):
             log.error("a page killed its parser", item=suspect, deaths=frontier.parse_queue.died_on(suspect))
         self._parts = parts = Reading(
             frontier, config, slot, progress, corpus_id=crawl_id, data_dirs=folder.data_dirs, work=work,
@@ -68,9 +68,9 @@ class Parser:
                 learn_scope(rules, folder, progress, work)
 
         self.seeds = folder.seeds()
-        self.crawl = take_up(parts, frontier, CRAWL, self.seeds, restore_links, learn_scope=learn)
+        self.crawl = resume_crawl(parts, frontier, CRAWL, self.seeds, restore_links, learn_scope=learn)
         self.metrics, self.round = parts.metrics, parts.round
-        self.loop = parts.start(at_a_time, chores(self))
+        self.loop = parts.start(at_a_time, periodic_tasks(self))
 
     def run(self) -> None:
         """Parses until the loop is drained; what it has done is safe then."""
@@ -80,18 +80,18 @@ class Parser:
         log.info("ended", pages=self.progress.status.pages, errors=sum(self.progress.errors.values()))
 
 
-def parse(order: ProcessOrder, control: Control) -> int:
+def parse(spec: ProcessSpec, control: Control) -> int:
     """Carries out an order."""
-    folder, progress = CrawlFolder(order.config.store.data_dirs), progress_of(order)
-    start = GuardedStart(order, control)
-    work = LongWork(Pulse(folder.pulse_of(order.slot)), progress)
+    folder, progress = CrawlFolder(spec.config.store.data_dirs), progress_of(spec)
+    start = GuardedStart(spec, control)
+    work = LongWork(Heartbeat(folder.heartbeat_folder(spec.slot)), progress)
     work.begin("opening the frontier")
-    frontier = open_frontier(order, folder, progress, work)
+    frontier = open_frontier(spec, folder, progress, work)
 
-    def chores(parser: Parser) -> Sequence[Chore]:
+    def periodic_tasks(parser: Parser) -> Sequence[PeriodicTask]:
         following = Following(
             folder,
-            order.config,
+            spec.config,
             control,
             frontier,
             parser.crawl,
@@ -100,11 +100,11 @@ def parse(order: ProcessOrder, control: Control) -> int:
             drain=lambda _: parser.loop.drain(),
         )
         measure(frontier, parser.metrics)
-        return [following, *shared_chores(order, frontier, parser.crawl, parser.round.expand)]
+        return [following, *shared_periodic_tasks(spec, frontier, parser.crawl, parser.round.expand)]
 
     parser = Parser(
-        order.config, folder, order.crawl_id, order.slot, frontier, progress, work,
-        at_a_time=order.config.pods.parser_workers, redis=peers(order.servers), chores=chores,
+        spec.config, folder, spec.crawl_id, spec.slot, frontier, progress, work,
+        at_a_time=spec.config.pods.parser_workers, redis=peers(spec.servers), periodic_tasks=periodic_tasks,
     )  # fmt: skip
     start.is_over()
     signal.signal(signal.SIGTERM, lambda *_: parser.loop.drain())

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from weft.frontier.embedded.embedded_frontier import EmbeddedFrontier
 
 LARGEST_BLOCK = 1000
-LOOK_EVERY_S = 0.05
+POLL_EVERY_S = 0.05
 
 
 class _Given(msgspec.Struct):
@@ -71,7 +71,7 @@ class Permits:
             state.max_pages = max(state.max_pages, max_pages)
             self._write(state)
 
-    def take(self, pod: int, pods: int) -> int:
+    def claim(self, pod: int, pods: int) -> int:
         """Gives a pod a block, smaller as the end comes near; what it may fetch now."""
         with locked(self._lock):
             state = self._read()
@@ -115,7 +115,7 @@ class PermitSupply:
         """Asks for more where something waits for it, gives back what nothing here can use."""
         if now < self._next or self._crawl.is_paused:
             return
-        self._next = now + LOOK_EVERY_S
+        self._next = now + POLL_EVERY_S
         try:
             self._balance(now)
         except DiskFull:
@@ -125,7 +125,7 @@ class PermitSupply:
         crawl = self._crawl.number
         stats, left = self._frontier.status.stats(), self._frontier.permits.left(crawl)
         if stats.queued and left <= 0:
-            self._frontier.permits.allow(crawl, self._permits.take(self._pod, self._pods))
+            self._frontier.permits.allow(crawl, self._permits.claim(self._pod, self._pods))
             if self._frontier.permits.left(crawl) > 0:
                 self._next = now
         elif left > 0 and not stats.queued and not stats.leased:

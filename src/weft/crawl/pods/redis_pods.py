@@ -27,19 +27,19 @@ from typing import Any
 from weft.config import Config
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.nodes import Shared
-from weft.crawl.pods.servers import ManagedServers, take_pods
+from weft.crawl.pods.servers import ManagedServers, claim_pods
 from weft.crawl.processes.frontier_settings import bloom_of, settings_of
 from weft.crawl.processes.process import Process
 from weft.engine.crawls.limits import limits_of
 from weft.engine.folder import CRAWL
-from weft.engine.loop.parser.suspects import take_suspect
+from weft.engine.loop.parser.suspects import pop_suspect
 from weft.engine.loop.stop import Stop
 from weft.errors import BadInput, ServerAway, ServerFull
 from weft.frontier.contract import FrontierStats
 from weft.frontier.redis.connection import Emptied, address, connect, hurry, inspect
 from weft.frontier.redis.link import PodLink
 from weft.frontier.redis.metrics import RedisMetrics
-from weft.frontier.redis.pod_info import PodIdentity, bind, is_taken, take, unbind
+from weft.frontier.redis.pod_info import PodIdentity, bind, claim_pod, is_claimed, unbind
 from weft.frontier.redis.pods.client import PodClient
 from weft.frontier.redis.redis_frontier import RedisFrontier
 from weft.frontier.redis.shared import runner, settle, used_permits
@@ -97,7 +97,7 @@ class RedisPods:
         self._shared = shared
         try:
             servers, has_run = dict(enumerate(self.urls)), [pod for pod in self._here if self._has_run(pod)]
-            empty = take_pods(
+            empty = claim_pods(
                 self._crawl_id, servers, self._settings, here=self._here, node=self._node, has_run=has_run,
                 complain=complain,
             )  # fmt: skip
@@ -160,7 +160,7 @@ class RedisPods:
         )  # fmt: skip
         self._frontiers[pod], self._connections[pod] = frontier, connection
         frontier.pod.hold_pod(self._node, HOLD_S)
-        if not is_taken(connection, where, identity):
+        if not is_claimed(connection, where, identity):
             raise BadInput(f"{where}: the crawl was started over from another node in this moment; start again")
 
     def _unbind(self) -> None:
@@ -260,9 +260,9 @@ class RedisPods:
 
     # ── while it runs ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Brings servers back that have died, gives back what the dead held, and goes on holding the pods."""
-        self._servers.look()
+        self._servers.check()
         waiting, self._buried = self._buried, []
         for grave in waiting:
             self._bury(*grave)
@@ -304,7 +304,7 @@ class RedisPods:
 
     def _claim_again(self, pod: int) -> bool:
         """Whether its database was emptied, and is this crawl's again now."""
-        if not take(self._connections[pod], self._where(pod), self._identity(pod), was_ours=True):
+        if not claim_pod(self._connections[pod], self._where(pod), self._identity(pod), was_ours=True):
             return False
         self._emptied.discard(pod)
         log.error("a pod's database was emptied: it is filled again from what is stored", pod=pod)
@@ -332,13 +332,13 @@ class RedisPods:
     def died(self, process: Process) -> None:
         """A process of a pod has died: what it held goes back at once."""
         slot = process.slot
-        self._bury(slot.pod, slot.name, self._folder.pulse_of(slot) if slot.role == "parser" else None)
+        self._bury(slot.pod, slot.name, self._folder.heartbeat_folder(slot) if slot.role == "parser" else None)
 
-    def _bury(self, pod: int, slot: str, pulse: Path | None) -> None:
+    def _bury(self, pod: int, slot: str, heartbeat: Path | None) -> None:
         frontier = self._frontiers[pod]
         try:
             with self._asking(pod):
-                if pulse is not None and (suspect := take_suspect(pulse)):
+                if heartbeat is not None and (suspect := pop_suspect(heartbeat)):
                     log.error("a page killed its parser", item=suspect, deaths=frontier.parse_queue.died_on(suspect))
                 frontier.crew.release_owner(slot + "#")
         except ABSENT:

@@ -14,8 +14,8 @@ from weft.crawl.folder import CrawlFolder
 from weft.crawl.items.again_failed import FailedAgain
 from weft.crawl.pods.process_slots import slots
 from weft.crawl.processes.frontier_settings import bloom_of, settings_of
-from weft.crawl.processes.process_spec import ProcessOrder
-from weft.engine.assembly import Chore, Fetching, Parts
+from weft.crawl.processes.process_spec import ProcessSpec
+from weft.engine.assembly import Fetching, Parts, PeriodicTask
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.folder import CRAWL
 from weft.engine.loop.long_work import LongWork
@@ -53,16 +53,16 @@ class RedisBackend:
 
     gather_s = GATHER_S
 
-    def __init__(self, order: ProcessOrder, folder: CrawlFolder, progress: CrawlProgress, work: LongWork) -> None:
-        self._order = order
+    def __init__(self, spec: ProcessSpec, folder: CrawlFolder, progress: CrawlProgress, work: LongWork) -> None:
+        self._spec = spec
         self._folder = folder
-        self.frontier = frontier = open_frontier(order, folder, progress, work)
+        self.frontier = frontier = open_frontier(spec, folder, progress, work)
         self.owner = frontier.owner
-        self.peers: Collection[Peer] = peers(order.servers)
+        self.peers: Collection[Peer] = peers(spec.servers)
         self.outlet: Outlet | None = None
-        if (pods := order.config.pods).parsers_per_pod:
-            spool = folder.spool_of(order.pod)
-            self.outlet = Outlet(frontier, spool, order.slot, pods.parse_soft, pods.parse_hard, crash_point())
+        if (pods := spec.config.pods).parsers_per_pod:
+            spool = folder.spool_of(spec.pod)
+            self.outlet = Outlet(frontier, spool, spec.slot, pods.parse_soft, pods.parse_hard, crash_point())
 
     def owns(self, url: str) -> bool:
         """By its domain."""
@@ -80,20 +80,24 @@ class RedisBackend:
         """All seeds are admitted; until then an empty queue does not end the crawl."""
         self.frontier.notes.note("seeded", "1")
 
-    def await_seeds(self, beat: Callable[[], None]) -> None:
+    def await_seeds(self, send_heartbeat: Callable[[], None]) -> None:
         """The pod's first fetcher admits them. A seed that was fetched before that as some page's link would be a step
         too deep, and what it leads to with it."""
-        while self._order.index and not self.frontier.notes.note("begun"):
-            beat()
+        while self._spec.index and not self.frontier.notes.note("begun"):
+            send_heartbeat()
             time.sleep(SEEDS_EVERY_S)
 
-    def chores(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[Chore]:
+    def periodic_tasks(self, parts: Fetching, crawl: RunningCrawl) -> Sequence[PeriodicTask]:
         """Those of every process of the pod, and of its first fetcher those of the lead."""
-        order, frontier = self._order, self.frontier
+        spec, frontier = self._spec, self.frontier
         measure(frontier, parts.metrics)
         expand = None if self.outlet is not None else parts.results.round.expand
-        chores = shared_chores(order, frontier, crawl, expand)
-        return [*chores, *lead_chores(order, self._folder, frontier, crawl)] if order.index == 0 else chores
+        periodic_tasks = shared_periodic_tasks(spec, frontier, crawl, expand)
+        return (
+            [*periodic_tasks, *lead_periodic_tasks(spec, self._folder, frontier, crawl)]
+            if spec.index == 0
+            else periodic_tasks
+        )
 
     def failed_again(self, parts: Fetching, crawl: RunningCrawl) -> FailedAgain | None:  # noqa: ARG002
         """None: no user's code runs here."""
@@ -112,58 +116,58 @@ def measure(frontier: RoutedRedisFrontier, metrics: EngineMetrics) -> None:
     metrics.before_save.append(lambda: metrics.waiting(frontier.pods.outgoing.waiting))
 
 
-def other_pod(order: ProcessOrder, folder: CrawlFolder, pod: int) -> OtherPod:
+def other_pod(spec: ProcessSpec, folder: CrawlFolder, pod: int) -> OtherPod:
     """Another pod, which is not waited for."""
-    usual = settings_of(order.config)
+    usual = settings_of(spec.config)
     settings = replace(
         usual,
         socket_timeout_s=min(usual.socket_timeout_s, OTHERS_TIMEOUT_S),
         connect_timeout_s=min(usual.connect_timeout_s, OTHERS_TIMEOUT_S),
     )
-    url = order.servers[pod]
+    url = spec.servers[pod]
     link = PodLink(
-        connect(url, settings), order.config.politeness, pod=pod, pods=order.pods, where=address(url, settings.db),
-        identity=PodIdentity(order.crawl_id, pod, order.pods),
+        connect(url, settings), spec.config.politeness, pod=pod, pods=spec.pods, where=address(url, settings.db),
+        identity=PodIdentity(spec.crawl_id, pod, spec.pods),
     )  # fmt: skip
-    shelf = folder.of_pod(pod) / "robots.db" if pod in order.config.pods.here else None
+    shelf = folder.of_pod(pod) / "robots.db" if pod in spec.config.pods.here else None
     return OtherPod(pod, PodClient(link, is_afar=shelf is None), shelf)
 
 
 def open_frontier(
-    order: ProcessOrder, folder: CrawlFolder, progress: CrawlProgress, work: LongWork
+    spec: ProcessSpec, folder: CrawlFolder, progress: CrawlProgress, work: LongWork
 ) -> RoutedRedisFrontier:
     """The pod's frontier with the others behind it; waits while the pod's own server is away."""
-    config, settings = order.config, settings_of(order.config)
-    connection, where = connect(order.servers[order.pod], settings), address(order.servers[order.pod], settings.db)
-    others = {pod: other_pod(order, folder, pod) for pod in range(order.pods) if pod != order.pod}
-    home, revision = folder.of_pod(order.pod), folder.settings_record().revision
+    config, settings = spec.config, settings_of(spec.config)
+    connection, where = connect(spec.servers[spec.pod], settings), address(spec.servers[spec.pod], settings.db)
+    others = {pod: other_pod(spec, folder, pod) for pod in range(spec.pods) if pod != spec.pod}
+    home, revision = folder.of_pod(spec.pod), folder.settings_record().revision
     while True:
         try:
             with asking(where):
                 connection.ping()
             frontier = RoutedRedisFrontier(
-                connection, home, config.politeness, slot=order.slot.name, incarnation=order.incarnation,
-                revision=revision, pod=order.pod, pods=order.pods, where=where, bloom_filter=bloom_of(config),
-                others=others, outbox=home / "outbox" / f"{order.slot.name}.db", alive=work,
-                identity=PodIdentity(order.crawl_id, order.pod, order.pods),
+                connection, home, config.politeness, slot=spec.slot.name, incarnation=spec.incarnation,
+                revision=revision, pod=spec.pod, pods=spec.pods, where=where, bloom_filter=bloom_of(config),
+                others=others, outbox=home / "outbox" / f"{spec.slot.name}.db", alive=work,
+                identity=PodIdentity(spec.crawl_id, spec.pod, spec.pods),
             )  # fmt: skip
-            if order.slot.role == "fetcher" and order.index == 0:
-                for left in _outboxes_left(order, home / "outbox"):
+            if spec.slot.role == "fetcher" and spec.index == 0:
+                for left in _outboxes_left(spec, home / "outbox"):
                     frontier.pods.outgoing.adopt(left, work)
             return frontier
         except (ServerAway, ServerFull) as why:
             progress.write("paused", str(why))
-            work.pulse.beat()
+            work.heartbeat.send_heartbeat()
             time.sleep(TRY_AGAIN_S)
 
 
-def _outboxes_left(order: ProcessOrder, folder: Path) -> list[Path]:
+def _outboxes_left(spec: ProcessSpec, folder: Path) -> list[Path]:
     """Of slots that an earlier run had, with more processes."""
-    filled = {slot.name for slot in slots(order.config.pods) if slot.pod == order.pod}
+    filled = {slot.name for slot in slots(spec.config.pods) if slot.pod == spec.pod}
     return [path for path in folder.glob("*.db") if path.stem not in filled]
 
 
-def every(seconds: float, work: Callable[[], object]) -> Chore:
+def every(seconds: float, work: Callable[[], object]) -> PeriodicTask:
     """A chore that is done now and then; a server that is away is the loop's affair, not a chore's."""
     due = 0.0
 
@@ -179,9 +183,9 @@ def every(seconds: float, work: Callable[[], object]) -> Chore:
     return chore
 
 
-def shared_chores(
-    order: ProcessOrder, frontier: RoutedRedisFrontier, crawl: RunningCrawl, expand: Expand | None
-) -> Sequence[Chore]:
+def shared_periodic_tasks(
+    spec: ProcessSpec, frontier: RoutedRedisFrontier, crawl: RunningCrawl, expand: Expand | None
+) -> Sequence[PeriodicTask]:
     """Of every process: it hears of places that joined the scope, and empties its outbox.
 
     `expand` is of who reads pages; the first of those takes what other nodes have left for the pod.
@@ -199,20 +203,20 @@ def shared_chores(
             if admission.expand and expand is not None:
                 expand(crawl, admission.expand)
 
-    chores = [every(SCOPES_EVERY_S, hear_scopes), every(OUTBOX_EVERY_S, empty_outbox)]
-    if expand is not None and order.index == 0 and len(order.config.pods.here) < order.pods:
-        chores.append(every(MAIL_EVERY_S, lambda: frontier.mail.take(partial(expand, crawl))))
-    return chores
+    periodic_tasks = [every(SCOPES_EVERY_S, hear_scopes), every(OUTBOX_EVERY_S, empty_outbox)]
+    if expand is not None and spec.index == 0 and len(spec.config.pods.here) < spec.pods:
+        periodic_tasks.append(every(MAIL_EVERY_S, lambda: frontier.mail.deliver(partial(expand, crawl))))
+    return periodic_tasks
 
 
-def lead_chores(
-    order: ProcessOrder, folder: CrawlFolder, frontier: RoutedRedisFrontier, crawl: RunningCrawl
-) -> Sequence[Chore]:
+def lead_periodic_tasks(
+    spec: ProcessSpec, folder: CrawlFolder, frontier: RoutedRedisFrontier, crawl: RunningCrawl
+) -> Sequence[PeriodicTask]:
     """Of the pod's first fetcher: long queues, and permits for pages."""
-    chores = [every(TEND_EVERY_S, frontier.lead.tend)]
-    if order.config.limits.max_pages is not None and order.pods > 1:
-        chores.append(every(PERMITS_EVERY_S, RedisPermits(order, folder, frontier, crawl.number)))
-    return chores
+    periodic_tasks = [every(TEND_EVERY_S, frontier.lead.tend)]
+    if spec.config.limits.max_pages is not None and spec.pods > 1:
+        periodic_tasks.append(every(PERMITS_EVERY_S, RedisPermits(spec, folder, frontier, crawl.number)))
+    return periodic_tasks
 
 
 class RedisPermits:
@@ -222,13 +226,13 @@ class RedisPermits:
     back when this pod's file has that it is gone. So no two pods ever have the same.
     """
 
-    def __init__(self, order: ProcessOrder, folder: CrawlFolder, frontier: RoutedRedisFrontier, crawl: int) -> None:
-        config = order.config
+    def __init__(self, spec: ProcessSpec, folder: CrawlFolder, frontier: RoutedRedisFrontier, crawl: int) -> None:
+        config = spec.config
         self._frontier = frontier
         self._crawl = crawl
-        self._pod = order.pod
-        self._block = max(1, min(LARGEST_BLOCK, (config.limits.max_pages or 1) // (8 * order.pods)))
-        self._first = other_pod(order, folder, 0) if order.pod else None
+        self._pod = spec.pod
+        self._block = max(1, min(LARGEST_BLOCK, (config.limits.max_pages or 1) // (8 * spec.pods)))
+        self._first = other_pod(spec, folder, 0) if spec.pod else None
 
     def __call__(self) -> None:
         """Asks for more where something waits for it, gives back what nothing here can use."""

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from weft.errors import BadInput
 from weft.frontier.redis.connection import RedisSettings, ServerFacts, Unreachable, connect, inspect, refuse_shared
-from weft.frontier.redis.pod_info import PodIdentity, forget, is_crawls, is_taken, take
+from weft.frontier.redis.pod_info import PodIdentity, claim_pod, forget, is_claimed, is_crawls
 from weft.frontier.redis.shared import hold_all
 from weft.supervise.redis_server import RedisServer
 
-LOOK_EVERY_S = 0.01
+POLL_EVERY_S = 0.01
 FORGET_S = 60.0  # for emptying all databases
 
 
@@ -40,15 +40,15 @@ class ManagedServers:
     def start(self) -> None:
         """Starts all at the same time and waits until each can be used."""
         try:
-            while not self.look():
-                time.sleep(LOOK_EVERY_S)
+            while not self.check():
+                time.sleep(POLL_EVERY_S)
         except BaseException:
             self.stop()
             raise
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Brings back those that have died; whether all can be used now. ServerFailed for one in a crash loop."""
-        usable = [server.look() for server in self._servers.values()]
+        usable = [server.check() for server in self._servers.values()]
         return all(usable)
 
     def stop(self) -> None:
@@ -57,7 +57,7 @@ class ManagedServers:
             server.stop()
 
 
-def take_pods(
+def claim_pods(
     crawl_id: str,
     urls: Mapping[int, str],
     settings: RedisSettings,
@@ -91,9 +91,10 @@ def take_pods(
                 complain(warning)
         identities = {pod: PodIdentity(crawl_id, pod, len(urls), node if pod in here else "") for pod in facts}
         for pod, one in facts.items():
-            is_taken(clients[pod], one.address, identities[pod], was_ours=pod in has_run)
+            is_claimed(clients[pod], one.address, identities[pod], was_ours=pod in has_run)
         return {
-            pod: take(clients[pod], one.address, identities[pod], was_ours=pod in has_run) for pod, one in facts.items()
+            pod: claim_pod(clients[pod], one.address, identities[pod], was_ours=pod in has_run)
+            for pod, one in facts.items()
         }
     finally:
         for client in clients.values():

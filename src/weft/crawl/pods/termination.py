@@ -34,7 +34,7 @@ class Termination:
         if counts != self._first:
             self._first, self._first_at = counts, self._clock()
             return None
-        if any(report.told_at <= self._first_at for report in reports):
+        if any(report.reported_at <= self._first_at for report in reports):
             return None
         return _reason(reports)
 

@@ -1,7 +1,7 @@
 """What every process of a crawl does at its start and at its end, whatever its role.
 
-Started by the orchestrator with an Order on its standard input; it dies with it. It may be killed at any moment:
-started again with the same order, it goes on.
+Started by the orchestrator with a `ProcessSpec` on its standard input; it dies with it. It may be killed at any moment:
+started again with the same spec, it goes on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import FrameType
 
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.processes.ends import BAD_USE, EXIT_CODES, SERVER_AWAY, state_of
-from weft.crawl.processes.process_spec import Control, ProcessOrder, read_order
+from weft.crawl.processes.process_spec import Control, ProcessSpec, read_spec
 from weft.engine.entry import collect_rarely, enter
 from weft.engine.loop.progress import CrawlProgress
 from weft.errors import Damaged, ServerAway, ServerFull, WeftError, is_damage
@@ -26,48 +26,46 @@ from weft.supervise.process import die_with_parent
 from weft.telemetry import Log
 
 CRASHED = 70
-START_LOOK_S = 0.25
+START_POLL_S = 0.25
 START_GRACE_S = 3.0  # a start that is nearly over leaves something for the next one: seeds that are admitted
 _REMEDY = "make it again from the WARC files with `weft rebuild CRAWL_DIR`, and resume"
 log = Log("weft.crawl.processes.child")
 
 
-def run_child(work: Callable[[ProcessOrder, Control], int]) -> int:
+def run_child(work: Callable[[ProcessSpec, Control], int]) -> int:
     """Reads the order and carries it out; the exit code."""
     fd = sys.stdin.fileno()
-    order = read_order(fd)
-    die_with_parent(order.parent_pid)
-    if order.core is not None:
-        os.sched_setaffinity(0, {order.core})
-    core = "any" if order.core is None else order.core
-    section = order.config.log
+    spec = read_spec(fd)
+    die_with_parent(spec.parent_pid)
+    if spec.core is not None:
+        os.sched_setaffinity(0, {spec.core})
+    core = "any" if spec.core is None else spec.core
+    section = spec.config.log
     enter(
-        order.slot, Path(section.log_dir), section.log_level, section.log_format,
-        core=core, incarnation=order.incarnation, crawl=order.crawl_id,
+        spec.slot, Path(section.log_dir), section.log_level, section.log_format,
+        core=core, incarnation=spec.incarnation, crawl=spec.crawl_id,
     )  # fmt: skip
     collect_rarely()
     try:
-        return work(order, Control(fd, order.changes))
+        return work(spec, Control(fd, spec.changes))
     except (ServerAway, ServerFull) as away:
         log.error("stopped", error=away)
-        progress_of(order).write("paused", str(away))
+        progress_of(spec).write("paused", str(away))
         return SERVER_AWAY
     except WeftError as error:
         log.error("stopped", error=error)
         is_damage_to_index = _is_damage(error) and not isinstance(error, Damaged)
-        progress_of(order).write("failed", f"{error}; {_REMEDY}" if is_damage_to_index else str(error))
+        progress_of(spec).write("failed", f"{error}; {_REMEDY}" if is_damage_to_index else str(error))
         return BAD_USE if is_damage_to_index else error.exit_code
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
         log.error("stopped: a database is damaged", exc_info=True)
-        progress_of(order).write(
-            "failed", f"a database of the crawl is damaged: {error}; see {order.config.log.log_dir}"
-        )
+        progress_of(spec).write("failed", f"a database of the crawl is damaged: {error}; see {spec.config.log.log_dir}")
         return BAD_USE
     except Exception as error:
         log.error("crashed", exc_info=True)
-        progress_of(order).write("failed", f"{type(error).__name__}: {error}")
+        progress_of(spec).write("failed", f"{type(error).__name__}: {error}")
         return CRASHED
     finally:
         gc.freeze()  # the interpreter's end would look through everything for cycles, several times
@@ -78,19 +76,19 @@ class GuardedStart:
     not over soon, the process ends without closing anything: what a start does it does in steps that a kill does not
     undo."""
 
-    def __init__(self, order: ProcessOrder, control: Control) -> None:
-        self._order = order
+    def __init__(self, spec: ProcessSpec, control: Control) -> None:
+        self._spec = spec
         self._control = control
         self._asked_at: float | None = None  # monotonic: since then it shall end
-        signal.signal(signal.SIGALRM, self._look)
+        signal.signal(signal.SIGALRM, self._check_control)
         signal.siginterrupt(signal.SIGALRM, False)
-        signal.setitimer(signal.ITIMER_REAL, START_LOOK_S, START_LOOK_S)
+        signal.setitimer(signal.ITIMER_REAL, START_POLL_S, START_POLL_S)
 
     def is_over(self) -> None:
         """Its loop begins, which looks itself."""
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
-    def _look(self, _number: int, _frame: FrameType | None) -> None:
+    def _check_control(self, _number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
         self._control.read()
         reason = self._control.reason
@@ -101,7 +99,7 @@ class GuardedStart:
         if now >= self._asked_at + START_GRACE_S:
             code = EXIT_CODES[reason]
             log.info("ended while it started", reason=reason)
-            progress_of(self._order).write(state_of(reason), str(reason))
+            progress_of(self._spec).write(state_of(reason), str(reason))
             os._exit(code)
 
 
@@ -112,10 +110,10 @@ def _is_damage(error: BaseException | None) -> bool:
     )
 
 
-def progress_of(order: ProcessOrder) -> CrawlProgress:
+def progress_of(spec: ProcessSpec) -> CrawlProgress:
     """Where this process tells how it stands."""
-    path = CrawlFolder(order.config.store.data_dirs).status_of(order.slot)
+    path = CrawlFolder(spec.config.store.data_dirs).status_of(spec.slot)
     path.parent.mkdir(exist_ok=True)
-    progress = CrawlProgress(path, os.getpid(), order.run, order.parent_pid)
-    progress.status.changes = order.changes
+    progress = CrawlProgress(path, os.getpid(), spec.run, spec.parent_pid)
+    progress.status.changes = spec.changes
     return progress

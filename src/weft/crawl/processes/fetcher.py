@@ -19,11 +19,11 @@ from weft.crawl.processes.child import GuardedStart, progress_of, run_child
 from weft.crawl.processes.ends import EXIT_CODES, state_of
 from weft.crawl.processes.following import Following
 from weft.crawl.processes.opening import CrawlOpening
-from weft.crawl.processes.process_spec import Control, ProcessOrder
+from weft.crawl.processes.process_spec import Control, ProcessSpec
 from weft.engine.assembly import Fetching
 from weft.engine.loop.long_work import LongWork
 from weft.engine.loop.parser.parsing import MOST_LOGGED
-from weft.engine.loop.parser.suspects import Pulse
+from weft.engine.loop.parser.suspects import Heartbeat
 from weft.engine.loop.stop import BLOCKING, UNWRITTEN, Stop
 from weft.engine.user_code.calls import CLOSED, Call, encode
 from weft.engine.user_code.sources import loading_of
@@ -36,33 +36,33 @@ log = Log("weft.crawl.processes.fetcher")
 class Fetcher:
     """All parts of one fetcher, opened and wired."""
 
-    def __init__(self, order: ProcessOrder, control: Control) -> None:
-        folder, slot = CrawlFolder(order.config.store.data_dirs), order.slot
-        start = GuardedStart(order, control)
-        self.progress = progress_of(order)
-        work = LongWork(Pulse(folder.pulse_of(slot)), self.progress)
+    def __init__(self, spec: ProcessSpec, control: Control) -> None:
+        folder, slot = CrawlFolder(spec.config.store.data_dirs), spec.slot
+        start = GuardedStart(spec, control)
+        self.progress = progress_of(spec)
+        work = LongWork(Heartbeat(folder.heartbeat_folder(slot)), self.progress)
         work.begin("opening the frontier")
-        self._backend = backend = backend_of(order, folder, self.progress, work)
+        self._backend = backend = backend_of(spec, folder, self.progress, work)
         self._parts = parts = Fetching(
-            backend.frontier, order.config, slot, self.progress, corpus_id=order.crawl_id, data_dirs=folder.data_dirs,
+            backend.frontier, spec.config, slot, self.progress, corpus_id=spec.crawl_id, data_dirs=folder.data_dirs,
             work=work, metrics=folder.metrics, peers=backend.peers, outlet=backend.outlet,
-            loading=loading_of(order.config, backend.frontier.notes),
+            loading=loading_of(spec.config, backend.frontier.notes),
         )  # fmt: skip
         if parts.suspects.died_on:
             log.error("a page killed its parser", item=parts.suspects.died_on)
-        opening = CrawlOpening(order, folder, backend, parts)
+        opening = CrawlOpening(spec, folder, backend, parts)
         crawl = opening.open()
-        backend.await_seeds(parts.suspects.beat)
-        chores = list(backend.chores(parts, crawl))
+        backend.await_seeds(parts.suspects.send_heartbeat)
+        periodic_tasks = list(backend.periodic_tasks(parts, crawl))
         self._crawl = crawl
-        if crawl.spider is not None and order.pod == 0:
-            chores.append(SpiderStart(crawl, crawl.spider, backend.frontier, parts.results.call))
-        self._is_first = order.pod == 0
+        if crawl.spider is not None and spec.pod == 0:
+            periodic_tasks.append(SpiderStart(crawl, crawl.spider, backend.frontier, parts.results.call))
+        self._is_first = spec.pod == 0
         self._failed_again = failed_again = backend.failed_again(parts, crawl)
         if failed_again is not None:
-            chores.append(failed_again)
+            periodic_tasks.append(failed_again)
         following = Following(
-            folder, order.config, control, backend.frontier, crawl, self.progress, opening.seeds,
+            folder, spec.config, control, backend.frontier, crawl, self.progress, opening.seeds,
             drain=lambda reason: self.loop.drain(reason), admit=opening.admit, has_edited=backend.has_edited,
             read_more=failed_again.read if failed_again is not None else lambda: None,
         )  # fmt: skip
@@ -70,7 +70,7 @@ class Fetcher:
         self.feed = opening.feed
         self.loop = parts.start(
             backend.owner,
-            [*chores, following],
+            [*periodic_tasks, following],
             why_over=self._why_over,
             ends_alone=folder.is_one_process,
             gather_s=backend.gather_s,
@@ -120,9 +120,9 @@ class Fetcher:
             log.error("closed() of the spider failed", error=result.error, traceback=result.traceback)
 
 
-def fetch(order: ProcessOrder, control: Control) -> int:
+def fetch(spec: ProcessSpec, control: Control) -> int:
     """Carries out an order."""
-    fetcher = Fetcher(order, control)
+    fetcher = Fetcher(spec, control)
     signal.signal(signal.SIGTERM, lambda *_: fetcher.loop.drain())
     return fetcher.run()
 

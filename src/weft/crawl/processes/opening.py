@@ -7,7 +7,7 @@ from functools import partial
 
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.pods.backend import Backend
-from weft.crawl.processes.process_spec import ProcessOrder
+from weft.crawl.processes.process_spec import ProcessSpec
 from weft.crawl.seeds.feeding import Feeding, Feeds, learn_scope
 from weft.crawl.seeds.known_urls import RECRAWL, Again
 from weft.engine.admission.rules import AdmissionRules
@@ -17,8 +17,8 @@ from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.folder import CRAWL
 from weft.engine.loop.fetcher.fetch_loop import UrlFeed
 from weft.engine.loop.fetcher.revisits import Revisits, StoredVisits
-from weft.engine.loop.parser.discovered_links import Leads
-from weft.engine.recovery import take_up
+from weft.engine.loop.parser.discovered_links import DiscoveredLinks
+from weft.engine.recovery import resume_crawl
 from weft.engine.user_code.running import check_callbacks
 from weft.frontier.contract import Admission
 from weft.records import Found
@@ -30,8 +30,8 @@ log = Log("weft.crawl.processes.opening")
 class CrawlOpening:
     """One process's opening of the crawl."""
 
-    def __init__(self, order: ProcessOrder, folder: CrawlFolder, backend: Backend, parts: Fetching) -> None:
-        self._order = order
+    def __init__(self, spec: ProcessSpec, folder: CrawlFolder, backend: Backend, parts: Fetching) -> None:
+        self._spec = spec
         self._folder = folder
         self._backend = backend
         self._frontier = backend.frontier
@@ -52,20 +52,20 @@ class CrawlOpening:
         """The crawl, ready to run; what its pod as a whole must do is done by the pod's first fetcher."""
         frontier, seeds = self._frontier, self.seeds
         restore = partial(self._backend.restore_links, self._parts)
-        crawl = take_up(
-            self._parts, frontier, CRAWL, seeds, restore, self._parts.ways, self.learn_scope, self._folder.origins(),
-            self._folder.spider(),
+        crawl = resume_crawl(
+            self._parts, frontier, CRAWL, seeds, restore, self._parts.transports, self.learn_scope,
+            self._folder.origins(), self._folder.spider(),
         )  # fmt: skip
         self._crawl = crawl
         if crawl.spider is not None:
             check_callbacks(frontier, crawl.spider.description)
-        if self._order.index == 0:
+        if self._spec.index == 0:
             self.admit(seeds)
             self._offer_left_sitemaps(crawl)
             self._feed(crawl)
         elif self._folder.streams():
             self._feeds.append(self._feeding(crawl, admits=False, ended=lambda: None))
-        if self._order.config.run.recrawl or frontier.notes.note(RECRAWL):
+        if self._spec.config.run.recrawl or frontier.notes.note(RECRAWL):
             self._work.begin("looking for known pages")
             crawl.revisits = Revisits(StoredVisits(self._store))
         frontier.durability.commit()
@@ -73,13 +73,13 @@ class CrawlOpening:
 
     def learn_scope(self, rules: AdmissionRules) -> None:
         """What large seed files say of it."""
-        if self._order.config.scope.scope != "any":
+        if self._spec.config.scope.scope != "any":
             learn_scope(rules, self._folder, self._parts.progress, self._work)
 
     def _feed(self, crawl: RunningCrawl) -> None:
         """The pod's seeds are admitted, or the first of a large file: the others while the crawl runs, and so are
         known URLs that are visited again."""
-        again = Again(self._order, self._folder, self._frontier, self._store, self._owns, crawl.number)
+        again = Again(self._spec, self._folder, self._frontier, self._store, self._owns, crawl.number)
         feeding = self._feeding(crawl, admits=True, ended=self._backend.seeded)
         self._feeds += [again, feeding]
         again()
@@ -88,7 +88,7 @@ class CrawlOpening:
 
     def _feeding(self, crawl: RunningCrawl, *, admits: bool, ended: Callable[[], None]) -> Feeding:
         def expand(admission: Admission) -> None:
-            Leads(self._frontier, self._store).expand_readable(crawl, admission.expand)
+            DiscoveredLinks(self._frontier, self._store).expand_readable(crawl, admission.expand)
 
         return Feeding(
             self._folder, self._frontier, crawl, self._owns, admits=admits, expand=expand, ended=ended
@@ -96,7 +96,7 @@ class CrawlOpening:
 
     def _offer_left_sitemaps(self, crawl: RunningCrawl) -> None:
         """Sitemaps for which there was no room come in once the crawl may have more: it may have more pages."""
-        most, before = limits_of(self._order.config).max_sitemaps or 0, int(self._frontier.notes.note("sitemaps") or 0)
+        most, before = limits_of(self._spec.config).max_sitemaps or 0, int(self._frontier.notes.note("sitemaps") or 0)
         if before and most > before:
             left = [
                 one
@@ -109,7 +109,7 @@ class CrawlOpening:
 
     def admit(self, seeds: list[str]) -> None:
         """Admits those of this pod; of the pod's fetchers the first does that."""
-        if self._order.index:
+        if self._spec.index:
             return
         crawl, admitted, refused = self._crawl, [], 0
         assert crawl is not None
@@ -123,4 +123,4 @@ class CrawlOpening:
         admission = self._frontier.queue.admit(crawl.number, admitted)
         log.info("seeds taken in", seeds=len(admitted), new=admission.new, refused=refused)
         if admission.expand:  # it was fetched before, as some page's link, and is nearer now
-            Leads(self._frontier, self._store).expand_readable(crawl, admission.expand)
+            DiscoveredLinks(self._frontier, self._store).expand_readable(crawl, admission.expand)

@@ -34,7 +34,7 @@ from weft.crawl.processes.ends import BAD_USE, EXIT_CODES, FINAL, SERVER_AWAY, s
 from weft.crawl.processes.following import edited
 from weft.crawl.processes.logs import orchestrator_slot
 from weft.crawl.processes.process import Process
-from weft.crawl.processes.process_spec import ProcessOrder
+from weft.crawl.processes.process_spec import ProcessSpec
 from weft.crawl.reports.combined_status import CombinedStatus, begin_alone, end_alone
 from weft.engine.crawls.running_crawl import PAUSED
 from weft.engine.loop.progress import CrawlStatus, ProgressLines, read_status
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from weft.crawl.pods.redis_pods import RedisPods
 
 STUCK_S = 30.0  # no heartbeat for so long: it is killed
-LOOK_EVERY_S = 0.1
+POLL_EVERY_S = 0.1
 _NOTHING, _DRAINED, _AT_ONCE = range(3)
 log = Log("weft.crawl.processes.orchestrator")
 
@@ -85,11 +85,11 @@ class Orchestrator:
         servers = tuple(pods.urls) if pods is not None else ()
         self._processes = [
             Process(
-                ProcessOrder(
+                ProcessSpec(
                     config, crawl_id, os.getpid(), run, slot.pod, slot.role, slot.index, config.pods.num_pods,
                     servers, core=core, started_at=time.time(),
                 ),
-                folder.pulse_of(slot), folder.status_of(slot), stuck_s=stuck_s,
+                folder.heartbeat_folder(slot), folder.status_of(slot), stuck_s=stuck_s,
             )
             for slot, core in places(config.pods)
         ]  # fmt: skip
@@ -118,10 +118,10 @@ class Orchestrator:
                 while True:
                     self._heed()
                     if self._pods is not None:
-                        self._pods.look()
+                        self._pods.check()
                     for process in self._processes:
                         process.act()
-                    code = self._look()
+                    code = self._check_processes()
                     if code is not None:
                         return code
                     status = self.status()
@@ -141,8 +141,8 @@ class Orchestrator:
     def _wait(self) -> None:
         """Until it is time to look again, or a command has come."""
         if self._server is None:
-            time.sleep(LOOK_EVERY_S)
-        elif select.select([self._server], [], [], LOOK_EVERY_S)[0]:
+            time.sleep(POLL_EVERY_S)
+        elif select.select([self._server], [], [], POLL_EVERY_S)[0]:
             self._server.turn()
             self._server.seal()
             self._server.reply()
@@ -201,7 +201,7 @@ class Orchestrator:
         """How it ended, in the crawl's status and in the log."""
         reason = self._reason or next((stop for stop, given in EXIT_CODES.items() if given == code), None)
         state = "failed" if code is None or reason is None or code not in EXIT_CODES.values() else state_of(reason)
-        note = "" if code is None else str(self._reason or self._last_words())
+        note = "" if code is None else str(self._reason or self._stderr_tail())
         if self._standing is not None:
             self._standing.end(state, note, self._folder, self._pods.figures() if self._pods is not None else {})
         else:
@@ -253,11 +253,11 @@ class Orchestrator:
     def _have_ended(self, role: str) -> bool:
         return all(process.has_ended for process in self._processes if process.slot.role == role)
 
-    def _look(self) -> int | None:
+    def _check_processes(self) -> int | None:
         """Sees how the processes do; gives the crawl's exit code when it has ended."""
         code: int | None = None
         for process in self._processes:
-            how = process.look()
+            how = process.check()
             if how is not None:
                 code = self._ended(process, how)
                 if code is not None and (self._alone or code == BAD_USE):
@@ -284,7 +284,7 @@ class Orchestrator:
         """What one process's end means for the crawl: its exit code, or None if it is started again."""
         if how.code in FINAL and (self._alone or self._reason is not None or how.code == BAD_USE):
             if self._reason is None and how.code != BAD_USE and process.status().changes < self._changes:
-                process.begin_anew()  # it has ended before it has read what a command has changed
+                process.allow_restart()  # it has ended before it has read what a command has changed
                 return None
             return how.code
         if self._pods is not None:
@@ -305,7 +305,7 @@ class Orchestrator:
         if self._again:
             self._again, self._reason, self._termination = False, None, Termination()
             for process in self._processes:
-                process.begin_anew()
+                process.allow_restart()
             return None
         return EXIT_CODES[self._reason or Stop.INTERRUPTED]
 
@@ -335,7 +335,7 @@ class Orchestrator:
     def _logs(self) -> str:
         return self._config.log.log_dir
 
-    def _last_words(self) -> str:
+    def _stderr_tail(self) -> str:
         """Why it cannot go on: the note of a process that failed, else one left by an earlier run."""
         reports = sorted((process.status() for process in self._processes), key=lambda status: status.state != "failed")
         return next((status.note for status in reports if status.note), "")

@@ -14,8 +14,8 @@ import msgspec
 
 from weft.config import Config
 from weft.crawl.processes.ends import SERVER_AWAY
-from weft.crawl.processes.process_spec import ProcessOrder
-from weft.engine.loop.parser.suspects import pulse, steps_of
+from weft.crawl.processes.process_spec import ProcessSpec
+from weft.engine.loop.parser.suspects import read_heartbeat, steps_of
 from weft.engine.loop.progress import CrawlStatus, read_status
 from weft.supervise.child import Child, RestartPolicy
 from weft.supervise.process import Exit
@@ -26,7 +26,7 @@ from weft.telemetry import Log, Slot
 # What is in flight when it is killed is fetched again.
 STOP_S = 20.0
 # Python starts before the first heartbeat: on a busy machine that may take this many times longer than later pauses.
-FIRST_BEAT = 4
+START_FACTOR = 4
 POLICY = RestartPolicy(first_delay_s=0.2, max_failures=6, stop_grace_s=STOP_S)
 log = Log("weft.crawl.processes.orchestrator")
 _MODULES = {"fetcher": "weft.crawl.processes.fetcher", "parser": "weft.crawl.pods.parser"}  # by role
@@ -35,22 +35,22 @@ _MODULES = {"fetcher": "weft.crawl.processes.fetcher", "parser": "weft.crawl.pod
 class Process:
     """A slot, and the process that runs in it now."""
 
-    def __init__(self, order: ProcessOrder, pulse_folder: Path, status: Path, *, stuck_s: float) -> None:
-        self.slot: Slot = order.slot
+    def __init__(self, spec: ProcessSpec, heartbeat_folder: Path, status: Path, *, stuck_s: float) -> None:
+        self.slot: Slot = spec.slot
         self.starts = 0
-        self._order = order
-        self._pulse_folder = pulse_folder
+        self._spec = spec
+        self._heartbeat_folder = heartbeat_folder
         self._status = status
         self._done_before = 0  # requests and pages before this process was started
         self._began = 0.0
         self._service = Service(
             self.slot.name,
             self._command,
-            health=Moving(lambda: pulse(pulse_folder), stuck_s, start_s=FIRST_BEAT * stuck_s),
+            health=Moving(lambda: read_heartbeat(heartbeat_folder), stuck_s, start_s=START_FACTOR * stuck_s),
             policy=POLICY,
             judge=self._judged,
             on_start=self._started,
-            ending=lambda: steps_of(pulse_folder),
+            ending=lambda: steps_of(heartbeat_folder),
         )
 
     @property
@@ -76,9 +76,9 @@ class Process:
         """Does what is due: start, request a stop, kill."""
         self._service.act()
 
-    def look(self) -> Exit | None:
+    def check(self) -> Exit | None:
         """How it has ended, if it has just done so; one that stands still is killed."""
-        pid, how = self.pid, self._service.look()
+        pid, how = self.pid, self._service.check()
         if how is not None:
             seconds = round(time.monotonic() - self._began, 3)
             log.info("process ended", process=self.slot.name, pid=pid, how=how, seconds=seconds)
@@ -90,27 +90,27 @@ class Process:
 
     def follow(self, config: Config, changes: int) -> None:
         """Has it read the crawl's folder again; one that is started from now on has these settings."""
-        self._order = msgspec.structs.replace(self._order, config=config, changes=changes)
+        self._spec = msgspec.structs.replace(self._spec, config=config, changes=changes)
         self._service.write(f"read {changes}\n".encode())
 
     @property
     def changes(self) -> int:
         """How many changes of the folder it follows; one that is to be started follows all."""
-        return self.status().changes if self.pid else self._order.changes
+        return self.status().changes if self.pid else self._spec.changes
 
-    def begin_anew(self) -> None:
+    def allow_restart(self) -> None:
         """A process that has ended is to be started again."""
-        self._service.begin_anew()
+        self._service.allow_restart()
 
     def kill(self) -> None:
         """At once."""
         self._service.kill()
 
     def _command(self) -> Command:
-        self._order = msgspec.structs.replace(self._order, incarnation=time.time_ns() // 1_000_000)
+        self._spec = msgspec.structs.replace(self._spec, incarnation=time.time_ns() // 1_000_000)
         # Nobody reads the last argument: it is what `ps` shows.
         argv = [sys.executable, "-m", _MODULES[self.slot.role], self.slot.name]
-        return Command(argv, stdin=self._order.framed())
+        return Command(argv, stdin=self._spec.framed())
 
     def _started(self, pid: int) -> None:
         self.starts += 1
@@ -118,8 +118,8 @@ class Process:
             "process started" if self.starts == 1 else "process restarted",
             process=self.slot.name,
             pid=pid,
-            core="any" if self._order.core is None else self._order.core,
-            incarnation=self._order.incarnation,
+            core="any" if self._spec.core is None else self._spec.core,
+            incarnation=self._spec.incarnation,
             failures=self.child.failures,
         )
         self._began = time.monotonic()
@@ -130,7 +130,7 @@ class Process:
 
         A page kills twice at most; then it is stored unparsed.
         """
-        was_of_use = pulse(self._pulse_folder)[1] > 0 or self._done() > self._done_before
+        was_of_use = read_heartbeat(self._heartbeat_folder)[1] > 0 or self._done() > self._done_before
         return ExitMeaning.HARMLESS if how.code == SERVER_AWAY or was_of_use else ExitMeaning.BY_TIME
 
     def _done(self) -> int:

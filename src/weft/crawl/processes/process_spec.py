@@ -18,7 +18,7 @@ from weft.frames import framed, read_frame
 from weft.telemetry import Slot
 
 
-class ProcessOrder(msgspec.Struct, frozen=True):
+class ProcessSpec(msgspec.Struct, frozen=True):
     """What the orchestrator wants crawled, and by which of its processes."""
 
     config: Config
@@ -45,9 +45,9 @@ class ProcessOrder(msgspec.Struct, frozen=True):
         return framed(msgspec.msgpack.encode(self))
 
 
-def read_order(fd: int) -> ProcessOrder:
+def read_spec(fd: int) -> ProcessSpec:
     """The order, from the process's standard input; EOFError if the sender has gone."""
-    return msgspec.msgpack.decode(read_frame(fd), type=ProcessOrder)
+    return msgspec.msgpack.decode(read_frame(fd), type=ProcessSpec)
 
 
 class Control:

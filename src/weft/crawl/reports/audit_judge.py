@@ -177,7 +177,7 @@ class AuditJudge:
         if key not in self._open:
             return
         if end.status == "unasked":
-            self._take_back(key)
+            self._forget(key)
         elif end.status == "expired":
             self._cut_off(key, end.at)
         else:
@@ -192,7 +192,7 @@ class AuditJudge:
         if opening.new_boot:
             self._forget_clocks()
 
-    def _take_back(self, key: _Key) -> None:
+    def _forget(self, key: _Key) -> None:
         """It was not made after all: as if it had not been there."""
         request, before, _ = self._open.pop(key)
         del self._waits[key], self._pod_of[key]
@@ -205,7 +205,7 @@ class AuditJudge:
         request, _, found = self._open[key]
         if any(one.kind == "robots" for one in found):
             self._report.cut_off += self._is_reported(request)
-            self._take_back(key)
+            self._forget(key)
         else:
             self._count(key, end)
 

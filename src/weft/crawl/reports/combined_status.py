@@ -94,7 +94,7 @@ class CombinedStatus:
         total.seeds_read = min((status.seeds_read for _, status in reports), default=1.0)
         total.matched = sorted({pattern for _, status in reports for pattern in status.matched})
         for process, status in reports:
-            self._take_pages(total, process, status)
+            self._count_pages(total, process, status)
         pods = sorted({process.slot.pod for process, _ in reports})
         total.pods = [self._pod(pod, [pair for pair in reports if pair[0].slot.pod == pod], total, now) for pod in pods]
         total.rate = sum(pod.rate for pod in total.pods)
@@ -103,7 +103,7 @@ class CombinedStatus:
         total.waiting_for, total.waiting_until = _waiting(fetching, total)
         return total
 
-    def _take_pages(self, total: CrawlStatus, process: Process, status: CrawlStatus) -> None:
+    def _count_pages(self, total: CrawlStatus, process: Process, status: CrawlStatus) -> None:
         slot = process.slot.name
         if slot not in self._pages_at_start and status.pid == process.pid:
             self._pages_at_start[slot] = status.pages_at_start
@@ -115,7 +115,7 @@ class CombinedStatus:
 
     def _pod(self, pod: int, reports: list[tuple[Process, CrawlStatus]], total: CrawlStatus, now: float) -> PodStatus:
         statuses = [status for _, status in reports]
-        latest = max(statuses, key=lambda status: status.told_at)
+        latest = max(statuses, key=lambda status: status.reported_at)
         for name in _SHARED:
             setattr(total, name, getattr(total, name) + getattr(latest, name))
         pages = sum(status.pages for status in statuses)

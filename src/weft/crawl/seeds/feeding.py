@@ -190,15 +190,15 @@ class Feeds:
     def __init__(self, feeds: Sequence[UrlFeed]) -> None:
         self._left = list(feeds)
         self.is_over = False
-        self._look()
+        self._poll()
 
     def __call__(self) -> None:
         """One after the other; an error of one is raised, and the next call tries it again."""
         for feed in self._left:
             feed()
-        self._look()
+        self._poll()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         self._left = [feed for feed in self._left if not feed.is_over]
         self.is_over = not self._left
 

@@ -19,7 +19,7 @@ from itertools import islice
 import msgspec
 
 from weft.crawl.folder import CrawlFolder
-from weft.crawl.processes.process_spec import ProcessOrder
+from weft.crawl.processes.process_spec import ProcessSpec
 from weft.crawl.seeds.feeding import SLICE_S
 from weft.engine.loop.stop import BLOCKING
 from weft.engine.user_code.running import found_again
@@ -53,14 +53,14 @@ class Again:
 
     def __init__(
         self,
-        order: ProcessOrder,
+        spec: ProcessSpec,
         folder: CrawlFolder,
         frontier: Frontier,
         store: PageStore,
         owns: Callable[[str], bool],
         crawl: int,
     ) -> None:
-        self._order = order
+        self._spec = spec
         self._folder = folder
         self._frontier = frontier
         self._store = store
@@ -93,18 +93,18 @@ class Again:
             raise
 
     def _wanted(self) -> Iterator[Callable[[], Iterator[None]]]:
-        run, note = self._order.config.run, self._frontier.notes.note
+        run, note = self._spec.config.run, self._frontier.notes.note
         if run.retry_failed or is_cut_off(note(RETRY)):
-            yield partial(self._walk, RETRY, self._order.run, _may_succeed)
+            yield partial(self._walk, RETRY, self._spec.run, _may_succeed)
         if run.recrawl or is_cut_off(note(RECRAWL)):
-            yield partial(self._walk, RECRAWL, self._order.run, None)
+            yield partial(self._walk, RECRAWL, self._spec.run, None)
         before, now = self._addresses()
         if before != now or is_cut_off(note(ADDRESSES)):
             yield partial(self._ask_refused, " ".join(now))
 
     def _addresses(self) -> tuple[list[str], list[str]]:
         """Which kinds of addresses the crawl was allowed to ask before, and which it is from now on."""
-        fetch = self._order.config.fetch
+        fetch = self._spec.config.fetch
         allowed = [name for name, is_on in (("private", fetch.allow_private), ("public", bool(fetch.email))) if is_on]
         before = self._frontier.notes.note("addresses").split()
         return before, before if set(allowed) <= set(before) else sorted({*before, *allowed})
@@ -122,9 +122,9 @@ class Again:
         log.info("known URLs are queued again", walk=name, queued=self._queued)
 
     def _begin(self, name: str, last_item: int) -> None:
-        start = WalkStart(last_item, self._order.started_at)
+        start = WalkStart(last_item, self._spec.started_at)
         if name == RECRAWL:
-            self._folder.begin_recrawl(self._order.pod, start.at, start.last_item)
+            self._folder.begin_recrawl(self._spec.pod, start.at, start.last_item)
         self._frontier.notes.note(f"{name}_from", msgspec.json.encode(start).decode())
         log.info("queueing known URLs again", walk=name, last_item=last_item)
 
@@ -136,7 +136,7 @@ class Again:
         """The rows of this pod after an item, as they were found; None for those that are not queued."""
         start, earlier = self._start(f"{name}_from"), self._start(f"{name}_queued")
         where = Where(
-            after_item=max(after, (self._order.pod << POD_SHIFT) - 1),
+            after_item=max(after, (self._spec.pod << POD_SHIFT) - 1),
             upto_item=start.last_item,
             stored=True if wanted is None else None,
             may_change=wanted is not None,
@@ -153,7 +153,7 @@ class Again:
             if again:
                 self._store.may_come_again(self._crawl, start.last_item)
             self._queued += len(again)
-            outputs = self._store.outputs_of([*again]) if self._order.config.spider.is_given else {}
+            outputs = self._store.outputs_of([*again]) if self._spec.config.spider.is_given else {}
             yield from (
                 (row.item, found_again(row, outputs.get(row.item)) if row.item in again else None) for row in some
             )

@@ -24,7 +24,7 @@ _LASTING = frozenset(
 )
 
 
-class Familiar:
+class RecentLinks:
     """By site, and how a link is written on its pages, the reason under which it is counted from now on."""
 
     def __init__(self, refused: Counter[str]) -> None:

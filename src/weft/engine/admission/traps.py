@@ -143,10 +143,10 @@ class SamenessGuard:
         pattern = pattern_of(url) if self._is_on else None
         if pattern is None or pattern in self._stopped:
             return
-        look = (_NUMBERS.sub("", title), links)
+        shape = (_NUMBERS.sub("", title), links)
         run = self._runs.pop(pattern, None)
-        if run is None or run.look != look:
-            run = _Run(look, run)
+        if run is None or run.shape != shape:
+            run = _Run(shape, run)
         run.seen += 1
         self._runs[pattern] = run
         if run.pages >= SAME_LEVELS // 2:
@@ -171,7 +171,7 @@ class SamenessGuard:
         others = {other for url in new if (other := pattern_of(url)) is not None and other != pattern}
         return any((run := self._runs.get(other)) is not None and run.is_leaf for other in others)
 
-    def leads(self, page: str, new: Iterable[str]) -> bool:
+    def record_links(self, page: str, new: Iterable[str]) -> bool:
         """Records the new URLs that a page has links to; True if its pattern is stopped by that."""
         if page not in self._read:
             return False
@@ -201,10 +201,10 @@ class SamenessGuard:
 class _Run:
     """Consecutive pages of one pattern that looked the same; `pages` counts those with a link to a new URL."""
 
-    __slots__ = ("deepest", "led", "levels", "look", "pages", "seen", "words")
+    __slots__ = ("deepest", "led", "levels", "pages", "seen", "shape", "words")
 
-    def __init__(self, look: tuple[str, int], before: _Run | None) -> None:
-        self.look = look
+    def __init__(self, shape: tuple[str, int], before: _Run | None) -> None:
+        self.shape = shape
         self.seen: int = before.seen if before is not None else 0  # of the pattern, with any look
         self.led: int = before.led if before is not None else 0  # of those, with a link to a new URL
         self.pages = self.levels = self.deepest = 0

@@ -10,7 +10,7 @@ from weft import urls
 from weft.config import Config, FetchSection, PolitenessSection, ScopeSection
 from weft.credentials import Credentials, without_host
 from weft.engine.admission.names import NameSet
-from weft.engine.admission.recent_links import Familiar
+from weft.engine.admission.recent_links import RecentLinks
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.login.session import LoginSession
 from weft.engine.loop.fetcher.cookies import CookieShare
@@ -66,11 +66,11 @@ class RunningCrawl:
         *,
         politeness: PolitenessSection,
         book: RobotsBook | None = None,
-        way: Transport | None = None,
+        transport: Transport | None = None,
         extraction: Extraction | None = None,
         spider: RunningSpider | None = None,
         origins: Iterable[str] = (),
-        open_way: Callable[[FetchSection], Transport] | None = None,
+        open_transport: Callable[[FetchSection], Transport] | None = None,
     ) -> None:
         """`book`, `way`, `open_way` and `origins` are for processes that fetch; `origins`: those that its credentials
         go to (see `credentials.seed_origins`). `extraction` is what is read from pages beyond their links, `spider` the
@@ -82,8 +82,8 @@ class RunningCrawl:
         self.spider = spider
         self.agent = product_token(fetch.user_agent())
         self._book = book
-        self._way = way
-        self._rendering = LazyRendering(fetch, politeness, open_way) if fetch.render == "never" else None
+        self._transport = transport
+        self._rendering = LazyRendering(fetch, politeness, open_transport) if fetch.render == "never" else None
         self.rules = rules
         self.scope = scope
         self.progress = progress
@@ -107,13 +107,13 @@ class RunningCrawl:
         self.session: LoginSession | None = None  # at the site that it logs in to
         # Where the way to a URL decides, one that was refused may be let in later.
         lasting = scope.max_depth is None and not scope.offsite_hops
-        self.familiar = Familiar(progress.refused) if lasting else None
+        self.recent_links = RecentLinks(progress.refused) if lasting else None
 
-    def sets_aside(self, lease: Lease) -> bool:
+    def excludes(self, lease: Lease) -> bool:
         """Puts a queued URL away that an edit has excluded; it comes back when the edit is taken back."""
         if lease.purpose is not Purpose.PAGE or not self.rules.excludes(lease.url):
             return False
-        self._frontier.leases.set_aside([lease])
+        self._frontier.leases.exclude([lease])
         return True
 
     def edit(self, config: Config, limits: CrawlLimits, weight: float = 1.0) -> int:
@@ -122,9 +122,9 @@ class RunningCrawl:
         self.scope, self.politeness = config.scope, config.politeness
         self.rules.edit(config.scope)
         self.has_been_edited = True
-        if self.familiar is not None:
-            self.familiar.forget()
-        return self._frontier.queue.take_back(self.number, lambda item: not self.rules.excludes(item.url))
+        if self.recent_links is not None:
+            self.recent_links.forget()
+        return self._frontier.queue.restore_excluded(self.number, lambda item: not self.rules.excludes(item.url))
 
     def pause(self, paused: bool = True, reason: str = "") -> None:
         """Nothing of it is requested while it is paused, and nothing is lost."""
@@ -177,16 +177,16 @@ class RunningCrawl:
         return self._book
 
     @property
-    def way(self) -> Transport:
+    def transport(self) -> Transport:
         """How it fetches."""
-        assert self._way is not None
-        return self._way
+        assert self._transport is not None
+        return self._transport
 
-    def way_of(self, spec: RequestSpec | None) -> Transport:
+    def transport_of(self, spec: RequestSpec | None) -> Transport:
         """How a request is fetched: one that a browser shall have may need another transport than the crawl's."""
         if spec is not None and spec.render not in ("", "never") and self._rendering is not None:
-            return self._rendering.transport() or self.way
-        return self.way
+            return self._rendering.transport() or self.transport
+        return self.transport
 
     def rendering(self, lease: Lease) -> tuple[str, tuple[dict[str, Any], ...]]:
         """Whether a page is rendered (never, auto, always), and what is done on it first."""
@@ -305,8 +305,8 @@ class RunningCrawl:
 
     def _refuse(self, url: str, reason: Reason, page: Lease) -> None:
         self.progress.refused[reason] += 1
-        if self.familiar is not None:
-            self.familiar.refused(page.url, url, reason)
+        if self.recent_links is not None:
+            self.recent_links.refused(page.url, url, reason)
         if reason is Reason.TRAP:
             self.note_trap(url)
             if not self.rules.looks_like_a_trap(url):
@@ -322,7 +322,7 @@ class RunningCrawl:
     def _led(self, let_in: list[PageLinks], page: Lease) -> None:
         """Records that a page led to new URLs; if that stops its pattern, its links to the pattern are refused."""
         sameness = self.rules.sameness
-        if not sameness.leads(page.url, [url for links in let_in for url in links.urls]):
+        if not sameness.record_links(page.url, [url for links in let_in for url in links.urls]):
             return
         for links in let_in:
             for stopped in [one for one in links.urls if sameness.stops(one, page.url)]:
@@ -332,8 +332,8 @@ class RunningCrawl:
     def extend(self, url: str) -> None:
         """Makes a URL's place a part of the scope."""
         self.rules.extend(url)
-        if self.familiar is not None:
-            self.familiar.forget()
+        if self.recent_links is not None:
+            self.recent_links.forget()
 
     def learn_scope(self) -> None:
         """Takes over where seeds' redirects have led, which another process may have found out."""
@@ -413,5 +413,5 @@ class RunningCrawl:
         over = found - admission.new - admission.duplicates
         if over > 0:
             self.progress.refused[Reason.BUDGET] += over
-            if self.familiar is not None:
-                self.familiar.forget()  # there may be room for it later
+            if self.recent_links is not None:
+                self.recent_links.forget()  # there may be room for it later

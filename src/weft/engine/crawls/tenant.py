@@ -86,7 +86,7 @@ class Tenant(RunningCrawl):
         config: Config,
         frontier: EmbeddedFrontier,
         book: RobotsBook,
-        way: Transport,
+        transport: Transport,
         *,
         this_year: int,
     ) -> None:
@@ -95,7 +95,7 @@ class Tenant(RunningCrawl):
         )
         super().__init__(
             number, rules, config.scope, config.fetch, frontier, CrawlProgress(None, 0), record.roots,
-            politeness=config.politeness, book=book, way=way, extraction=extraction_of(config.extract),
+            politeness=config.politeness, book=book, transport=transport, extraction=extraction_of(config.extract),
             origins=record.origins,
         )  # fmt: skip
         self.name = name
@@ -106,7 +106,7 @@ class Tenant(RunningCrawl):
         self.progress.status.requests, self.progress.status.retries = record.requests, record.retries
         self.progress.refused.update(record.refused)
         self._since: float | None = None  # when its running time began to count
-        self._looks: list[tuple[float, int]] = []
+        self._samples: list[tuple[float, int]] = []
         self._url_bytes = 0  # of a crawl with a limit of memory, at the last look
         self._committed: Counter[tuple[int, str]] = Counter()  # of `progress.kinds`: what no kill takes back
         self._added: CrawlProgress | None = None  # its counts when they were last added to the engine's
@@ -236,17 +236,17 @@ class Tenant(RunningCrawl):
         found[end_name(0, Reason.TRAP)] += len(self.record.trapped)
         return {name: count for name, count in found.items() if count}
 
-    def look(self, now: float) -> None:
+    def sample(self, now: float) -> None:
         """For its rate; to be called twice a second while something happens."""
-        self._looks = [*self._looks[1 - RATE_WINDOW :], (now, self.progress.status.pages)]
+        self._samples = [*self._samples[1 - RATE_WINDOW :], (now, self.progress.status.pages)]
 
     def standing(self, number: int, note: str = "") -> CrawlSnapshot:
         """One consistent snapshot; `number` is the last that was committed."""
         record, progress, at = self.record, self.progress, self._embedded.status.crawl_counts(self.number)
         status, now = progress.status, time.monotonic()
-        looks = [look for look in self._looks if now - look[0] < RATE_WINDOW]
+        samples = [sample for sample in self._samples if now - sample[0] < RATE_WINDOW]
         waiting_for, waiting_until = self._waiting(note)
-        span_s = now - looks[0][0] if looks else 0.0
+        span_s = now - samples[0][0] if samples else 0.0
         return CrawlSnapshot(
             name=self.name,
             id=self.number,
@@ -263,7 +263,7 @@ class Tenant(RunningCrawl):
             retries=status.retries,
             body_bytes=status.body_bytes,
             memory_bytes=0 if record.memory_bytes is None else self._url_bytes + at.leased * PAGE_BYTES,
-            rate=(status.pages - looks[0][1]) / span_s if span_s > 0 else 0.0,
+            rate=(status.pages - samples[0][1]) / span_s if span_s > 0 else 0.0,
             weight=record.weight,
             deadline=record.deadline,
             opened_at=record.opened_at,

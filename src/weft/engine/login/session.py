@@ -171,7 +171,7 @@ class LoginSession:
 
     # ── its answers ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def take(
+    def handle(
         self, lease: Lease, result: FetchResult, kind: VerdictKind, read: Callable[[], ParsedPage | None], now: float
     ) -> None:
         """The answer to a step. `read` parses its body: None where it has none that can be read."""
@@ -187,9 +187,9 @@ class LoginSession:
                 why = f"{result.error}: {result.detail}" if result.error else f"HTTP {result.status}"
                 self.fail(f"{lease.url} gives no page ({why})", wait_s=head.retry_after_s(now) or 0.0)
             elif self.step is LoginStep.FORM:
-                self._take_form(lease, kind, head, read)
+                self._handle_form(lease, kind, head, read)
             else:
-                self._take_outcome(lease, result, kind, head, read, now)
+                self._handle_outcome(lease, result, kind, head, read, now)
         except LoginFault as fault:
             self.fail(str(fault))
         except BadInput as wrong:  # a variable that is not set any more, a file that is gone
@@ -256,7 +256,7 @@ class LoginSession:
         self._about = f"login-{self._serial}"
         self._frontier.ask(self._crawl, url, self._about, wait_s)
 
-    def _take_form(self, lease: Lease, kind: VerdictKind, head: Head, read: Callable[[], ParsedPage | None]) -> None:
+    def _handle_form(self, lease: Lease, kind: VerdictKind, head: Head, read: Callable[[], ParsedPage | None]) -> None:
         if kind is VerdictKind.REDIRECT and head.location is not None:
             self._ask(self._next(lease.url, head.location))
             return
@@ -269,7 +269,7 @@ class LoginSession:
         self.step, self._hops = LoginStep.SENT, 0
         self._ask(sent.url)
 
-    def _take_outcome(
+    def _handle_outcome(
         self,
         lease: Lease,
         result: FetchResult,

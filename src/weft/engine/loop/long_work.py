@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from weft.engine.loop.parser.suspects import Pulse
+from weft.engine.loop.parser.suspects import Heartbeat
 from weft.engine.loop.progress import CrawlProgress
 from weft.telemetry import Log
 
@@ -27,8 +27,10 @@ T = TypeVar("T")
 class LongWork:
     """Call it for each piece of the work."""
 
-    def __init__(self, pulse: Pulse, progress: CrawlProgress, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.pulse = pulse
+    def __init__(
+        self, heartbeat: Heartbeat, progress: CrawlProgress, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.heartbeat = heartbeat
         self._progress = progress
         self._clock = clock
         self._state = ""  # in which the process is: without one nothing is reported
@@ -49,9 +51,9 @@ class LongWork:
     def __call__(self, count: int = 0) -> None:
         """A piece is done, with `count` of the total."""
         if self._state == STARTING:
-            self.pulse.beat()  # a process that shall end need not finish its start
+            self.heartbeat.send_heartbeat()  # a process that shall end need not finish its start
         else:
-            self.pulse.step()
+            self.heartbeat.step()
         self._done += count
         if self._state and self._clock() >= self._next_report:
             self._report()

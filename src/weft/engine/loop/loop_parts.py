@@ -9,7 +9,7 @@ from weft.config import Config
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.fetcher.results import ResultHandler
 from weft.engine.loop.metrics import EngineMetrics
-from weft.engine.loop.parser.discovered_links import Leads
+from weft.engine.loop.parser.discovered_links import DiscoveredLinks
 from weft.engine.loop.parser.handoff import Handoff
 from weft.engine.loop.parser.parsing import Parsing
 from weft.engine.loop.parser.suspects import Suspects
@@ -32,7 +32,7 @@ def fused(
 ) -> ResultHandler:
     """Results that are read where they end; their pages here or by parser children (see `Parsing`)."""
     round_, parsing = reading(frontier, store, crawls, suspects, metrics, parsers, sends_all=sends_all)
-    return ResultHandler(round_, Rows(store, round_), parsing.take, crawls, metrics, parsing=parsing)
+    return ResultHandler(round_, Rows(store, round_), parsing.handle, crawls, metrics, parsing=parsing)
 
 
 def fetching(
@@ -54,11 +54,18 @@ def reading(
     sends_all: bool,
 ) -> tuple[Round, Parsing]:
     """The parser's half by itself."""
-    leads = Leads(frontier, store)
-    round_ = Round(frontier, store, crawls, leads)
+    discovered_links = DiscoveredLinks(frontier, store)
+    round_ = Round(frontier, store, crawls, discovered_links)
     rows = Rows(store, round_)
     parsing = Parsing(
-        round_, rows, leads, suspects, metrics, keeps_text=store.keeps_text, parsers=parsers, sends_all=sends_all
+        round_,
+        rows,
+        discovered_links,
+        suspects,
+        metrics,
+        keeps_text=store.keeps_text,
+        parsers=parsers,
+        sends_all=sends_all,
     )
     return round_, parsing
 

@@ -88,7 +88,7 @@ class CrawlStatus(msgspec.Struct):
     # Of one process of several, for termination detection: counts that only grow, but for a crash.
     idle: str = ""  # why it has nothing to do
     changes: int = 0  # of the crawl's folder, in this run, that it follows
-    told_at: float = 0.0  # when this was reported, by the machine's monotonic clock
+    reported_at: float = 0.0  # when this was reported, by the machine's monotonic clock
     admitted: int = 0
     finished: int = 0
     sent: int = 0
@@ -125,7 +125,7 @@ class CrawlProgress:
         self._window: list[tuple[float, int]] = []
         self._lines = ProgressLines()
 
-    def take_up(self, held: Stats) -> None:
+    def restore(self, held: Stats) -> None:
         """Goes on from what this process's store holds: what was counted and not committed is counted again."""
         status = self.status
         status.pages, status.body_bytes = held.pages, held.page_bytes
@@ -169,7 +169,7 @@ class CrawlProgress:
             self.status.pages -= 1
             self.status.body_bytes -= row.length
 
-    def stands(self, stats: FrontierStats, in_flight: int) -> None:
+    def note_frontier(self, stats: FrontierStats, in_flight: int) -> None:
         """How the pod's frontier stands, as this process has just seen it."""
         status = self.status
         status.admitted, status.finished = stats.admitted, stats.finished
@@ -179,9 +179,9 @@ class CrawlProgress:
 
     def ends(self, stats: FrontierStats) -> None:
         """The final figures: leases that were not finished count as queued again."""
-        self.stands(stats, 0)
+        self.note_frontier(stats, 0)
         self.status.queued += stats.leased + stats.to_parse
-        self.status.told_at = time.monotonic()
+        self.status.reported_at = time.monotonic()
 
     def write(self, state: str, note: str = "") -> None:
         """Replaces the file."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft.engine.crawls.running_crawl import RunningCrawl
-from weft.engine.loop.parser.discovered_links import Leads
+from weft.engine.loop.parser.discovered_links import DiscoveredLinks
 from weft.engine.loop.parser.handoff import Handoff
 from weft.errors import ServerAway
 from weft.frontier.contract import Admission, End, Ended, EndedLease, Frontier, PageLinks
@@ -42,13 +42,13 @@ class Round:
         frontier: Frontier,
         store: PageStore,
         crawls: dict[int, RunningCrawl],
-        leads: Leads | None = None,
+        discovered_links: DiscoveredLinks | None = None,
         handoff: Handoff | None = None,
     ) -> None:
         self._queue, self._leases, self._sites = frontier.queue, frontier.leases, frontier.sites
         self._store = store
         self._crawls = crawls
-        self._leads = leads
+        self._discovered_links = discovered_links
         self._handoff = handoff
         self._cooled: list[Ended] = []
         self._asked: list[tuple[int, list[RenderedPart]]] = []
@@ -74,7 +74,7 @@ class Round:
         """URLs that the rules let in."""
         self._of(crawl).found += found
 
-    def aside(self, crawl: RunningCrawl, found: list[Found]) -> None:
+    def robots_and_sitemaps(self, crawl: RunningCrawl, found: list[Found]) -> None:
         """The same for robots.txt and sitemaps, of which only what a budget keeps out is counted."""
         self._of(crawl).asides += found
 
@@ -132,13 +132,13 @@ class Round:
 
     def expand(self, crawl: RunningCrawl, known: Iterable[tuple[int, str, int]]) -> None:
         """What was fetched with its links cut turned out to be nearer: item, URL and depth (see `Admission`)."""
-        assert self._leads is not None
-        self._leads.expand_readable(crawl, known)
+        assert self._discovered_links is not None
+        self._discovered_links.expand_readable(crawl, known)
 
     def committed(self) -> None:
         """Everything reported so far is committed to the store."""
-        if self._leads:
-            self._leads.committed()
+        if self._discovered_links:
+            self._discovered_links.committed()
 
     def _of(self, crawl: RunningCrawl) -> _Admitting:
         waiting = self._admitting.get(crawl.number)
@@ -174,7 +174,7 @@ class Round:
 
     def _new(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[PageLinks]:
         """What is not known yet; the first page of several that link to it is its parent."""
-        let_in, taken, duplicates = list[PageLinks](), set[str](), 0
+        admitted, taken, duplicates = list[PageLinks](), set[str](), 0
         for page, links in pages:
             new = self._queue.unseen(crawl.number, links)
             if taken:
@@ -183,19 +183,19 @@ class Round:
                 taken.update(new)
             duplicates += len(links) - len(new)
             if new:
-                let_in += crawl.links(new, page)
+                admitted += crawl.links(new, page)
         crawl.progress.refused[Reason.DUPLICATE] += duplicates
-        return let_in
+        return admitted
 
     def _near(self, crawl: RunningCrawl, pages: list[_Entry]) -> list[PageLinks]:
         """With a depth limit a known URL may be found by a shorter way, so it must be reported again."""
         near, sameness = list[PageLinks](), crawl.rules.sameness
         for page, links in pages:
-            let_in = crawl.links(links, page, are_new=False)
+            admitted = crawl.links(links, page, are_new=False)
             if sameness.counts(page.url):
                 new = set(self._queue.unseen(crawl.number, links))
-                sameness.leads(page.url, [url for some in let_in for url in some.urls if url in new])
-            near += let_in
+                sameness.record_links(page.url, [url for some in admitted for url in some.urls if url in new])
+            near += admitted
         return near
 
     def _finish(self, rows: list[EndedLease]) -> None:
@@ -204,9 +204,9 @@ class Round:
             # An item that was leased again meanwhile may be here twice; the store has one row for it, which stays.
             kept = {outcome.lease.item for outcome, valid in zip(rows, accepted, strict=True) if valid}
             self._drop([outcome for outcome in rows if outcome.lease.item not in kept])
-        if self._leads:
+        if self._discovered_links:
             # A shorter way was found while it was in flight. From here on `admit` returns such items in `expand`.
-            self._leads.nearer(self._crawls, [one.lease for one in rows if one.lease.crawl in self._crawls])
+            self._discovered_links.nearer(self._crawls, [one.lease for one in rows if one.lease.crawl in self._crawls])
 
     def _drop(self, refused: list[EndedLease]) -> None:
         log.warning("leases were over, their pages are dropped", items=len(refused))

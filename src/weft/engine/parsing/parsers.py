@@ -45,7 +45,7 @@ RULES_S = 2.0  # for one with rules, which may take any time
 MEMORY_MB = 2048.0  # for one child: the worst page of MAX_BYTES that is known needs 400
 MOST_CHILDREN = 4  # with more, an export waits for its own reading and writing
 ENOUGH = 4  # pages that a child has to do before another one is started
-LOOK_EVERY_S = 0.5  # whether a page has taken too long, at the latest
+POLL_EVERY_S = 0.5  # whether a page has taken too long, at the latest
 CRASH, TIMEOUT = "parse_crash", "parse_timeout"
 _MB = 1024 * 1024
 _CHECK_EVERY_S = 0.1
@@ -54,7 +54,7 @@ _POLICY = RestartPolicy(start_timeout_s=60.0, stable_after_s=0, max_failures=3)
 log = Log("weft.engine.parsing.parsers")
 
 
-def as_many_as_cores() -> int:
+def one_per_core() -> int:
     """How many children make use of this machine."""
     return min(MOST_CHILDREN, len(os.sched_getaffinity(0)))
 
@@ -140,7 +140,7 @@ class ParserSlot(WorkerSlot[WorkerProcess]):
 
     def over_time(self, since_s: float) -> KillReason | None:
         """What counts is the time for which it was watched: all processes may have been stopped, as by Ctrl-Z."""
-        self.spent_s = 0.0 if self.spent_s is None else self.spent_s + min(since_s, 2 * LOOK_EVERY_S)
+        self.spent_s = 0.0 if self.spent_s is None else self.spent_s + min(since_s, 2 * POLL_EVERY_S)
         return KillReason.TIMEOUT if self.spent_s > self.queue[0].limit_s else None
 
 
@@ -228,7 +228,7 @@ class Parsers:
     def result(self, pending: Pending) -> Extracted:
         """What was read, when it is there; raises Unparsed where the page cannot be parsed."""
         while not pending.done:
-            self.turn(LOOK_EVERY_S)
+            self.turn(POLL_EVERY_S)
         if pending.error is not None:
             raise pending.error
         assert pending.page is not None
@@ -240,7 +240,7 @@ class Parsers:
             for event in self._pool.wait(timeout_s):
                 if isinstance(event, SlotMessage):
                     event.slot.received += event.data
-                    self._take(event.slot)
+                    self._receive(event.slot)
                 else:
                     self._on_death(event)
         except PoolBroken as broken:
@@ -285,7 +285,7 @@ class Parsers:
         if slot.queue and slot.worker is None and slot.child.next_step() is Step.START:
             self._pool.start(slot)
 
-    def _take(self, slot: ParserSlot) -> None:
+    def _receive(self, slot: ParserSlot) -> None:
         for frame in frames(slot.received):
             reply = reply_of(frame)
             slot.spent_s = None

@@ -13,15 +13,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from weft.engine.core import SLOT
-from weft.engine.loop.parser.suspects import pulse, steps_of
+from weft.engine.loop.parser.suspects import read_heartbeat, steps_of
 from weft.engine.process.channel import Connection, Gone
-from weft.engine.process.host import HostOrder
+from weft.engine.process.host import HostSpec
 from weft.errors import BadInput, Busy, WeftError
 from weft.supervise.child import RestartPolicy
 from weft.supervise.process import Exit
 from weft.supervise.service import Command, ExitMeaning, HealthCheck, Moving, Service, StopMethod
 
-LOOK_S = 0.05
+POLL_S = 0.05
 START_S = 120.0  # without progress: a frontier of many millions of URLs takes its time
 STUCK_S = 30.0
 STOP_S = 15.0
@@ -32,7 +32,7 @@ POLICY = RestartPolicy(
 
 
 def engine_service(
-    order: HostOrder,
+    spec: HostSpec,
     *,
     policy: RestartPolicy = POLICY,
     health: HealthCheck | None = None,
@@ -44,32 +44,32 @@ def engine_service(
 
     def command() -> Command:
         # Nobody reads the last argument: it is what `ps` shows.
-        argv = [sys.executable, "-m", "weft.engine.process.host", order.data_dir]
-        return Command(argv, stdin=order.framed(), keeps_words=True)
+        argv = [sys.executable, "-m", "weft.engine.process.host", spec.data_dir]
+        return Command(argv, stdin=spec.framed(), keeps_words=True)
 
-    moving = Moving(lambda: pulse(pulse_folder(order)), STUCK_S, start_s=START_S)
+    moving = Moving(lambda: read_heartbeat(heartbeat_folder(spec)), STUCK_S, start_s=START_S)
     return Service(
         "engine", command, health=health or moving, policy=policy,
         ask=StopMethod.CLOSE_INPUT, judge=judge or _judged, on_start=on_start, environment=environment,
-        ending=lambda: steps_of(pulse_folder(order)),
+        ending=lambda: steps_of(heartbeat_folder(spec)),
     )  # fmt: skip
 
 
-def pulse_folder(order: HostOrder) -> Path:
+def heartbeat_folder(spec: HostSpec) -> Path:
     """Where its heartbeat is."""
-    return Path(order.data_dir) / "frontier" / SLOT.name
+    return Path(spec.data_dir) / "frontier" / SLOT.name
 
 
-class EngineKeeper:
+class EngineProcess:
     """One engine process, through all its restarts; looked after by a thread."""
 
-    def __init__(self, order: HostOrder, socket: Path) -> None:
+    def __init__(self, spec: HostSpec, socket: Path) -> None:
         self._socket = socket
-        self._pulse = pulse_folder(order)
+        self._heartbeat = heartbeat_folder(spec)
         self._pids: set[int] = set()
-        self._service = engine_service(order, on_start=self._started)
+        self._service = engine_service(spec, on_start=self._started)
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._look_after, name="engine-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._monitor, name="engine-keeper", daemon=True)
         self._thread.start()
 
     @property
@@ -91,7 +91,7 @@ class EngineKeeper:
         for `timeout_s`."""
         until, before = time.monotonic() + timeout_s, (0, 0)
         while True:
-            if (now := pulse(self._pulse)) != before:
+            if (now := read_heartbeat(self._heartbeat)) != before:
                 until, before = time.monotonic() + timeout_s, now
             try:
                 return Connection(self._socket)
@@ -107,19 +107,19 @@ class EngineKeeper:
         self._stopping.set()
         self._thread.join()
 
-    def _look_after(self) -> None:
+    def _monitor(self) -> None:
         service = self._service
         while not service.has_ended:
             service.act()
-            service.look()
-            if self._stopping.wait(LOOK_S):
+            service.check()
+            if self._stopping.wait(POLL_S):
                 service.stop_and_wait()
 
     def _started(self, pid: int) -> None:
         self._pids.add(pid)
 
     def _failure(self) -> WeftError:
-        said = self._service.last_words.splitlines()
+        said = self._service.stderr_tail.splitlines()
         kind, _, message = (said[-1] if said else "").partition(": ")
         kinds: dict[str, type[WeftError]] = {"BadInput": BadInput, "Busy": Busy}
         if kind in kinds:

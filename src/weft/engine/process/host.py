@@ -1,6 +1,6 @@
 """The process that an engine runs in: takes the folder, opens everything, serves commands, ends with its parent.
 
-Its order comes on standard input, a length and msgpack; the pipe stays open, and its end is the parent's end.
+Its spec comes on standard input, a length and msgpack; the pipe stays open, and its end is the parent's end.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GRACE_S = 20.0  # longer than what is in flight is waited for
 log = Log("weft.engine.process.host")
 
 
-class HostOrder(msgspec.Struct, frozen=True):
+class HostSpec(msgspec.Struct, frozen=True):
     """What a handle wants run."""
 
     data_dir: str
@@ -81,14 +81,14 @@ class Parent:
         os._exit(1)
 
 
-def run(order: HostOrder, parent: Parent) -> None:
+def run(spec: HostSpec, parent: Parent) -> None:
     """Runs the engine until its parent has gone or SIGTERM comes."""
-    data_dir, config = Path(order.data_dir), config_of(order.shared)
+    data_dir, config = Path(spec.data_dir), config_of(spec.shared)
     identity = EngineFolder([data_dir]).opened()
     have_temporary_folder(data_dir)
-    log_dir = Path(order.shared.get("log_dir") or data_dir / "logs")
+    log_dir = Path(spec.shared.get("log_dir") or data_dir / "logs")
     enter(SLOT, log_dir, config.log.log_level, config.log.log_format, engine=identity.id)
-    core = when_free(lambda: Core(data_dir, order.shared, identity.id))
+    core = when_free(lambda: Core(data_dir, spec.shared, identity.id))
     parent.ends(core.stop, lambda: core.steps)
     collect_rarely()
     signal.signal(signal.SIGTERM, lambda *_: core.stop())
@@ -106,7 +106,7 @@ def main() -> int:
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the parent's to hear
     try:
-        run(msgspec.msgpack.decode(body, type=HostOrder), Parent(fd))
+        run(msgspec.msgpack.decode(body, type=HostSpec), Parent(fd))
     except WeftError as error:
         log.error("stopped", error=error)
         print(f"{type(error).__name__}: {error}", file=sys.stderr)

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from weft import __version__
 from weft.engine.parsing.page_reader import PageReader
-from weft.engine.parsing.parsers import Parsers, as_many_as_cores
+from weft.engine.parsing.parsers import Parsers, one_per_core
 from weft.store.export.job import Done, Export, Watch
 from weft.store.export.request import ExportRequest
 from weft.store.warc.warc_records import CONFORMS_TO
@@ -40,7 +40,7 @@ def export_pages(
 ) -> Done:
     """Writes the pages of one crawl, or of all in a folder (`crawl` is 0), to a path, to `-` (standard output) or to an
     open file. `name` is what the output is called; for the others see `Export`."""
-    with Parsers(as_many_as_cores()) as parsers:
+    with Parsers(one_per_core()) as parsers:
         job = Export(
             order, data_dirs, PageReader(parsers), crawl_id=name, info=info_of(name), crawl=crawl, crawls=crawls,
             rules=tuple(rules), watch=watch,

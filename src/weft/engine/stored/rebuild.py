@@ -26,7 +26,7 @@ from weft.engine.crawls.tenant import TenantRecord
 from weft.engine.folder import EngineFolder
 from weft.engine.model import CrawlState, EndReason
 from weft.engine.parsing.page_reader import PageReader
-from weft.engine.parsing.parsers import CRASH, TIMEOUT, Parsers, as_many_as_cores
+from weft.engine.parsing.parsers import CRASH, TIMEOUT, Parsers, one_per_core
 from weft.engine.stored.finished import Frontiers
 from weft.errors import WeftError
 from weft.frontier.durability.journal import Journal
@@ -88,7 +88,7 @@ def rebuild_index(
     # What pods on Redis know is on their servers.
     frontiers = Frontiers.open([path for home in folder.frontiers() if (path := home / "frontier.db").exists()])
     try:
-        with Parsers(as_many_as_cores()) as parsers:
+        with Parsers(one_per_core()) as parsers:
             return Rebuild(
                 folder.data_dirs, folder.identity().id, watch=watch, changes=changes,
                 text_of=TextReader(parsers) if text else None,

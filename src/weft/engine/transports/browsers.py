@@ -68,12 +68,12 @@ class Browsers:
         assert self._link is not None
         return RenderingTransport(inner, self._link, self.judge, section)
 
-    def look(self, _now: float) -> None:
+    def poll(self, _now: float) -> None:
         """Between pages: the process is started, watched and started again."""
         if self._service is not None and self._link is not None:
-            self._service.look()
+            self._service.check()
             self._service.act()
-            self._link.look()  # pages of no crawl may need it now, and its reports come all the same
+            self._link.poll()  # pages of no crawl may need it now, and its reports come all the same
             self._heard_at = max(self._heard_at, self._link.reported_at)
 
     @property
@@ -149,7 +149,7 @@ class Browsers:
             link.reported_at = 0.0
 
         self._service = Service("browsers", command, health=health, policy=_POLICY, on_start=started)
-        self.look(0.0)
+        self.poll(0.0)
 
 
 class PartJudge:

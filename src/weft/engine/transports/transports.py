@@ -114,7 +114,7 @@ class Transports:
         self._make = make
         self._slots = slots
         self._clock = clock
-        self._ways: dict[bytes, Transport] = {}
+        self._transports: dict[bytes, Transport] = {}
         self._users: dict[bytes, int] = {}
         self._only: Transport | None = None  # the one way, while there is one and nothing else is watched
         self._watched: dict[int, Callable[[], None]] = {}
@@ -125,7 +125,7 @@ class Transports:
     @property
     def in_flight(self) -> int:
         """Transfers begun and not ended."""
-        return sum(way.in_flight for way in self._ways.values())
+        return sum(transport.in_flight for transport in self._transports.values())
 
     @property
     def free(self) -> int:
@@ -135,44 +135,44 @@ class Transports:
     def lookups(self) -> NameCounts:
         """What was counted of name lookups, over all of them."""
         total = NameCounts()
-        for counts in (self._closed_names, *(way.lookups for way in self._ways.values())):
+        for counts in (self._closed_names, *(transport.lookups for transport in self._transports.values())):
             total.add(counts)
         return total
 
     def open(self, section: FetchSection) -> Transport:
         """The way for these settings; to be given back with `close`."""
         key = _key(section)
-        way = self._ways.get(key)
-        if way is None:
-            way = self._ways[key] = self._make(section)
+        transport = self._transports.get(key)
+        if transport is None:
+            transport = self._transports[key] = self._make(section)
             if self._epoll is not None:
-                self._epoll.register(way.fileno(), select.EPOLLIN)
+                self._epoll.register(transport.fileno(), select.EPOLLIN)
             self._choose()
         self._users[key] = self._users.get(key, 0) + 1
-        return way
+        return transport
 
     def close(self, section: FetchSection) -> None:
         """One crawl less uses it; the last one that was opened stays, for the next that comes."""
         key = _key(section)
         self._users[key] -= 1
-        if self._users[key] or len(self._ways) == 1:
+        if self._users[key] or len(self._transports) == 1:
             return
-        way = self._ways.pop(key)
+        transport = self._transports.pop(key)
         del self._users[key]
         if self._epoll is not None:
-            self._epoll.unregister(way.fileno())
-        self._early += way.poll(0.0)  # what was aborted for it
-        self._closed_names.add(way.lookups)
+            self._epoll.unregister(transport.fileno())
+        self._early += transport.poll(0.0)  # what was aborted for it
+        self._closed_names.add(transport.lookups)
         self._closed_names.running = 0
-        way.close()
+        transport.close()
         self._choose()
 
     def watch(self, fd: int, came: Callable[[], None]) -> None:
         """Has `poll` call this when the descriptor can be read, and return."""
         if self._epoll is None:
             self._epoll = select.epoll()
-            for way in self._ways.values():
-                self._epoll.register(way.fileno(), select.EPOLLIN)
+            for transport in self._transports.values():
+                self._epoll.register(transport.fileno(), select.EPOLLIN)
         self._watched[fd] = came
         self._epoll.register(fd, select.EPOLLIN)
         self._choose()
@@ -190,43 +190,43 @@ class Transports:
         done, self._early = self._early, []
         until = self._clock() + timeout_s
         while not done:
-            timeouts = [left for way in self._ways.values() if (left := way.timeout_s()) is not None]
+            timeouts = [left for transport in self._transports.values() if (left := transport.timeout_s()) is not None]
             wait_s = max(0.0, min([until - self._clock(), *timeouts]))
             came = False
             for fd, _ in self._wait(wait_s):
                 if (callback := self._watched.get(fd)) is not None:
                     callback()
                     came = True
-            for way in self._ways.values():
-                if way.in_flight or way.timeout_s() is not None:
-                    done += way.poll(0.0)
+            for transport in self._transports.values():
+                if transport.in_flight or transport.timeout_s() is not None:
+                    done += transport.poll(0.0)
             if came or self._clock() >= until:
                 break
         return done
 
     def abort(self, tag: object) -> None:
         """Ends the transfers with this tag at once."""
-        for way in self._ways.values():
-            way.abort(tag)
+        for transport in self._transports.values():
+            transport.abort(tag)
 
     def shut(self) -> None:
         """Closes all of them."""
-        for way in self._ways.values():
-            way.close()
-        self._ways.clear()
+        for transport in self._transports.values():
+            transport.close()
+        self._transports.clear()
         if self._epoll is not None:
             self._epoll.close()
 
     def _wait(self, wait_s: float) -> list[tuple[int, int]]:
         if self._epoll is None:
-            if not self._ways:
+            if not self._transports:
                 time.sleep(wait_s)
                 return []
             self._epoll = select.epoll()
-            for way in self._ways.values():
-                self._epoll.register(way.fileno(), select.EPOLLIN)
+            for transport in self._transports.values():
+                self._epoll.register(transport.fileno(), select.EPOLLIN)
         return self._epoll.poll(wait_s)
 
     def _choose(self) -> None:
-        alone = len(self._ways) == 1 and not self._watched
-        self._only = next(iter(self._ways.values())) if alone else None
+        alone = len(self._transports) == 1 and not self._watched
+        self._only = next(iter(self._transports.values())) if alone else None

@@ -29,7 +29,7 @@ class SpiderStart:
         self._frontier = frontier
         self._call = call
         noted = frontier.notes.note(STARTED)
-        self._taken = 0 if noted in ("", STARTED_ALL) else int(noted)
+        self._queued = 0 if noted in ("", STARTED_ALL) else int(noted)
         spider.is_starting = spider.description.has_start and noted != STARTED_ALL
         self._is_called = False
 
@@ -37,17 +37,17 @@ class SpiderStart:
         """Asks for more requests."""
         if self._spider.is_starting and not self._is_called and not self._crawl.is_paused:
             self._is_called = True
-            self._call(calls.encode(calls.Call(calls.START, skip=self._taken, most=AT_ONCE)), self._take)
+            self._call(calls.encode(calls.Call(calls.START, skip=self._queued, most=AT_ONCE)), self._queue_requests)
 
-    def _take(self, result: CallResult) -> None:
+    def _queue_requests(self, result: CallResult) -> None:
         if result.error:
             raise BadInput(f"start() of {self._spider.description.title} failed: {result.error}\n{result.traceback}")
         crawl, spider = self._crawl, self._spider
-        found = spider.started(result.requests, self._taken, partial(crawl.refused_request, parent=0))
+        found = spider.started(result.requests, self._queued, partial(crawl.refused_request, parent=0))
         for one in found:
             crawl.add_seed_origin(one.url)
         crawl.count(len(found), self._frontier.queue.admit(crawl.number, found))
-        self._taken += len(result.requests)
-        self._frontier.notes.note(STARTED, STARTED_ALL if result.is_over else str(self._taken))
+        self._queued += len(result.requests)
+        self._frontier.notes.note(STARTED, STARTED_ALL if result.is_over else str(self._queued))
         spider.keep_state(result)
         spider.is_starting, self._is_called = not result.is_over, False

@@ -46,7 +46,7 @@ class Footnotes:
 NONE = Footnotes([], "")
 
 
-def take_footnotes(tree: Element, whole: Document | Element, base: str) -> Footnotes:
+def extract_footnotes(tree: Element, whole: Document | Element, base: str) -> Footnotes:
     """Takes the notes out of a copied tree and has numbers for its references; `whole` is where all notes are."""
     if not _references(tree, base):
         return NONE

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from weft import urls
 from weft.errors import BadUrl
-from weft.extract.text.footnotes import Footnotes, take_footnotes
+from weft.extract.text.footnotes import Footnotes, extract_footnotes
 from weft.extract.text.lines import REPEATED_CHARS
 from weft.extract.turbo import STYLE, Document, Element, Text, in_a_block
 
@@ -54,7 +54,7 @@ def markdown(
     if root is None:
         return ""
     tree: Element = in_a_block(copy.deepcopy(root))
-    footnotes = take_footnotes(tree, tree if whole is None else whole, base)
+    footnotes = extract_footnotes(tree, tree if whole is None else whole, base)
     written = footnotes.put(_written(tree, base, links), "" if links is Links.DROP else r"[^\1]")
     if headline and root.find("h1") is None:
         title = Element("h1", {}, [Text(headline)]).to_markdown(STYLE).strip()

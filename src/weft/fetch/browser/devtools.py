@@ -115,9 +115,9 @@ class DevtoolsPipe:
         messages = bytes(self._received[:end]).split(b"\0")
         del self._received[: end + 1]
         for message in messages:
-            self._take(_decode(message))
+            self._handle(_decode(message))
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _handle(self, message: dict[str, Any]) -> None:
         number = message.get("id")
         if number is None:
             self._on_event(message.get("sessionId", ""), message["method"], message.get("params", {}))

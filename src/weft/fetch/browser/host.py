@@ -184,7 +184,7 @@ class BrowserHost:
         await self._proxy.start()
         self._keep(self._watch())
 
-    def take(self, message: Any) -> None:
+    def handle(self, message: Any) -> None:
         """A message of the engine."""
         match message:
             case RenderOrder():
@@ -414,7 +414,7 @@ async def serve(fd: int) -> None:
                 host = BrowserHost(message, writer)
                 await host.start()
             elif host is not None:
-                host.take(message)
+                host.handle(message)
     except (asyncio.IncompleteReadError, ConnectionError):
         pass
     finally:

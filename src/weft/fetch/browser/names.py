@@ -16,7 +16,7 @@ class AwaitedNames:
         self._resolver = Resolver(pins, servers=servers)
         self._waiting: dict[str, list[asyncio.Future[tuple[str, ...]]]] = {}
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._resolver.fileno(), self._take)
+        self._loop.add_reader(self._resolver.fileno(), self._read_answers)
         self._timer: asyncio.TimerHandle | None = None
 
     async def addresses(self, host: str) -> tuple[str, ...]:
@@ -37,8 +37,8 @@ class AwaitedNames:
             self._timer.cancel()
         self._resolver.close()
 
-    def _take(self) -> None:
-        for host, answer in self._resolver.take():
+    def _read_answers(self) -> None:
+        for host, answer in self._resolver.completed():
             for waiting in self._waiting.pop(host, ()):
                 if not waiting.done():
                     waiting.set_result(answer.addresses)
@@ -50,4 +50,4 @@ class AwaitedNames:
             self._timer.cancel()
             self._timer = None
         if self._resolver.due != FOREVER:
-            self._timer = self._loop.call_later(max(0.0, self._resolver.due - time.monotonic()), self._take)
+            self._timer = self._loop.call_later(max(0.0, self._resolver.due - time.monotonic()), self._read_answers)

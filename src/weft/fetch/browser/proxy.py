@@ -55,7 +55,7 @@ class ProxyPass:
         """Whether a permitted request goes to this host and port, by this scheme."""
         return (scheme, host, port) in self._hosts
 
-    def takes(self, url: str) -> bool:
+    def permits(self, url: str) -> bool:
         """Whether this plain request is permitted; once for each permission."""
         if self._urls[_plain(url)] <= 0:
             return False
@@ -173,7 +173,7 @@ class GuardProxy:
             host, port = _host_and_port(url)
         except (BadUrl, ValueError):
             return _refuse(one, writer, "no address")
-        is_explained = one.explains("http", host, port) if method == "OPTIONS" else one.takes(url)
+        is_explained = one.explains("http", host, port) if method == "OPTIONS" else one.permits(url)
         if not is_explained:
             return _refuse(one, writer, "not asked for")
         site = await self._connected(one, host, port, writer)

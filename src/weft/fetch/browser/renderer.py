@@ -158,7 +158,7 @@ class RenderLink:
             page.permitted.append(RenderedPart(question.url, question.kind, CUT_OFF, now, now, True))
         self._send(PartVerdict(question.number, question.question, refused))
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Sends and receives what can be."""
         self._flush()
         while self._sock is not None:
@@ -173,14 +173,14 @@ class RenderLink:
                 break
             self._received += data
             for frame in frames(self._received, LONGEST):
-                self._take(for_engine(frame))
+                self._handle(for_engine(frame))
 
     def close(self) -> None:
         """The browser process ends by this."""
         self.disconnect()
         self._epoll.close()
 
-    def _take(self, message: RenderedPage | PartQuestion | BrowserReport) -> None:
+    def _handle(self, message: RenderedPage | PartQuestion | BrowserReport) -> None:
         if isinstance(message, BrowserReport):
             self.report, self.reported_at = message, time.monotonic()
             return
@@ -296,7 +296,7 @@ class RenderingTransport:
         """Works until a transfer has ended or the time is over."""
         until = time.monotonic() + timeout_s
         while True:
-            self._link.look()
+            self._link.poll()
             for tag, result in self._inner.poll(0.0):
                 self._ended(tag, result)
             self._end_late()

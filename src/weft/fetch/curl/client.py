@@ -439,7 +439,7 @@ class Client:
         return min(due, self._next_sweep) if self._active else due
 
     def _on_names(self) -> None:
-        for host, answer in self._resolver.take():
+        for host, answer in self._resolver.completed():
             for transfer in self._waiting.pop(host, ()):
                 self._route(transfer, answer)
 

@@ -196,7 +196,7 @@ class Transfer:
         self.keep_bytes = keep_bytes
         if bool(keep_bytes) != self.cuts:
             self.cuts = bool(keep_bytes)
-            self.curl.setopt(pycurl.WRITEFUNCTION, self._take_some if self.cuts else self.take)
+            self.curl.setopt(pycurl.WRITEFUNCTION, self._receive_some if self.cuts else self.receive)
             self.curl.setopt(pycurl.MAXFILESIZE_LARGE, 0 if self.cuts else max_body_bytes)
 
     @property
@@ -204,7 +204,7 @@ class Transfer:
         """Whether `keep_bytes` of the body have arrived."""
         return self.cuts and self.body.size >= self.keep_bytes
 
-    def take(self, chunk: bytes) -> int:
+    def receive(self, chunk: bytes) -> int:
         """Called by libcurl with what has come of the body. What it returns other than the length ends the transfer."""
         if self.left_out or (self.accepting is not None and not self.body.size and self._leaves_out(chunk)):
             return self._drop(len(chunk))
@@ -242,7 +242,7 @@ class Transfer:
         """Grows with whatever arrives."""
         return len(self.lines) + self.body.size + self._dropped
 
-    def _take_some(self, chunk: bytes) -> int:
+    def _receive_some(self, chunk: bytes) -> int:
         self.body.add(chunk, may_spool=False)
         return 0 if self.is_full else len(chunk)
 
@@ -287,7 +287,7 @@ def set_up(transfer: Transfer, section: FetchSection, headers: Sequence[bytes], 
         (pycurl.HTTPHEADER, list(headers)),
         (pycurl.PREREQFUNCTION, transfer.ask_once),
         (pycurl.HEADERFUNCTION, transfer.lines.append),
-        (pycurl.WRITEFUNCTION, transfer.take),
+        (pycurl.WRITEFUNCTION, transfer.receive),
         (pycurl.SSL_VERIFYPEER, int(section.tls_verify)),
         (pycurl.SSL_VERIFYHOST, 2 if section.tls_verify else 0),
     ]

@@ -27,14 +27,14 @@ from typing import Any
 import pycares
 from pycares import errno
 
-from weft.fetch.dns.lookups import LookedUp
+from weft.fetch.dns.lookups import LookupResult
 from weft.telemetry import Log
 
 TICK_S = 0.05
 TRIES = 3
 CHANNEL_LOOKUPS = 5_000
 MOST_ALONE = 32  # lookups over a socket of their own, at a time
-LOOK_EVERY = 200  # lookups between two looks at resolv.conf
+POLL_EVERY = 200  # lookups between two looks at resolv.conf
 RECEIVE_BYTES = 1 << 20  # of one socket for all answers: they come in bursts, while the loop parses pages
 RESOLV_CONF = Path("/etc/resolv.conf")
 NO_SERVER = "no name server: {path} names none, and `dns_servers` neither"
@@ -120,7 +120,7 @@ class CaresLookups:
         self._timeout_s = timeout_s
         self._resolv_conf = resolv_conf
         self._epoll = select.epoll()
-        self._ended: deque[LookedUp] = deque()
+        self._ended: deque[LookupResult] = deque()
         self._others: list[_Channel] = []  # replaced ones and those for one lookup, closed when nothing runs on them
         self._suspects: deque[tuple[str, socket.AddressFamily]] = (
             deque()
@@ -141,11 +141,11 @@ class CaresLookups:
     def ask(self, host: str) -> None:
         """Starts a lookup."""
         channel = self._channel
-        if channel.asked >= CHANNEL_LOOKUPS or (channel.asked % LOOK_EVERY == 0 and self._is_outdated()):
+        if channel.asked >= CHANNEL_LOOKUPS or (channel.asked % POLL_EVERY == 0 and self._is_outdated()):
             channel = self._replace_channel()
         self._start(channel, host, self._family)
 
-    def take(self) -> list[LookedUp]:
+    def completed(self) -> list[LookupResult]:
         """What has ended."""
         for fd, events in self._epoll.poll(0):
             if not self._channel.ready(fd, events):
@@ -176,7 +176,9 @@ class CaresLookups:
                 host, None, family=family, type=socket.SOCK_STREAM, flags=_AI_NOSORT, callback=come
             )
         except (UnicodeError, ValueError) as error:  # no name that DNS could have
-            self._end(channel, LookedUp(host, (), error=f"not a name that can be looked up: {error}", kind="absent"))
+            self._end(
+                channel, LookupResult(host, (), error=f"not a name that can be looked up: {error}", kind="absent")
+            )
 
     def _came(self, channel: _Channel, host: str, family: socket.AddressFamily, result: Any, error: int | None) -> None:
         """Called by c-ares, once for each lookup; also when its channel is closed, then from another thread."""
@@ -185,7 +187,7 @@ class CaresLookups:
         addresses = _addresses(result) if error is None else ()
         if addresses:
             ttl_s = min(found.ttl for found in (*result.nodes, *result.cnames))
-            self._end(channel, LookedUp(host, addresses, float(ttl_s)))
+            self._end(channel, LookupResult(host, addresses, float(ttl_s)))
         elif error == errno.ARES_EBADRESP and not channel.is_lone:
             channel.running -= 1
             self._suspects.append((host, family))
@@ -196,7 +198,7 @@ class CaresLookups:
             kind, says = _KINDS.get(error or errno.ARES_ENODATA, ("failed", str(errno.strerror(error or 0))))
             if self._no_server and kind != "absent":
                 says = self._no_server
-            self._end(channel, LookedUp(host, (), error=says, kind=kind))
+            self._end(channel, LookupResult(host, (), error=says, kind=kind))
 
     def _ask_alone(self) -> None:
         while self._suspects and sum(other.is_lone for other in self._others) < MOST_ALONE:
@@ -205,7 +207,7 @@ class CaresLookups:
             self._others.append(channel)
             self._start(channel, *self._suspects.popleft())
 
-    def _end(self, channel: _Channel, found: LookedUp) -> None:
+    def _end(self, channel: _Channel, found: LookupResult) -> None:
         channel.running -= 1
         self._ended.append(found)
 

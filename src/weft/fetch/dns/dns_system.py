@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from weft.fetch.dns.lookups import LookedUp
+from weft.fetch.dns.lookups import LookupResult
 
 THREADS = 16
 TTL_S = 300.0  # the system does not tell how long an answer is good for
@@ -33,7 +33,7 @@ class ThreadLookups:
         self._max_threads = threads or THREADS
         self._threads = 0
         self._asked: SimpleQueue[str | None] = SimpleQueue()
-        self._answered: deque[LookedUp] = deque()
+        self._answered: deque[LookupResult] = deque()
         self._signal = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()  # guards the signal against a close while a thread is about to raise it
 
@@ -52,7 +52,7 @@ class ThreadLookups:
         """Nothing to do between them."""
         return None
 
-    def take(self) -> list[LookedUp]:
+    def completed(self) -> list[LookupResult]:
         """The lookups that have ended since the last call."""
         try:
             os.eventfd_read(self._signal)
@@ -80,7 +80,7 @@ class ThreadLookups:
             except (OSError, UnicodeError) as failure:
                 addresses, error = (), getattr(failure, "strerror", None) or str(failure)
                 kind = "absent" if getattr(failure, "errno", None) == socket.EAI_NONAME else "failed"
-            self._answered.append(LookedUp(host, addresses, TTL_S, error, kind))
+            self._answered.append(LookupResult(host, addresses, TTL_S, error, kind))
             with self._lock:
                 if self._signal >= 0:
                     os.eventfd_write(self._signal, 1)

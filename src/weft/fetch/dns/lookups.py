@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
-class LookedUp(NamedTuple):
+class LookupResult(NamedTuple):
     """A lookup that has ended: addresses and how long they are good for, or an error and its kind, to count by."""
 
     host: str
@@ -25,7 +25,7 @@ class Lookups(Protocol):
     def fileno(self) -> int:
         """Readable when `take` has something to do."""
 
-    def take(self) -> Sequence[LookedUp]:
+    def completed(self) -> Sequence[LookupResult]:
         """Those that have ended."""
 
     def tick_s(self) -> float | None:

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from weft.errors import BadInput
 from weft.fetch.dns.dns_system import ThreadLookups, lookup
-from weft.fetch.dns.lookups import LookedUp, Lookups
+from weft.fetch.dns.lookups import LookupResult, Lookups
 from weft.telemetry import Log
 
 MIN_TTL_S = 30.0
@@ -142,12 +142,12 @@ class Resolver:
         self.counts.running = len(self._running)
         self._lookups.ask(host)
 
-    def take(self) -> list[tuple[str, ResolvedName]]:
+    def completed(self) -> list[tuple[str, ResolvedName]]:
         """The lookups that have ended since the last call."""
         if self._lookups is None:
             return []
         ended, now = [], self._clock()
-        for found in self._lookups.take():
+        for found in self._lookups.completed():
             answer = ResolvedName(found.addresses, found.error, now + _kept_s(found))
             self._count(found.kind, now - self._running.pop(found.host, now))
             self._keep(_PROXY * self._is_redirected(found.host) + found.host, answer)
@@ -227,7 +227,7 @@ def lookups_of(servers: Sequence[str], timeout_s: float) -> Lookups:
     return CaresLookups(servers, timeout_s)
 
 
-def _kept_s(found: LookedUp) -> float:
+def _kept_s(found: LookupResult) -> float:
     if not found.error:
         return min(MAX_TTL_S, max(MIN_TTL_S, found.ttl_s))
     return ABSENT_TTL_S if found.kind == "absent" else FAILED_TTL_S

@@ -23,7 +23,7 @@ from weft.fetch.proxies.refresh import Refresh
 from weft.fetch.proxies.rotation import FAILS_TO_DIE, ProxyOutcome, Rotation
 from weft.telemetry import Log
 
-LOOK_S = 1.0
+POLL_S = 1.0
 SAY_S = 60.0
 _NEW_LATENCY_S = 1.0
 log = Log("weft.fetch.proxies")
@@ -72,13 +72,13 @@ class ProxyPool:
         self._clock, self._wall = clock, wall
         self.rotation = Rotation(rest_s=section.rest_s, ban_s=section.ban_s)
         self._read_from: tuple[Path, int] | None = None  # and when that was written
-        self._next_look = self._next_say = self._next_refresh = 0.0
+        self._next_poll = self._next_say = self._next_refresh = 0.0
         self._thread: threading.Thread | None = None
 
     def choose(self, host: str, now: float, *, sticky: bool, apart: bool) -> Proxy | None:
         """The proxy for the next request to a host; None if none is free."""
-        if now >= self._next_look:
-            self._look(now)
+        if now >= self._next_poll:
+            self._revive_due(now)
         return self.rotation.choose(urls.domain(host), now, sticky=sticky, apart=apart)
 
     def ended(self, proxy: Proxy, host: str, outcome: ProxyOutcome, took_s: float, now: float) -> None:
@@ -90,7 +90,7 @@ class ProxyPool:
 
     def held_up(self, now: float) -> str:
         """Why no request can go out, and what helps; empty while one can, and before the first is asked for."""
-        if not self._next_look or any(standing.is_free(now) for standing in self.rotation.standings):
+        if not self._next_poll or any(standing.is_free(now) for standing in self.rotation.standings):
             return ""
         if self._thread is not None and self._thread.is_alive():
             return f"the proxies of {self._path} are being tested, and none is used before"
@@ -99,8 +99,8 @@ class ProxyPool:
             helps = f"see `weft proxies test URL --proxies {self._path}`, and correct the file, which is read again"
         return f"no proxy of {self._path} is usable, so nothing is asked: {helps}; or set `direct_fallback=True`"
 
-    def _look(self, now: float) -> None:
-        self._next_look = now + LOOK_S
+    def _revive_due(self, now: float) -> None:
+        self._next_poll = now + POLL_S
         self._read()
         usable = self.rotation.usable(now)
         if self._refresh is not None:
@@ -153,7 +153,7 @@ class ProxyPool:
         is_old = age_s >= self._section.refresh_s or self._source() is None
         if not is_old and (usable >= self._section.least or age_s < self._section.pause_s):
             return
-        self._next_refresh = now + max(LOOK_S, self._section.pause_s)
+        self._next_refresh = now + max(POLL_S, self._section.pause_s)
         log.info("testing proxies", usable=usable, least=self._section.least)
         self._thread = threading.Thread(target=_run, args=(refresh,), name="proxy refresh", daemon=True)
         self._thread.start()

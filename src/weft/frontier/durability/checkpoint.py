@@ -216,7 +216,7 @@ class CheckpointReader:
             if item.item not in ended:
                 attempt, not_before = queues.tried(item.item, now)
                 queues.push_urgent(site_queue, msgspec.structs.replace(item, attempt=attempt), not_before)
-        queues.swapping.settle(site_queue.site, site_queue)
+        queues.swapping.settle(site_queue.site)
 
     def _next(self, kind: Any) -> Any:
         assert self._file is not None

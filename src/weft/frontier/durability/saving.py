@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from weft.telemetry import Log
 
-LOOK_S = 0.01
+POLL_S = 0.01
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -58,7 +58,7 @@ class Saving:
             if (now := written()) != before:
                 before = now
                 alive()
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
     def give_up(self) -> None:
         """Ends the child: the checkpoint before stays."""

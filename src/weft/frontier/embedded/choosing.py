@@ -69,7 +69,7 @@ class Choice:
             self._queues.wheel.put(site, due, now)
             return None
         site.held = None
-        item = self._take(site, queue, now)
+        item = self._next_item(site, queue, now)
         if item is None:
             self._queues.schedule(site, asked=queue, at=now)
             return None
@@ -100,7 +100,7 @@ class Choice:
                     queue = other
         return queue
 
-    def _take(self, site: Site, queue: SiteQueue, now: float) -> Item | None:
+    def _next_item(self, site: Site, queue: SiteQueue, now: float) -> Item | None:
         """The queue's next item; robots.txt first where it is not known."""
         if not queue.queued:
             return None
@@ -126,7 +126,7 @@ class Choice:
         if self._robots.is_in_force(about):
             if item.purpose is Purpose.PAGE and queue.crawl.holds is not None and queue.crawl.holds(item.url):
                 self._queues.push_urgent(queue, item, first=True)
-                return self._take(site, queue, now) if queue.logins and queue.logins[0][0] <= now else None
+                return self._next_item(site, queue, now) if queue.logins and queue.logins[0][0] <= now else None
             return item
         self._queues.push_urgent(queue, item, first=True)
         if about in self._robots.pending:

@@ -20,6 +20,7 @@ from weft.telemetry import Log
 
 CHECKPOINT_EVERY = 500_000  # journal lines between checkpoints; close() waits for less
 MOST_CHANGES = 32 * 1024 * 1024  # bytes of changes of what is swapped out, after which one is due in any case
+MOST_LOST = 8 * 1024 * 1024  # bytes of blobs in no checkpoint: an end writes one, or the next start makes them again
 SAVED_BESIDE_FROM = 100_000  # queued URLs: fewer are written down in some milliseconds
 log = Log("weft.frontier.embedded.durability")
 
@@ -148,7 +149,7 @@ class Checkpoints:
         if self._saving is not None:
             self._saving.wait(self._recovery.written, self._base.alive)
         self.is_saving()
-        if self._unsaved > self._every // 25:
+        if self._unsaved > self._every // 25 or self._base.blobs.bytes_written > MOST_LOST:
             self._write_here(self._counts(unacknowledged))
 
     def _write(self, unacknowledged: int) -> None:

@@ -147,7 +147,7 @@ class EmbeddedLeases:
             self._requests.try_flush()
         return accepted
 
-    def set_aside(self, leases: Iterable[Lease]) -> None:
+    def exclude(self, leases: Iterable[Lease]) -> None:
         """Takes items out that an edit has excluded, until they are taken back; nothing was asked for them."""
         for lease in leases:
             state = self._valid(lease)

@@ -83,11 +83,11 @@ class EmbeddedQueue:
             fresh = owner.seen.add_new(some.urls)
             new, duplicates = new + len(fresh), duplicates + len(some.urls) - len(fresh)
             if fresh:
-                self._take_in(owner, some, fresh)
+                self._admit_new(owner, some, fresh)
         owner.seen.forget_missed()
         return Admission(new, duplicates, expand)
 
-    def take_back(self, crawl: int, wanted: Callable[[Item], bool]) -> int:
+    def restore_excluded(self, crawl: int, wanted: Callable[[Item], bool]) -> int:
         """Queues excluded items again that are `wanted` now; how many that are."""
         owner = self._queues.crawls[crawl]
         back = self._excluded.remove(crawl, wanted)
@@ -135,7 +135,7 @@ class EmbeddedQueue:
 
     # ── admitting ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _take_in(self, crawl: Crawl, links: PageLinks, fresh: list[str]) -> None:
+    def _admit_new(self, crawl: Crawl, links: PageLinks, fresh: list[str]) -> None:
         """Numbers, writes down and queues new URLs; those that robots.txt forbids are rejected at once."""
         first = self._counts.next_item
         self._counts.next_item += len(fresh)

@@ -14,13 +14,13 @@ from weft.frontier.embedded.excluded import Excluded
 from weft.frontier.embedded.known_sites import EmbeddedSites
 from weft.frontier.embedded.queue import EmbeddedQueue
 from weft.frontier.embedded.resources import Resources
+from weft.frontier.politeness import LONGEST_SILENCE_S
 from weft.frontier.requests import boot_id, last_requests, missing_bytes
 from weft.frontier.scheduling.sites import KnownDepth
 from weft.frontier.seen.seen_set import seen_key
 from weft.records import Found
 from weft.telemetry import Log
 
-_LONGEST_REQUEST_S = 600.0
 log = Log("weft.frontier.embedded.embedded_frontier")
 
 
@@ -116,8 +116,8 @@ class EmbeddedRecovery:
     def _recall_requests(self, now: float) -> None:
         """When sites were last asked, from the request log; where lines of it are lost, all wait a full delay."""
         longest = max(self._clocks.longest_delay_s, self._journal.meta("longest_delay") or 0.0)
-        not_before = now - longest - _LONGEST_REQUEST_S
-        recent = last_requests(self._base.folder / "requests", not_before, now, self._base.alive)
+        folder, not_before = self._base.folder / "requests", now - longest - LONGEST_SILENCE_S
+        recent = last_requests(folder, not_before, now, self._base.alive, longest_delay_s=longest)
         self._clocks.asked = recent.ended
         missing = self.missing_log_bytes
         self.unreadable_requests = recent.unreadable

@@ -49,7 +49,7 @@ class PodIdentity:
     node: str = ""
 
 
-def take(client: Redis, where: str, identity: PodIdentity, *, was_ours: bool = False) -> bool:
+def claim_pod(client: Redis, where: str, identity: PodIdentity, *, was_ours: bool = False) -> bool:
     """Claims an empty database for this pod; True if it was empty, False if it is this pod's, BadInput if neither.
 
     `was_ours`: this node has run the pod. Then a database that was emptied is empty, too, where it holds nothing but
@@ -63,7 +63,7 @@ def take(client: Redis, where: str, identity: PodIdentity, *, was_ours: bool = F
             with client.pipeline() as steps:
                 steps.watch(SCHEMA_KEY, INFO_KEY)  # type: ignore[no-untyped-call]
                 is_broken = was_ours and _has_no_counters(steps)
-                if is_taken(steps, where, identity, was_ours=was_ours) and not is_broken:
+                if is_claimed(steps, where, identity, was_ours=was_ours) and not is_broken:
                     return False
                 leftovers = _leftovers(steps) if was_ours else []
                 steps.multi()
@@ -81,7 +81,7 @@ def take(client: Redis, where: str, identity: PodIdentity, *, was_ours: bool = F
                 return True
 
 
-def is_taken(client: Redis, where: str, identity: PodIdentity, *, was_ours: bool = False) -> bool:
+def is_claimed(client: Redis, where: str, identity: PodIdentity, *, was_ours: bool = False) -> bool:
     """Whether the database is this pod's; False when it is empty, BadInput when it is neither. Changes nothing.
 
     `was_ours`: as for `take`.
@@ -123,7 +123,7 @@ def claim_of(client: Redis, where: str, identity: PodIdentity) -> str:
         info: Any = client.hgetall(INFO_KEY)
         if not info or _has_no_counters(client):
             raise Emptied(where)
-    is_taken(client, where, identity)
+    is_claimed(client, where, identity)
     with asking(where):
         return _text(client.hget(CLAIM_KEY, CLAIM_FIELD))
 
@@ -169,11 +169,11 @@ def agree(client: Redis, where: str, pods: int, wanted: str) -> str:
     """The id of the crawl in pod 0's database, which is claimed for the wanted id if it is empty."""
     while True:
         any_crawl = PodIdentity("", 0, pods)
-        if is_taken(client, where, any_crawl):
+        if is_claimed(client, where, any_crawl):
             with asking(where):
                 return _text(client.hget(INFO_KEY, "crawl"))
         try:
-            take(client, where, PodIdentity(wanted, 0, pods))
+            claim_pod(client, where, PodIdentity(wanted, 0, pods))
         except BadInput:
             continue  # another node was faster: see what it wrote
         return wanted
@@ -187,7 +187,7 @@ def bind(client: Redis, where: str, identity: PodIdentity) -> bool:
         while True:
             with client.pipeline() as steps:
                 steps.watch(INFO_KEY)  # type: ignore[no-untyped-call]
-                if not is_taken(steps, where, identity):
+                if not is_claimed(steps, where, identity):
                     raise BadInput(f"{where}: was emptied in this moment; start again")
                 if steps.hget(INFO_KEY, "node"):
                     return False

@@ -18,6 +18,7 @@ import sys
 from array import array
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from typing import AnyStr
 from zlib import crc32
 
 from msgspec import Struct, msgpack
@@ -65,6 +66,7 @@ class PartIndex(Struct, frozen=True, array_like=True):
     texts: Frame
     robots: Frame
     open: Frame
+    last_at: float | None = None  # the latest time of any line; an earlier Weft did not note it
 
     @property
     def requests(self) -> int:
@@ -75,7 +77,7 @@ class PartIndex(Struct, frozen=True, array_like=True):
 class BlockHeader(Struct, array_like=True):
     """The pairs of a key and an origin of a block's requests."""
 
-    keys: bytes
+    keys: bytes  # as `short_key` writes them
     origins: bytes
 
 
@@ -141,6 +143,22 @@ def _usual_buckets(origin: str) -> tuple[int, ...]:
     return tuple({bucket_of(key.encode()) for key in keys})
 
 
+def short_key(key: bytes, origin: bytes) -> bytes:
+    """A key as a head has it: most are the end of their origin's host, and cost nothing then."""
+    host = _host_text(origin, b"://", b":")
+    return b"\x01%d" % (len(host) - len(key)) if key and host.endswith(key) and host.isascii() else key
+
+
+def long_key(key: str, origin: str) -> str:
+    """What `short_key` has shortened."""
+    return _host_text(origin, "://", ":")[int(key[1:]) :] if key[:1] == "\x01" else key
+
+
+def _host_text(origin: AnyStr, scheme_end: AnyStr, port_begin: AnyStr) -> AnyStr:
+    """An origin's host, but for IPv6: the same characters of the same text, in bytes or not."""
+    return origin.partition(scheme_end)[2].partition(port_begin)[0]
+
+
 def _micros(text: bytes) -> int:
     whole, point, rest = text.partition(b".")
     return int(whole + rest) if point and len(rest) == 6 else round(float(text) * 1e6)
@@ -184,7 +202,7 @@ class _Block:
 
     def head(self) -> BlockHeader:
         keys, origins = zip(*self.pair_texts, strict=True) if self.pair_texts else ((), ())
-        return BlockHeader(b"\n".join(keys), b"\n".join(origins))
+        return BlockHeader(b"\n".join(map(short_key, keys, origins)), b"\n".join(origins))
 
     def body(self) -> BlockColumns:
         return BlockColumns(
@@ -214,6 +232,7 @@ class Packer:
         self._boots: list[Boot] = []
         self._lines = self.unreadable = self.raw_bytes = 0
         self._first_at: float | None = None
+        self._last_at = 0
         self._first_wall, self._last_wall, self._longest_delay_s = sys.maxsize, -sys.maxsize, 0.0
 
     def add(self, data: bytes) -> None:
@@ -261,6 +280,8 @@ class Packer:
         block.paths += url[path_at:] + b"\n"
         if self._first_at is None:
             self._first_at = at / 1e6
+        if at > self._last_at:
+            self._last_at = at
         if wall < self._first_wall:
             self._first_wall = wall
         if wall > self._last_wall:
@@ -275,6 +296,8 @@ class Packer:
 
     def _new_pair(self, pair: tuple[bytes, bytes]) -> tuple[int, int]:
         key, origin = pair
+        if key[:1] == b"\x01":
+            raise ValueError("no politeness key")
         if not (key.isascii() and origin.isascii()):
             (key + origin).decode()
         bucket = bucket_of(key)
@@ -318,6 +341,8 @@ class Packer:
             block.back.append(0 if number < 0 else len(block.ats) - number)
             block.took.append(at - began)
             block.statuses.append(code)
+        if at > self._last_at:
+            self._last_at = at
         if self._first_at is None:
             self._first_at = at / 1e6
 
@@ -333,6 +358,7 @@ class Packer:
             self._settings_line(line, text)
         if self._first_at is None:
             self._first_at = line.at
+        self._last_at = max(self._last_at, round(line.at * 1e6))
         return True
 
     def _opening(self, boot: Boot) -> None:
@@ -400,6 +426,7 @@ class Packer:
             places[-3],
             places[-2],
             places[-1],
+            self._last_at / 1e6,
         )  # fmt: skip
 
     def _robots_columns(self) -> RobotsColumns:

@@ -32,12 +32,14 @@ from weft.frontier.requests.request_lines import (
     parsed,
 )
 
-MAGIC = b"weft\x00rq1"
+MAGIC = b"weft\x00rq2"
+_EARLIER = b"weft\x00rq1"  # keys as they are, which `long_key` reads too
 PART_BYTES = 16 * 1024 * 1024
 _ENDS = struct.Struct("<II")
 _EDGE = len(MAGIC) + _ENDS.size
 _MOST_INDEX = 1 << 28
 _MOST_FRAME = 1 << 31
+_NO_STARTS = bytes({log_packing.END, log_packing.ROBOTS, log_packing.CRAWL, log_packing.BOOT})
 Takes = Callable[[str, str], bool]  # whether requests of a pair of key and origin are read
 _Read = TypeVar("_Read")
 
@@ -82,6 +84,22 @@ class LogPart:
         opened = self._frame(self.index.open, log_packing.Opened)
         return dict(zip(unpacked_steps(opened.items), unpacked_ints(opened.buckets), strict=True))
 
+    def starts_of(self, bucket: int, items: set[int]) -> dict[int, tuple[str, float]]:
+        """Of some items those that a block has the starts of: their keys and times."""
+        body = self._frame(self.index.blocks[bucket].body, log_packing.BlockColumns)
+        kinds = body.kinds.translate(None, _NO_STARTS)
+        columns = ((log_packing.START, body.items), (log_packing.ROBOTS_START, body.robots_items))
+        found = list[tuple[int, int]]()
+        for kind, column in columns:
+            numbers = unpacked_steps(column)
+            if not items.isdisjoint(numbers):
+                at = (number for number, one in enumerate(kinds) if one == kind)
+                found += [(item, number) for item, number in zip(numbers, at, strict=True) if item in items]
+        if not found:
+            return {}
+        pairs, of, ats = self.pairs(bucket), unpacked_ints(body.pairs), unpacked_steps(body.ats)
+        return {item: (pairs[of[number]][0], ats[number] / 1e6) for item, number in found}
+
     def frames(self) -> list[Frame]:
         """Where everything of it is."""
         blocks = [frame for block in self.index.blocks for frame in (block.head, block.body)]
@@ -90,9 +108,10 @@ class LogPart:
     def pairs(self, bucket: int) -> list[tuple[str, str]]:
         """The politeness keys and origins of a block's requests."""
         head = self._frame(self.index.blocks[bucket].head, log_packing.BlockHeader)
-        return list(zip(*(texts.decode().split("\n") for texts in (head.keys, head.origins)), strict=True)) if (
-            head.keys
-        ) else []  # fmt: skip
+        if not head.keys:
+            return []
+        rows = zip(head.keys.decode().split("\n"), head.origins.decode().split("\n"), strict=True)
+        return [(log_packing.long_key(key, origin), origin) for key, origin in rows]
 
     def settings(self, slot: str) -> list[CrawlSettings]:
         """What crawls' requests follow at the end of this part, as far as its process wrote it down here."""
@@ -255,7 +274,7 @@ def _index(path: Path) -> tuple[_Index, int]:
             file.seek(max(0, size - _EDGE) if is_last else 0)
             edge = file.read(_EDGE)
             magic, ends = (edge[-len(MAGIC) :], edge[: _ENDS.size]) if is_last else (edge[: len(MAGIC)], edge[8:])
-            if magic != MAGIC or len(ends) < _ENDS.size:
+            if magic not in (MAGIC, _EARLIER) or len(ends) < _ENDS.size:
                 continue
             length, sum_ = _ENDS.unpack(ends)
             if length > min(size, _MOST_INDEX):

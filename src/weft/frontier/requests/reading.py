@@ -28,6 +28,7 @@ from weft.frontier.requests.request_lines import (
 )
 from weft.frontier.requests.segments import Segment, deleted_from, segments_of, serial_of
 
+LONGEST_REQUEST_S = 600.0
 _PIECE = 1000  # lines between two signs of life
 _ROUNDING_S = 1e-3  # more than what writing a time down to the microsecond may change
 
@@ -49,15 +50,18 @@ class RecentRequests(Struct):
     unsure_at: float | None = None
 
 
-def last_requests(folder: Path, not_before: float, now: float, alive: Alive = silent) -> RecentRequests:
-    """The sites' last requests. Those that ended before `not_before` (monotonic) may be left out."""
+def last_requests(
+    folder: Path, not_before: float, now: float, alive: Alive = silent, *, longest_delay_s: float = math.inf
+) -> RecentRequests:
+    """The sites' last requests. Those that ended before `not_before` (monotonic) may be left out, and those that ended
+    longer ago than the longest delay of any crawl, and their own."""
     started: dict[int, tuple[str, float]] = {}
     running: dict[str, int] = {}
     recent = RecentRequests({})
     last = recent.ended
     hidden = False  # a line since the last opening could not be read
     is_of_this_boot = True  # where a rotated file does not tell: else it would be too old to matter
-    for number, event in enumerate(_recent_lines(folder, not_before)):
+    for number, event in enumerate(_recent_lines(folder, not_before, now, longest_delay_s)):
         if number % _PIECE == 0:
             alive()
         if event is None:
@@ -220,22 +224,38 @@ def _lines(segment: Segment, slot: str = "", prefix: bytes = b"") -> Iterator[Li
     """What the lines of one file say, or those with a prefix; None for one that is not what was written, or only half
     of it, and for what is damaged of a packed file."""
     if segment.packed is None or not segment.packed.exists():
-        yield from _plain_lines(segment, slot, prefix)
-        return
+        try:
+            yield from _plain_lines(segment, slot, prefix)
+            return
+        except FileNotFoundError:
+            segment = _packed_since(segment)
     try:
+        assert segment.packed is not None
         for part in PackedSegment(segment.packed).parts:
             yield from part.in_order(slot)
     except Unjudged:
         yield None
+    except FileNotFoundError:
+        return  # retention has deleted it
+
+
+def _packed_since(segment: Segment) -> Segment:
+    """A file that was listed before a thread of its writer has packed it."""
+    assert segment.plain is not None
+    return Segment(segment.serial, None, segment.plain.with_suffix(".packed"))
 
 
 def _site_lines(folder: Path, slot: str, key: str) -> Iterator[Line]:
     """One log's requests to a site, and its openings."""
     for segment in segments_of(folder):
         if segment.packed is None or not segment.packed.exists():
-            yield from _plain_site_lines(segment, slot, key)
-            continue
-        with suppress(Unjudged):
+            try:
+                yield from _plain_site_lines(segment, slot, key)
+                continue
+            except FileNotFoundError:
+                segment = _packed_since(segment)
+        with suppress(Unjudged, FileNotFoundError):
+            assert segment.packed is not None
             for part in PackedSegment(segment.packed).parts:
                 yield from part.events(bucket_of(key.encode()), slot, lambda one, _: one == key)
 
@@ -266,22 +286,75 @@ def _plain_lines(segment: Segment, slot: str, prefix: bytes) -> Iterator[Line | 
             yield None if text is None else parsed(text, slot)
 
 
-def _recent_lines(folder: Path, not_before: float) -> Iterator[Line | None]:
-    """The lines of the newest files, from a little before the given time on; each site's in their order."""
-    segments = segments_of(folder)
-    newest_first = range(len(segments) - 1, -1, -1)
-    first = next((at for at in newest_first if _first_time(segments[at]) <= not_before), 0)
-    for segment in segments[first:]:
-        if segment.packed is None or not segment.packed.exists():
-            yield from _plain_lines(segment, "", b"")
+def _recent_lines(folder: Path, not_before: float, now: float, longest_delay_s: float) -> Iterator[Line | None]:
+    """The lines of the newest files, from a little before the given time on; each site's in their order. Of parts in
+    which no site has waited until now only what was still in flight at their end."""
+    old, is_behind_read = list[LogPart](), False
+    in_flight_since = now - longest_delay_s - LONGEST_REQUEST_S
+    for entry in _recent_entries(folder, not_before, in_flight_since):
+        # The part behind one that is read is read, too: it has the ends of what was in flight.
+        if isinstance(entry, LogPart) and not is_behind_read and _is_over(entry, now, longest_delay_s):
+            old.append(entry)
             continue
+        yield from _left_open(old, in_flight_since)
+        old.clear()
+        is_behind_read = not (isinstance(entry, LogPart) and _is_over(entry, now, longest_delay_s))
         try:
-            parts = PackedSegment(segment.packed).parts
-            begins = (at for at in range(len(parts) - 1, -1, -1) if _is_before(parts[at], not_before))
-            for part in parts[next(begins, 0) :]:
-                yield from part.requests("")
+            yield from entry.requests("") if isinstance(entry, LogPart) else _lines(entry)
         except Unjudged:
             yield None
+    yield from _left_open(old, in_flight_since)
+
+
+def _recent_entries(folder: Path, not_before: float, in_flight_since: float) -> list[Segment | LogPart]:
+    """Files, or parts of packed ones, oldest first; of an earlier boot only the last one. Of those that do not say
+    what they cover (an earlier Weft has packed them) none that are older than a request may last."""
+    newest_first = list[Segment | LogPart]()
+    for segment in reversed(segments_of(folder)):
+        parts: list[LogPart] | None = None
+        if segment.packed is not None and segment.packed.exists():
+            with suppress(Unjudged):
+                parts = PackedSegment(segment.packed).parts
+        if parts is None:
+            newest_first.append(segment)
+            boots = [line for line in _lines(segment, prefix=b"B\t") if isinstance(line, Boot)]
+            if _first_time(segment) <= not_before or _is_of_another_boot(boots):
+                break
+            continue
+        for part in reversed(parts):
+            newest_first.append(part)
+            begin = not_before if part.index.last_at is not None else max(not_before, in_flight_since)
+            if _is_before(part, begin) or _is_of_another_boot(part.index.boots):
+                return newest_first[::-1]
+    return newest_first[::-1]
+
+
+def _is_of_another_boot(boots: Iterable[Boot]) -> bool:
+    """Whether what comes before is of another boot: its times do not compare, and nobody waits any more."""
+    return any(boot.boot != boot_id() for boot in boots)
+
+
+def _is_over(part: LogPart, now: float, longest_delay_s: float) -> bool:
+    last_at = part.index.last_at
+    return last_at is not None and last_at + max(longest_delay_s, part.index.longest_delay_s) <= now
+
+
+def _left_open(parts: list[LogPart], not_before: float) -> Iterator[Line | None]:
+    """The openings of some parts, one after the other, and the starts of the requests without an end in them."""
+    for part in parts:
+        yield from part.index.boots
+    try:
+        opened = parts[-1].open() if parts else {}
+        for part in reversed(parts):
+            if not opened or (part.index.last_at or 0.0) < not_before:
+                return
+            for bucket in {*opened.values()}:
+                wanted = {item for item, at in opened.items() if at == bucket}
+                for item, (key, at) in part.starts_of(bucket, wanted).items():
+                    del opened[item]
+                    yield RequestStart(item, at, 0.0, key, 0.0, 1, "")
+    except Unjudged:
+        yield None
 
 
 def _is_before(part: LogPart, at: float) -> bool:

@@ -43,6 +43,7 @@ class RequestLog:
         if (folder / name_of(self._serial, ".packed")).exists():
             self._serial += 1  # a file that is closed is not appended to
         self._upkeep = Upkeep(folder, retention)
+        self._began = clock, time.time()
         self._open()
         self._end_torn_line()
         settings = f"\t{revision}" if revision else ""
@@ -62,7 +63,9 @@ class RequestLog:
 
     def start(self, item: int, now: float, key: str, delay_s: float, places: int, url: str, crawl: int = 0) -> None:
         """A request that will be made once `flush` has returned."""
-        line = f"S\t{item}\t{now:.6f}\t{time.time():.6f}\t{key}\t{delay_s:g}\t{places}\t{url}\t{crawl}"
+        if now != self._began[0]:  # requests that begin together have one time by both clocks, which packs to nothing
+            self._began = now, time.time()
+        line = f"S\t{item}\t{now:.6f}\t{self._began[1]:.6f}\t{key}\t{delay_s:g}\t{places}\t{url}\t{crawl}"
         self._buffer.append(summed(line))
 
     def part(self, crawl: int, key: str, part: RenderedPart, now: float) -> None:

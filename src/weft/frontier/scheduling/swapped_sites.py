@@ -144,19 +144,19 @@ class SwappedSites:
             self._counts[crawl] += 1
         self._note(mark, value, int(due) if before is None else _NOT_DUE)
 
-    def take(self, key: str) -> tuple[int, list[bytes]] | None:
+    def remove(self, key: str) -> tuple[int, list[bytes]] | None:
         """Takes a site out: its crawl, and its rows in order; None for one that is not swapped out."""
         mark = self._mark(key)
         found = self._last.get(mark)
-        return None if found is None else (found & _CRAWL, self._take(mark, found))
+        return None if found is None else (found & _CRAWL, self._remove(mark, found))
 
-    def take_due(self, crawl: int, now: float) -> list[bytes] | None:
+    def remove_due(self, crawl: int, now: float) -> list[bytes] | None:
         """Takes out a crawl's next site that is due: its rows."""
         order = self._due_seconds.get(crawl)
         while order is not None and (mark := order.pop(now)) is not None:
             found = self._last.get(mark)
             if found is not None and found & _CRAWL == crawl:
-                return self._take(mark, found)
+                return self._remove(mark, found)
         return None
 
     def due(self, now: float) -> int:
@@ -189,11 +189,11 @@ class SwappedSites:
         if self._counts[crawl]:
             self.gone.add(crawl)
 
-    def take_abandoned(self) -> list[bytes] | None:
+    def remove_abandoned(self) -> list[bytes] | None:
         """The rows of a site that is left of such a crawl; None when all are gone."""
         while self.gone:
             crawl = next(iter(self.gone))
-            rows = self.take_due(crawl, float("inf"))
+            rows = self.remove_due(crawl, float("inf"))
             if rows is not None:
                 return rows
             self.gone.discard(crawl)
@@ -262,7 +262,7 @@ class SwappedSites:
     def _mark(self, key: str) -> bytes:
         return xxh3_64_digest(key.encode(), self._seed)
 
-    def _take(self, mark: bytes, found: int) -> list[bytes]:
+    def _remove(self, mark: bytes, found: int) -> list[bytes]:
         self._last.pop(mark)
         self._counts[found & _CRAWL] -= 1
         self._note(mark, 0, 0)

@@ -59,7 +59,7 @@ class Swapping:
 
     def swap_in(self, key: str) -> Site | None:
         """Swaps in a site; None if it is not swapped out."""
-        taken = self._queues.swapped.take(key) if self._queues.swapped else None
+        taken = self._queues.swapped.remove(key) if self._queues.swapped else None
         if taken is None:
             return None
         number, rows = taken
@@ -81,7 +81,7 @@ class Swapping:
         share = limit // (KNOWN_TURNS + 1) + 1 - unknown if is_roomy else 0
         for crawl in self._queues.crawls.values():
             count = 0 if crawl.paused else min(max(limit - due - len(crawl.ready), share), crawl.permits())
-            while count > 0 and (rows := self._queues.swapped.take_due(crawl.number, now)) is not None:
+            while count > 0 and (rows := self._queues.swapped.remove_due(crawl.number, now)) is not None:
                 self._swap_in(crawl, rows)
                 count -= 1
 
@@ -102,10 +102,10 @@ class Swapping:
                 self._queues.wheel.put(site, at, now)
         return rested
 
-    def settle(self, site: Site, queue: SiteQueue) -> None:
-        """A site was restored: where many are, it is swapped out at once."""
-        if len(self._queues.sites) > self._queues.max_in_memory and self._queue_to_swap(site) is queue:
-            self._swap_out_site(site, queue, self._now())
+    def settle(self, site: Site) -> None:
+        """A site was restored: where many are, it may be swapped out, with the claims that follow."""
+        if len(self._queues.sites) > self._queues.max_in_memory:
+            self.swappable.append(site)
 
     def swapped_queues(self, crawl: Crawl) -> Iterator[SiteQueue]:
         """A crawl's queues at swapped-out sites, which stay swapped out."""
@@ -123,7 +123,7 @@ class Swapping:
     def remove_queues(self, crawl: Crawl) -> Iterator[SiteQueue]:
         """A crawl's queues at sites that are swapped out, to be emptied; a site that somebody must wait for stays in
         memory."""
-        while (rows := self._queues.swapped.take_due(crawl.number, float("inf"))) is not None:
+        while (rows := self._queues.swapped.remove_due(crawl.number, float("inf"))) is not None:
             site, queue = self._unpacked(crawl, rows)
             yield queue
             if self._queues.clocks.is_waited_for(site.clock, self._now()):
@@ -139,7 +139,7 @@ class Swapping:
     def clear_some(self, now: float) -> None:
         """Clears some of the sites of crawls that have ended; one that somebody must wait for is in memory then."""
         for _ in range(_CLEARED_AT_ONCE):
-            rows = self._queues.swapped.take_abandoned()
+            rows = self._queues.swapped.remove_abandoned()
             if rows is None:
                 return
             site = self._cleared(rows)

@@ -62,7 +62,7 @@ def crawl_order(body: Any, version: int, allow_private: bool, articles: int) -> 
     delay_s = fields.number("delay", None, 0, 60, whole=False)
     flight = fields.number("maxConcurrency", articles, 1, 1000)
     hook = _hook(fields, allow_private)
-    inner = BodyFields(fields.take("scrapeOptions", {}), "scrapeOptions")
+    inner = BodyFields(fields.pop("scrapeOptions", {}), "scrapeOptions")
     options = page_options(inner, version)
     inner.end()
     fields.harmless("deduplicateSimilarURLs", "origin", "integration")
@@ -192,13 +192,13 @@ def _check_sitemap(fields: BodyFields, version: int) -> None:
 
 
 def _hook(fields: BodyFields, allow_private: bool) -> dict[str, Any] | None:
-    given = fields.take("webhook")
+    given = fields.pop("webhook")
     if given is None:
         return None
     if isinstance(given, str):
         given = {"url": given}
     inner = BodyFields(given, "webhook")
-    url, headers, metadata = inner.text("url", ""), inner.take("headers", {}), inner.take("metadata", {})
+    url, headers, metadata = inner.text("url", ""), inner.pop("headers", {}), inner.pop("metadata", {})
     events = inner.texts("events", 20, _FIRECRAWL_EVENTS)
     inner.end()
     if wrong := [one for one in events if one not in _FIRECRAWL_EVENTS]:

@@ -43,7 +43,7 @@ class BodyFields:
         """A field's whole name."""
         return f"{self._path}.{name}" if self._path else name
 
-    def take(self, name: str, default: Any = None) -> Any:
+    def pop(self, name: str, default: Any = None) -> Any:
         """A field of any type."""
         self._known.add(name)
         found = self._given.pop(name, None)
@@ -51,21 +51,21 @@ class BodyFields:
 
     def text(self, name: str, default: str | None = None, among: Collection[str] = ()) -> Any:
         """A text, or one of some."""
-        found = self.take(name, default)
+        found = self.pop(name, default)
         if found is not None and (not isinstance(found, str) or (among and found not in among)):
             raise bad(self.at(name), f"use one of {', '.join(among)}" if among else "must be a text")
         return found
 
     def flag(self, name: str, default: bool = False) -> bool:
         """true or false."""
-        found = self.take(name, default)
+        found = self.pop(name, default)
         if not isinstance(found, bool):
             raise bad(self.at(name), "must be true or false")
         return found
 
     def number(self, name: str, default: Any, least: float, most: float, *, whole: bool = True) -> Any:
         """A number within limits."""
-        found = self.take(name, default)
+        found = self.pop(name, default)
         if found is None:
             return None
         kinds = (int,) if whole else (int, float)
@@ -75,7 +75,7 @@ class BodyFields:
 
     def texts(self, name: str, most: int, default: Any = ()) -> list[str]:
         """A list of texts."""
-        found = self.take(name, list(default))
+        found = self.pop(name, list(default))
         if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
             raise bad(self.at(name), "must be a list of texts")
         if len(found) > most:
@@ -85,12 +85,12 @@ class BodyFields:
     def harmless(self, *names: str) -> None:
         """Fields that change nothing here."""
         for name in names:
-            self.take(name)
+            self.pop(name)
 
     def lacking(self, fields: Mapping[str, str]) -> None:
         """Fields that Weft does not have, with the reason: accepted only where they ask for nothing."""
         for name, why in fields.items():
-            found = self.take(name)
+            found = self.pop(name)
             if found not in (None, False, 0, "", [], {}):
                 raise bad(self.at(name), f"is not available: {why}")
 

@@ -31,7 +31,7 @@ from weft.jobs.model import Task
 from weft.jobs.service import JobService, ScrapedResult, Submission
 
 MOST_SITEMAPS = 50
-LOOK_S = 0.05
+POLL_S = 0.05
 _WORD = re.compile(r"\w+")
 _NAMED = re.compile(r"^[ \t]*sitemap[ \t]*:[ \t]*(\S+)", re.IGNORECASE | re.MULTILINE)
 
@@ -88,7 +88,7 @@ class MapRoute:
                     await self._service.append(task.id, more)
                 except TaskFinished:
                     site.put_back(more)  # the next look sees that it is over
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     async def _another(self, task: Task, more: Sequence[str]) -> Task:
         """The batch has ended before what it named could be appended: another one goes on."""

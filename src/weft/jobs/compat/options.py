@@ -90,7 +90,7 @@ def _wishes(fields: BodyFields, screenshot: str) -> dict[str, Any]:
         wishes["wait_for"] = wait_ms / 1000
     if fields.flag("mobile"):
         wishes["mobile"] = True
-    actions = fields.take("actions", [])
+    actions = fields.pop("actions", [])
     if not isinstance(actions, list) or not all(isinstance(one, dict) for one in actions):
         raise bad(fields.at("actions"), "must be a list of objects with `type`")
     for number, action in enumerate(actions):
@@ -104,7 +104,7 @@ def _wishes(fields: BodyFields, screenshot: str) -> dict[str, Any]:
 
 
 def _formats(fields: BodyFields, version: int) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...], str]:
-    given = fields.take("formats", ["markdown"])
+    given = fields.pop("formats", ["markdown"])
     if not isinstance(given, list) or len(given) > MOST_FORMATS:
         raise bad(fields.at("formats"), f"must be a list of at most {MOST_FORMATS} formats")
     found: list[str] = []
@@ -135,7 +135,7 @@ def _typed(one: Any, at: str, version: int) -> tuple[Any, dict[str, Any]]:
 
 
 def _attributes(fields: BodyFields) -> list[tuple[str, str]]:
-    given = fields.take("selectors", [])
+    given = fields.pop("selectors", [])
     if not isinstance(given, list) or len(given) > MOST_ATTRIBUTES:
         raise bad(fields.at("selectors"), f"must be a list of at most {MOST_ATTRIBUTES} objects")
     found = []
@@ -158,6 +158,6 @@ def _check_parsers(fields: BodyFields, version: int) -> None:
     if version == 1:
         fields.flag("parsePDF", True)
         return
-    given = fields.take("parsers", [])
+    given = fields.pop("parsers", [])
     if not isinstance(given, list) or any(one not in ("pdf", "image") for one in given):
         raise bad(fields.at("parsers"), "is not available: use a list of 'pdf' and 'image', which changes nothing")

@@ -85,7 +85,7 @@ class DashboardPages:
         if request.headers.get("if-none-match") == headers["ETag"]:
             return Response(status_code=304, headers=headers)
         body = self._static[name]
-        if takes_gzip(request):
+        if accepts_gzip(request):
             body, headers["Content-Encoding"] = self._squeezed[name], "gzip"
         return Response(body, 200, headers, _TYPES[name.rpartition(".")[2]])
 
@@ -103,7 +103,7 @@ def _coded(said: str) -> Markup:
     )
 
 
-def takes_gzip(request: Request) -> bool:
+def accepts_gzip(request: Request) -> bool:
     """Whether the browser can read it."""
     return "gzip" in request.headers.get("accept-encoding", "")
 
@@ -111,7 +111,7 @@ def takes_gzip(request: Request) -> bool:
 def squeezed(response: Response, request: Request) -> Response:
     """The answer, smaller where that is worth it and the browser can read it."""
     body = bytes(response.body)
-    if len(body) < _SMALL or not takes_gzip(request) or "content-encoding" in response.headers:
+    if len(body) < _SMALL or not accepts_gzip(request) or "content-encoding" in response.headers:
         return response
     smaller = gzip.compress(body, 5, mtime=0)
     response.body = smaller

@@ -30,7 +30,7 @@ class Panel(Protocol):
 
     title: str
 
-    def look(self) -> PanelTable:
+    def table(self) -> PanelTable:
         """What it shows now; bounded in time and size."""
 
 
@@ -64,7 +64,7 @@ class Panels:
         self._known: list[tuple[str, PanelTable]] = []
         self._known_at = float("-inf")
 
-    async def look(self) -> list[tuple[str, PanelTable]]:
+    async def table(self) -> list[tuple[str, PanelTable]]:
         """Title and content of each."""
         async with self._looking:
             if time.monotonic() - self._known_at > FRESH_S:
@@ -76,7 +76,7 @@ class Panels:
     async def _one(panel: Panel) -> tuple[str, PanelTable]:
         try:
             async with asyncio.timeout(ANSWER_S):
-                found = await asyncio.to_thread(panel.look)
+                found = await asyncio.to_thread(panel.table)
         except TimeoutError:
             found = PanelTable(note=f"No answer in {ANSWER_S:g} s.")
         except Exception as error:  # another room's mistake must not take the page with it

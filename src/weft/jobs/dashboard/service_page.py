@@ -58,7 +58,7 @@ class ServicePage:
         visitor = needs(request, KeyScope.MONITOR)
         assert isinstance(visitor, Visitor)
         health, panels, processes, moment = await asyncio.gather(
-            self._service.health(), self._panels.look(), asyncio.to_thread(_processes, self._metrics),
+            self._service.health(), self._panels.table(), asyncio.to_thread(_processes, self._metrics),
             self._board.moment(),
         )  # fmt: skip
         return self._pages.page("service.html", visitor, {

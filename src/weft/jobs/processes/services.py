@@ -21,18 +21,18 @@ from weft.config import ServiceConfig
 from weft.engine.crawls.settings import config_of, of_engine, plain
 from weft.engine.folder import EngineFolder
 from weft.engine.login.checking import check_logins
-from weft.engine.loop.parser.suspects import pulse
+from weft.engine.loop.parser.suspects import read_heartbeat
 from weft.engine.machine import check_clock
 from weft.engine.process.channel import Connection, Gone, socket_path
-from weft.engine.process.engine_process import START_S, STOP_S, engine_service, pulse_folder
-from weft.engine.process.host import HostOrder
+from weft.engine.process.engine_process import START_S, STOP_S, engine_service, heartbeat_folder
+from weft.engine.process.host import HostSpec
 from weft.errors import Missing
 from weft.fetch.proxies.live import is_live_file
 from weft.fetch.proxies.pool import check as check_proxies
 from weft.jobs.crawls import engine_settings
 from weft.jobs.health import WORKERS_FAULTS
 from weft.jobs.layout import ENGINE, STORE
-from weft.jobs.processes.worker import WorkerOrder, log_name
+from weft.jobs.processes.worker import WorkerSpec, log_name
 from weft.jobs.store.sqlite import check_store
 from weft.supervise.child import RestartPolicy
 from weft.supervise.probe import HealthProbe, Patience
@@ -69,16 +69,18 @@ def engine_of(config: ServiceConfig, environment: Mapping[str, str] | None = Non
     shared = plain(of_engine(engine_settings(config)))
     EngineFolder([folder]).opened()
     check_clock(config_of(shared).politeness, lambda what: warnings.warn(what, stacklevel=2))
-    order = HostOrder(str(folder), shared)
+    spec = HostSpec(str(folder), shared)
     return engine_service(
-        order, policy=ENGINE_POLICY, health=engine_health(order), judge=_judged, environment=environment
+        spec, policy=ENGINE_POLICY, health=engine_health(spec), judge=_judged, environment=environment
     )
 
 
-def engine_health(order: HostOrder) -> HealthCheck:
+def engine_health(spec: HostSpec) -> HealthCheck:
     """It is up when its heart beats and it answers at its socket; then the heartbeat tells."""
-    moving = Moving(lambda: pulse(pulse_folder(order)), STUCK_S, start_s=START_S, must_move_first=True, late_s=LATE_S)
-    path, answered = socket_path(Path(order.data_dir)), set[int]()
+    moving = Moving(
+        lambda: read_heartbeat(heartbeat_folder(spec)), STUCK_S, start_s=START_S, must_move_first=True, late_s=LATE_S
+    )
+    path, answered = socket_path(Path(spec.data_dir)), set[int]()
 
     def health(pid: int) -> HealthReport:
         report = moving(pid)
@@ -137,24 +139,24 @@ class Api:
         self._socket.close()
 
     def _worker(self, index: int, name: str, engine: Service, environment: Mapping[str, str] | None) -> Service:
-        beats = self._data_dir / f"worker{index}.pulse"
+        heartbeats = self._data_dir / f"worker{index}.pulse"
 
         def command() -> Command:
             argv = [sys.executable, "-m", "weft.jobs.processes.worker", str(self._data_dir), str(index)]
             # The process gets a copy of the socket; what is handed over is closed here, so it is one more.
             fd = os.dup(self._socket.fileno())
-            order = WorkerOrder(self._config, index, fd, str(beats), self._panels)
-            return Command(argv, stdin=order.framed(), keeps_words=True, inherits=(fd,))
+            spec = WorkerSpec(self._config, index, fd, str(heartbeats), self._panels)
+            return Command(argv, stdin=spec.framed(), keeps_words=True, inherits=(fd,))
 
         # Without an engine it answers what it can, and its runner ends the tasks whose deadlines pass.
         return Service(
-            name, command, health=self._health(beats, engine), policy=WORKER_POLICY, ask=StopMethod.CLOSE_INPUT,
+            name, command, health=self._health(heartbeats, engine), policy=WORKER_POLICY, ask=StopMethod.CLOSE_INPUT,
             judge=_judged, needs=(engine,), needs_once=True, environment=environment,
         )  # fmt: skip
 
-    def _health(self, beats: Path, engine: Service) -> HealthCheck:
+    def _health(self, heartbeats: Path, engine: Service) -> HealthCheck:
         """The worker's own heartbeat, and what all of them together answer."""
-        moving = Moving(lambda: touched(beats), STUCK_S, must_move_first=True, late_s=LATE_S)
+        moving = Moving(lambda: touched(heartbeats), STUCK_S, must_move_first=True, late_s=LATE_S)
         answers = Patience(self._probe.answer, STUCK_S, excused=lambda: self._is_excused or not engine.healthy)
 
         def health(pid: int) -> HealthReport:

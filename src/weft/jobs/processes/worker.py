@@ -1,6 +1,6 @@
 """One process of `weft serve` that answers requests; the runner works in one of them.
 
-Its order comes on standard input, a length and msgpack; the pipe stays open, and its end is the supervisor's end. The
+Its spec comes on standard input, a length and msgpack; the pipe stays open, and its end is the supervisor's end. The
 listening socket is inherited, so that a worker that dies loses its own connections and no others.
 """
 
@@ -31,17 +31,17 @@ from weft.jobs.layout import ENGINE
 from weft.supervise.process import set_name
 from weft.telemetry import Log, Slot, log_to_file
 
-PULSE_S = 1.0
+HEARTBEAT_S = 1.0
 log = Log("weft.jobs.processes.worker")
 
 
-class WorkerOrder(msgspec.Struct, frozen=True):
+class WorkerSpec(msgspec.Struct, frozen=True):
     """What a supervisor wants run."""
 
     config: ServiceConfig
     index: int
     socket: int  # the descriptor of the listening socket
-    pulse: str  # the file that is touched while it is well
+    heartbeat: str  # the file that is touched while it is well
     panels: tuple[str, ...] = ()  # what other rooms show on the dashboard, as `module:name`
 
     def framed(self) -> bytes:
@@ -49,7 +49,7 @@ class WorkerOrder(msgspec.Struct, frozen=True):
         return framed(msgspec.msgpack.encode(self))
 
 
-async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], None]) -> None:
+async def serve(spec: WorkerSpec, has_gone: Callable[[Callable[[], None]], None]) -> None:
     """Answers until it is asked to end; `has_gone` is given what to do when the supervisor has."""
     from weft.jobs.api.http_app import create_app
     from weft.jobs.api.server import server_of
@@ -59,11 +59,11 @@ async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], Non
     from weft.jobs.sites.panel import SitesPanel
     from weft.jobs.sites.registry import SiteRegistry
 
-    config = order.config
+    config = spec.config
     service = EmbeddedJobService(config)
     data_dir = Path(config.server.data_dir)
     settings = ApiSettings(
-        data_dir=data_dir, host=config.server.host, workers=config.server.workers, index=order.index,
+        data_dir=data_dir, host=config.server.host, workers=config.server.workers, index=spec.index,
         allow_private=config.fetch.allow_private, max_articles=config.jobs.max_articles,
         retention_s=config.jobs.retention_hours * 3600, has_proxies=bool(proxies_of(config)),
         logins=tuple(sorted(config.logins.logins)),
@@ -72,7 +72,7 @@ async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], Non
     )  # fmt: skip
     sites = SitesPanel(SiteRegistry(data_dir, store=service.store))
     proxies = (ProxiesPanel(config),) if settings.has_proxies else ()
-    server = server_of(create_app(service, settings, (sites, *proxies, *load_panels(order.panels))))
+    server = server_of(create_app(service, settings, (sites, *proxies, *load_panels(spec.panels))))
     gc.freeze()
     gc.enable()
 
@@ -81,39 +81,39 @@ async def serve(order: WorkerOrder, has_gone: Callable[[Callable[[], None]], Non
 
     has_gone(end)
     await service.start()
-    beating = asyncio.create_task(_beat(Path(order.pulse)))
+    beating = asyncio.create_task(_send_heartbeat(Path(spec.heartbeat)))
     try:
-        await server.serve(sockets=[socket.socket(fileno=order.socket)])
+        await server.serve(sockets=[socket.socket(fileno=spec.socket)])
     finally:
         beating.cancel()
         await service.close()
 
 
-async def _beat(pulse: Path) -> None:
+async def _send_heartbeat(heartbeat: Path) -> None:
     """A heartbeat of the event loop itself: one that hangs has none."""
     while True:
         with suppress(OSError):  # on a full disk this must not be what ends the worker
-            pulse.touch()
-        await asyncio.sleep(PULSE_S)
+            heartbeat.touch()
+        await asyncio.sleep(HEARTBEAT_S)
 
 
 def main() -> int:
     """Answers requests until it is told to stop; returns the exit code. What went wrong is one line on stderr."""
     pipe = sys.stdin.fileno()
     try:
-        order = msgspec.msgpack.decode(read_frame(pipe), type=WorkerOrder)
+        spec = msgspec.msgpack.decode(read_frame(pipe), type=WorkerSpec)
     except EOFError:
         return 1
-    set_name(f"api{order.index}")
+    set_name(f"api{spec.index}")
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the supervisor's to hear
     try:
         log_to_file(
-            Path(order.config.log.log_dir), Slot(order.index, "api"), order.config.log.log_level,
-            name=log_name(order.index), shown_as=order.config.log.log_format,
+            Path(spec.config.log.log_dir), Slot(spec.index, "api"), spec.config.log.log_level,
+            name=log_name(spec.index), shown_as=spec.config.log.log_format,
         )  # fmt: skip
-        log.always("process started", pid=os.getpid(), worker=order.index, weft=__version__)
-        _run(order, pipe)
+        log.always("process started", pid=os.getpid(), worker=spec.index, weft=__version__)
+        _run(spec, pipe)
     except WeftError as error:
         log.error("stopped", error=error)
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
@@ -128,7 +128,7 @@ def log_name(index: int) -> str:
     return f"api{index or ''}.log"
 
 
-def _run(order: WorkerOrder, pipe: int) -> None:
+def _run(spec: WorkerSpec, pipe: int) -> None:
     try:
         import uvloop
     except ImportError:
@@ -141,7 +141,7 @@ def _run(order: WorkerOrder, pipe: int) -> None:
             loop.remove_reader(pipe)  # its end could be read again and again
             end()
 
-        await serve(order, lambda end: loop.add_reader(pipe, gone, end))
+        await serve(spec, lambda end: loop.add_reader(pipe, gone, end))
 
     uvloop.run(work())
 

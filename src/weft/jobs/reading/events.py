@@ -160,13 +160,13 @@ class TaskEvents:
         batch: int | None = None
         async for _ in self._engine.notices():
             try:
-                batch = await self._look(batch)
+                batch = await self._poll(batch)
             except WeftError as error:
                 log.error("the index cannot be read", error=error)
                 await asyncio.sleep(PROGRESS_S)
             await asyncio.sleep(LEAST_S)
 
-    async def _look(self, batch: int | None) -> int:
+    async def _poll(self, batch: int | None) -> int:
         if batch is None:
             return await self._index.run(lambda: self._index.reader.last_batch())
         before = batch

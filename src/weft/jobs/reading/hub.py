@@ -84,13 +84,13 @@ class HubFeed:
         self._heartbeat_s = heartbeat_s
         self._loop = asyncio.get_running_loop()
         self._sent_at = self._loop.time()
-        self._beats = self._loop.call_later(heartbeat_s, self._beat)
+        self._keepalive = self._loop.call_later(heartbeat_s, self._keep_alive)
         self._reader = self._loop.create_task(self._read())
 
     def close(self) -> None:
         """Nobody watches any more, or the worker ends."""
         self._reader.cancel()
-        self._beats.cancel()
+        self._keepalive.cancel()
         self._send()
 
     def behind(self, number: int) -> tuple[int, bytes]:
@@ -133,7 +133,7 @@ class HubFeed:
         while not self.has_ended:
             try:
                 async for number, piece in self._source(self.last):
-                    self._take(number, piece)
+                    self._handle(number, piece)
                 self.has_ended = True
             except TaskUnknown:  # retention has deleted it
                 self.has_ended = True
@@ -142,7 +142,7 @@ class HubFeed:
                 await asyncio.sleep(AGAIN_S)
         self._send()
 
-    def _take(self, number: int | None, piece: bytes) -> None:
+    def _handle(self, number: int | None, piece: bytes) -> None:
         if number is None:
             self.progress = piece
             self.progress_version += 1
@@ -166,10 +166,10 @@ class HubFeed:
             self._sends.cancel()
         self._sends = self._loop.call_at(when, self._send)
 
-    def _beat(self) -> None:
+    def _keep_alive(self) -> None:
         """Clients that have nothing to read look whether to say so."""
         self._send()
-        self._beats = self._loop.call_later(self._heartbeat_s, self._beat)
+        self._keepalive = self._loop.call_later(self._heartbeat_s, self._keep_alive)
 
     def _send(self) -> None:
         if self._sends is not None:

@@ -18,7 +18,7 @@ class SitesPanel:
     def __init__(self, registry: SiteRegistry) -> None:
         self._registry = registry
 
-    def look(self) -> PanelTable:
+    def table(self) -> PanelTable:
         """How they are now."""
         rows = []
         for site in self._registry.status():

@@ -33,7 +33,7 @@ from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.store.sqlite_sites import SqliteLedger
 
 ENGINE_S = 1.0  # an engine that takes longer is not waited for
-LOOK_S = 0.05
+POLL_S = 0.05
 MOST_SITES = 1000  # every step looks at all of them
 
 
@@ -141,7 +141,7 @@ class SiteRegistry:
         while any(site.task and site.is_stopping for site in _chosen(self._jobs.sites.all(), names, None)):
             if time.monotonic() >= until or not self.is_served:
                 return False
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         return True
 
     # ── looking ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -167,9 +167,9 @@ class SiteRegistry:
 
     def status(self, names: Sequence[str] | None = None) -> list[SiteStatus]:
         """How sites are, of one moment."""
-        return [view.status for view in self.look(names)]
+        return [view.status for view in self.views(names)]
 
-    def look(self, names: Sequence[str] | None = None, owner: str | None = None) -> list[SiteView]:
+    def views(self, names: Sequence[str] | None = None, owner: str | None = None) -> list[SiteView]:
         """The same, with their files."""
         sites, now = self._jobs.sites.all(), self._clock()
         chosen = _chosen(sites, names, owner)

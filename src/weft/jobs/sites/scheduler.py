@@ -53,7 +53,7 @@ class SiteScheduler:
         sites = await asyncio.to_thread(self._store.sites.all)
         for site in [site for site in sites.values() if site.task]:
             try:
-                has_ended = await self._look_after(site, fence)
+                has_ended = await self._monitor_run(site, fence)
             except LeaseLost:
                 raise
             except WeftError as error:  # what is wrong with one holds up no other; the next turn tries again
@@ -77,7 +77,7 @@ class SiteScheduler:
         if due or begun:
             log.info("sites", due=due, begun=begun)
 
-    async def _look_after(self, site: SavedSite, fence: int) -> bool:
+    async def _monitor_run(self, site: SavedSite, fence: int) -> bool:
         """Whether its run has ended."""
         task = await asyncio.to_thread(self._store.get, site.task)
         if task is None:  # deleted: nothing is known of it

@@ -43,11 +43,11 @@ class Sites:
 
     async def all(self, owner: str) -> list[SiteView]:
         """All of them, by name."""
-        return await asyncio.to_thread(self._registry.look, None, owner)
+        return await asyncio.to_thread(self._registry.views, None, owner)
 
     async def get(self, name: str, owner: str) -> SiteView:
         """One of them."""
-        return (await asyncio.to_thread(self._registry.look, [name], owner))[0]
+        return (await asyncio.to_thread(self._registry.views, [name], owner))[0]
 
     async def run(self, name: str, owner: str) -> SiteView:
         """Asks for a run, after those of the sites that it needs; one that runs already is left as it is."""

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from weft.errors import WeftError, is_damage, writing
+from weft.files import use_write_ahead_log
 from weft.jobs.errors import LeaseLost, StoreDamaged
 
 BUSY_S = 30.0
@@ -144,7 +145,7 @@ class SqliteFile:
 def connect(path: Path) -> sqlite3.Connection:
     """One more connection."""
     db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-    db.execute("PRAGMA journal_mode = WAL")
+    use_write_ahead_log(db, BUSY_S)
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA wal_autocheckpoint = 0")
     return db

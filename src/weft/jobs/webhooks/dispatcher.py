@@ -37,7 +37,7 @@ from weft.records import FetchResult
 from weft.scraping import HookEvent, TaskState
 from weft.telemetry import Log
 
-LOOK_S = 0.1  # between two looks at what is due
+POLL_S = 0.1  # between two looks at what is due
 QUIET_S = 0.25  # between two looks at one hook that had nothing to tell
 ANSWER_S = 10.0  # for a receiver
 ANSWER_BYTES = 1024  # of its answer that are read
@@ -86,7 +86,7 @@ class Dispatcher:
                         log.error(
                             "webhooks cannot be looked at", exc_info=not isinstance(error, WeftError), error=error
                         )
-                    await asyncio.sleep(LOOK_S)
+                    await asyncio.sleep(POLL_S)
         finally:
             await self._stop()
             await self._source.close()
@@ -142,7 +142,7 @@ class Dispatcher:
         except Exception:
             # The edge of one hook: the others go on, and this one is tried again.
             log.error("a webhook could not be served", task=task.id, exc_info=True)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     # ── for one hook's run ─────────────────────────────────────────────────────────────────────────────────────────
 

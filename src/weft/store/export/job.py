@@ -249,7 +249,7 @@ class _Run:
         while placed := list(islice(rows, TOGETHER)):
             some, cursors = [row for _, row in placed], {row.item: cursor for cursor, row in placed}
             current = self._current(some)
-            taken = {row.item for row in some if row.item in current and self._selection.takes(row)}
+            taken = {row.item for row in some if row.item in current and self._selection.matches(row)}
             for row in self._pages.in_advance(some, taken):
                 if row.item in taken and self._add(sink, row):
                     self._state.rows += 1
@@ -286,7 +286,7 @@ class _Run:
                 places.close()
 
     def _copy(self, row: Row, places: RecordLocator, sink: WarcFiles | WarcStream, *, is_wanted: bool) -> None:
-        if not is_wanted or not self._selection.takes(row):
+        if not is_wanted or not self._selection.matches(row):
             places.skip(row)
             return
         try:

@@ -106,7 +106,7 @@ class Selection:
         """The hosts of all rows that are wanted; none where they are not known by name."""
         return () if self._under else tuple(sorted(self._hosts))
 
-    def takes(self, row: Row) -> bool:
+    def matches(self, row: Row) -> bool:
         """Whether a row is wanted."""
         if not (self._any_status or row.status in self._codes or row.status // 100 in self._classes):
             return False

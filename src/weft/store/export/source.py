@@ -24,7 +24,7 @@ from weft.store.corpus import Corpus
 from weft.store.errors import UnreadableData
 from weft.store.index.query import IndexReader, Placed
 from weft.store.index.schema import row_hash
-from weft.store.index.visits import Visit, standing
+from weft.store.index.visits import Visit, current_visit
 from weft.store.repair.damage import BROKEN
 from weft.store.warc.warc_read import WarcRecord, parse, read_record
 
@@ -100,7 +100,7 @@ class ExportSource:
             hashes = by_place.get(int(name.partition("/")[0]), [])
             for visit in self._indexes[name].visits(hashes, batch, crawl):
                 visits.setdefault((visit.crawl, visit.url, visit.request), []).append(visit)
-        return {chosen.item for of_url in visits.values() if (chosen := standing(of_url)) is not None}
+        return {chosen.item for of_url in visits.values() if (chosen := current_visit(of_url)) is not None}
 
     def by_place(self, name: str, after_batch: int) -> Iterator[tuple[list[Row], int]]:
         """One index's rows in the order of its WARC files, some at a time, each time with their last batch.

@@ -21,6 +21,7 @@ import msgspec
 from weft import urls
 from weft.alive import Alive, silent, watch
 from weft.errors import DiskFull
+from weft.files import use_write_ahead_log
 from weft.records import PastVisit, Row, RowOutput
 from weft.store.errors import DamagedIndex, StoreError, reading, writing
 from weft.store.index import hosts, keys, replaced, runs, schema
@@ -243,7 +244,7 @@ class SlotIndex:
                 replaced.may_come_again(self._db, crawl, after)
                 self.flush()
 
-    def take_notes(self, notes: Mapping[int, int]) -> None:
+    def copy_notes(self, notes: Mapping[int, int]) -> None:
         """Notes what another index had noted by `may_come_again`, and nothing else."""
         with writing(self.path), _transaction(self._db):
             self._db.execute("DELETE FROM again")
@@ -391,7 +392,7 @@ class SlotIndex:
             self._keep_lost(rows)
             self._db.execute(_KEEP_OUTPUTS, (keys.as_list(row.item for row in rows),))
             found = self._all(_OF_ITEMS, keys.as_list(row.item for row in rows))
-            replaced.take_out(self._db, self.path, [seq for seq, _, _ in found])
+            replaced.subtract(self._db, self.path, [seq for seq, _, _ in found])
             self._delete(found)
             self._db.execute("UPDATE files SET length = ?, last = ? WHERE id = ?", (file.length, file.last, file.id))
             self._db.execute("DELETE FROM tally")
@@ -475,9 +476,10 @@ class SlotIndex:
         else:
             self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that a crawl's end gives its disk back
         _tune(self._db)
-        if empty:
-            self._db.executescript(schema.TABLES)
-        self._db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
+        with _transaction(self._db):  # as one: other processes refuse an index that has half of the facts
+            for statement in filter(str.strip, schema.TABLES.split(";\n") if empty else ()):
+                self._db.execute(statement)
+            self._db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts.items())
 
     def _housekeep(self, log_bytes: int, last: bool) -> None:
         if self._sync_db is None:
@@ -533,7 +535,7 @@ def _connect(path: Path, timeout: float) -> sqlite3.Connection:
 
 
 def _tune(db: sqlite3.Connection) -> None:
-    db.execute("PRAGMA journal_mode = WAL")
+    use_write_ahead_log(db)
     db.execute("PRAGMA synchronous = NORMAL")
     db.execute("PRAGMA wal_autocheckpoint = 0")  # done by `sync`, after the WARC files are on the disk
     db.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")

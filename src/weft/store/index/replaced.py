@@ -27,7 +27,7 @@ import msgspec
 
 from weft.store.errors import DamagedIndex
 from weft.store.index.keys import FOLDED
-from weft.store.index.visits import Visit, standing
+from weft.store.index.visits import Visit, current_visit
 
 TOGETHER = 1000  # URLs whose visits are read at a time
 COLUMNS = (
@@ -77,7 +77,7 @@ class Replaced:
         """Those of all visits of one URL in one crawl; with -1 they are taken back."""
         if len(visits) < 2:
             return
-        chosen, last = standing(visits), max(visits, key=attrgetter("fetched_at", "item"))
+        chosen, last = current_visit(visits), max(visits, key=attrgetter("fetched_at", "item"))
         for visit in visits:
             if visit is not chosen:
                 self._add(visit, times, is_last_of_gone=chosen is None and visit is last)
@@ -140,7 +140,7 @@ def late(db: sqlite3.Connection, path: Path, crawl: int = 0) -> Replaced:
     return found
 
 
-def take_out(db: sqlite3.Connection, path: Path, seqs: Sequence[int]) -> None:
+def subtract(db: sqlite3.Connection, path: Path, seqs: Sequence[int]) -> None:
     """Counts as if these rows were not there; before they are deleted, in that transaction."""
     found, gone = Replaced(), frozenset(seqs)
     (folded,) = db.execute(f"SELECT {FOLDED}").fetchone()

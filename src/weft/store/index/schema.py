@@ -65,7 +65,6 @@ TALLY = """INSERT INTO tally SELECT crawl, status, error, content_type, depth, c
   first = min(first, excluded.first), last = max(last, excluded.last)"""
 
 TABLES = f"""
-BEGIN IMMEDIATE;
 PRAGMA application_id = {APPLICATION};
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE files (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, length INTEGER NOT NULL, last INTEGER NOT NULL,
@@ -109,7 +108,6 @@ CREATE TABLE replaced_hosts (crawl INTEGER, host TEXT, pages INTEGER NOT NULL, P
   WITHOUT ROWID;
 CREATE TABLE batches (batch INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL, latest REAL NOT NULL);
 INSERT INTO meta VALUES ('schema_version', {VERSION}), ('batch', 0), ('durable', 0), ('folded', 0);
-COMMIT;
 """  # noqa: S608 - no value in it
 
 # What `values_of` gives and its checksum, then the name of the file.

@@ -52,7 +52,7 @@ class Hashed(Protocol):
     def hashes(self) -> Iterator[int]: ...
 
 
-def standing(visits: Iterable[Visit]) -> Visit | None:
+def current_visit(visits: Iterable[Visit]) -> Visit | None:
     """The visit that stands for their URL; None for a page that is gone.
 
     The last one decides whether the page is still there: it may have gone (404, 410), moved (a redirect) or asked not

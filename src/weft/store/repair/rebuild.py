@@ -176,7 +176,7 @@ class Rebuild:
         index.note_rebuilt()
         index.sync(last=True)
         if (notes := place.old_notes()) is not None:
-            index.take_notes(notes)
+            index.copy_notes(notes)
         index.note_durable(self._batch)
         self.report.lost += len(lost)
         self.report.lost_urls += [row.url for row in lost[: MOST_URLS - len(self.report.lost_urls)]]

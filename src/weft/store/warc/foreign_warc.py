@@ -73,7 +73,7 @@ class RecordReader:
         try:
             content = self._at(path, place)
             headers, length = _head(content)
-            block = _taken(content, min(length, limit))
+            block = _read(content, min(length, limit))
             if len(block) < min(length, limit):
                 raise UnreadableData(path, f"the record at {place.offset} is cut off")
         except Torn as torn:
@@ -110,7 +110,7 @@ def _records(content: Content) -> Iterator[FoundRecord]:
     while _next_begins(content):
         place = content.place()
         headers, length = _head(content)
-        start = _taken(content, min(length, START_BYTES))
+        start = _read(content, min(length, START_BYTES))
         if len(start) + _skip(content, length - len(start)) < length:
             raise Torn(content.path, place.offset, "the file ends in the middle of a record")
         record = FoundRecord(place, headers, start)
@@ -164,7 +164,7 @@ def _head(content: Content) -> tuple[dict[str, str], int]:
     return headers, int(length)
 
 
-def _taken(content: Content, count: int) -> bytes:
+def _read(content: Content, count: int) -> bytes:
     """So many bytes; fewer at the end of the content."""
     while len(content.buffer) < count and content.fill():
         pass

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from weft.supervise import process
 from weft.supervise.pool.worker_slot import KillReason, WorkerSlot
 
-LONGEST_LOOK_S = 0.25
+LONGEST_POLL_S = 0.25
 """A longer time between two checks means that the parent was busy, not that a worker was silent."""
 _NEAR_LIMIT = 0.75
 _MB = 1024 * 1024
@@ -46,5 +46,5 @@ class PoolLimits(NamedTuple):
         between = slot.running and slot.is_between_items
         stuck = sign == slot.last_sign and (between or process.state(pid) in ("T", "t"))
         slot.last_sign = sign
-        slot.silent_s = slot.silent_s + min(since_s, LONGEST_LOOK_S) if stuck and not slot.unsent_bytes else 0.0
+        slot.silent_s = slot.silent_s + min(since_s, LONGEST_POLL_S) if stuck and not slot.unsent_bytes else 0.0
         return slot.silent_s > self.heartbeat_s

@@ -22,7 +22,7 @@ from weft.supervise.child import ChildState, Step
 from weft.supervise.held import Adopted
 from weft.supervise.pool import fork_server
 from weft.supervise.pool.fork_server import ForkMessage, ForkServer
-from weft.supervise.pool.limits import LONGEST_LOOK_S, PoolLimits
+from weft.supervise.pool.limits import LONGEST_POLL_S, PoolLimits
 from weft.supervise.pool.suspects import OUTSIDE
 from weft.supervise.pool.worker_slot import KillReason, WorkerProcess, WorkerSlot
 from weft.supervise.process import Exit
@@ -264,7 +264,7 @@ class ProcessPool(Generic[S]):
             if slot.worker is not None and slot.child.next_step() is Step.KILL:
                 slot.end_by_force(KillReason.START if slot.child.state is ChildState.STARTING else KillReason.STOP)
         stopped = self._server is not None and process.state(self._server.pid) in ("T", "t")
-        self._server_silent_s = self._server_silent_s + min(since_s, LONGEST_LOOK_S) if stopped else 0.0
+        self._server_silent_s = self._server_silent_s + min(since_s, LONGEST_POLL_S) if stopped else 0.0
         if self._server is not None and self._server_silent_s > self.limits.heartbeat_s:
             self._server.kill()
         return [WorkerDeath(slot, Exit(signal=signal.SIGKILL)) for slot in self.slots if self._beyond_reach(slot)]
@@ -283,7 +283,7 @@ class ProcessPool(Generic[S]):
         if slot.worker is not None:
             with contextlib.suppress(OSError):
                 slot.worker.connection.shutdown(socket.SHUT_WR)
-        slot.child.told_to_stop()
+        slot.child.asked_to_stop()
 
     def close(self) -> None:
         """Everything ends now."""

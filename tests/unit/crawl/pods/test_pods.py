@@ -42,7 +42,7 @@ class Clock:
 
 
 def report(clock: Clock, **more: object) -> CrawlStatus:
-    status = CrawlStatus(pid=1, idle="done", told_at=clock.now, admitted=5, finished=5)
+    status = CrawlStatus(pid=1, idle="done", reported_at=clock.now, admitted=5, finished=5)
     for name, value in more.items():
         setattr(status, name, value)
     return status
@@ -99,10 +99,10 @@ def test_permits_are_never_more_than_pages_and_all_can_be_had(tmp_path: Path) ->
     assert given == {0: 10, 1: 0}
     while permits.left():
         for pod in given:
-            given[pod] = permits.take(pod, 2)
+            given[pod] = permits.claim(pod, 2)
             assert sum(given.values()) <= 100
     assert sum(given.values()) == 100
-    assert permits.take(1, 2) == given[1], "nothing is left"
+    assert permits.claim(1, 2) == given[1], "nothing is left"
     permits.give_back(0, 12)
     assert permits.left() == given[0] - 12
     permits.begin(50, {0: 12, 1: 60})

@@ -10,7 +10,7 @@ import pytest
 from weft.config import load
 from weft.crawl.folder import CrawlFolder
 from weft.crawl.processes.process import Process
-from weft.crawl.processes.process_spec import ProcessOrder
+from weft.crawl.processes.process_spec import ProcessSpec
 from weft.crawl.reports.combined_status import CombinedStatus, begin_alone, end_alone
 from weft.engine.loop.progress import CrawlStatus, read_status, write_status
 from weft.frontier.contract import FrontierStats
@@ -27,15 +27,15 @@ def standing(folder: CrawlFolder, told: dict[tuple[int, str, int], CrawlStatus])
     for number, ((pod, role, index), status) in enumerate(told.items()):
         path = folder.home / f"{number}.json"
         write_status(path, status)
-        order = ProcessOrder(config, "c", 1, "run", pod, role, index, 2)
+        order = ProcessSpec(config, "c", 1, "run", pod, role, index, 2)
         processes.append(Process(order, folder.home, path, stuck_s=1.0))
     return CombinedStatus(folder.status, processes)
 
 
 def test_what_a_pods_processes_share_counts_once_by_who_told_it_last(folder: CrawlFolder) -> None:
-    shared = CrawlStatus(queued=7, seen=90, sites=3, admitted=100, finished=80, told_at=5.0)
-    later = msgspec.structs.replace(shared, queued=2, seen=95, admitted=105, finished=103, told_at=6.0)
-    other = CrawlStatus(queued=1, seen=10, sites=1, admitted=10, finished=9, pages=4, requests=9, told_at=5.5)
+    shared = CrawlStatus(queued=7, seen=90, sites=3, admitted=100, finished=80, reported_at=5.0)
+    later = msgspec.structs.replace(shared, queued=2, seen=95, admitted=105, finished=103, reported_at=6.0)
+    other = CrawlStatus(queued=1, seen=10, sites=1, admitted=10, finished=9, pages=4, requests=9, reported_at=5.5)
     status = standing(
         folder,
         {

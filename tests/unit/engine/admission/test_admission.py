@@ -171,7 +171,7 @@ def read(guard: SamenessGuard, page: str, *new: str, depth: int = 1) -> None:
     """A page that says what all of them say, and what it leads to."""
     words = frozenset(f"word{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")
     guard.observe(page, "Page 1", 12, depth, lambda: words)
-    guard.leads(page, new)
+    guard.record_links(page, new)
 
 
 def test_leaves_are_no_trap_however_alike() -> None:
@@ -214,7 +214,7 @@ def test_numbered_pages_that_differ_go_on() -> None:
         guard.observe(f"http://a/item/{number}", f"Item {'abc'[number % 3]}", 30, number, frozenset)
         guard.observe(f"http://a/list/{number}", "List", number, number, frozenset)
         for kind in ("story", "item", "list"):
-            guard.leads(f"http://a/{kind}/{number}", [f"http://a/{kind}/{number + 1}"])
+            guard.record_links(f"http://a/{kind}/{number}", [f"http://a/{kind}/{number + 1}"])
     assert not any(guard.stops(f"http://a/{kind}/1", f"http://a/{kind}/2") for kind in ("story", "item", "list"))
 
 

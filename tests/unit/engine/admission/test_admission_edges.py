@@ -104,7 +104,7 @@ def test_each_kind_of_trap_binds_links_alone() -> None:
             for number in range(SAME_LEVELS):
                 page = f"https://example.com/day/{number}"
                 crawl.sameness.observe(page, "T", 1, number, lambda: frozenset({"w"}))
-                crawl.sameness.leads(page, [f"https://example.com/day/{1000 + number}"])
+                crawl.sameness.record_links(page, [f"https://example.com/day/{1000 + number}"])
         assert crawl.refusal(url, 1, is_link=False) is None, spoil
         assert crawl.refusal(url, 1, page=page) is Reason.TRAP, spoil
 
@@ -139,7 +139,7 @@ def test_hosts_of_one_letter_are_hosts() -> None:
     assert (crawl.refusal("http://a/x", 1), crawl.refusal("http://b/x", 1)) == (None, Reason.SCOPE)
     guard = SamenessGuard()
     guard.observe("http://a/1", "", 0, 1, frozenset)
-    assert guard.counts("http://a/1") and not guard.leads("http://a/1", ["http://b/2", "http://a/2"])
+    assert guard.counts("http://a/1") and not guard.record_links("http://a/1", ["http://b/2", "http://a/2"])
     assert not guard.counts("http://a/1")
     assert (pattern_of("http://a/12"), pattern_of("http://a/x")) == ("http://a/0", None)
     assert urls.origin_of("http://a/x") == "http://a"

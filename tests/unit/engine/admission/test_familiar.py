@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from weft.engine.admission import recent_links
-from weft.engine.admission.recent_links import Familiar
+from weft.engine.admission.recent_links import RecentLinks
 from weft.records import Reason
 
 PAGE = "http://a.example/docs/page?x=1"
@@ -15,8 +15,8 @@ NEAR = "http://a.example/docs/other"
 FAR = "http://a.example/news/"
 
 
-def known(refused: Counter[str] | None = None) -> Familiar:
-    return Familiar(Counter() if refused is None else refused)
+def known(refused: Counter[str] | None = None) -> RecentLinks:
+    return RecentLinks(Counter() if refused is None else refused)
 
 
 def test_a_link_is_fresh_once_on_a_site_and_counted_from_then_on() -> None:

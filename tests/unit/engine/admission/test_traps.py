@@ -146,7 +146,7 @@ def observed(
     """Pages of one pattern, one link deeper each."""
     for number in range(count):
         guard.observe(f"https://a/{number}", title.format(number), links, number, lambda: words)
-        guard.leads(f"https://a/{number}", [f"https://a/{1000 + number}"])
+        guard.record_links(f"https://a/{number}", [f"https://a/{1000 + number}"])
     return guard.stops("https://a/99", "https://a/98")
 
 
@@ -160,7 +160,7 @@ def test_pages_at_one_depth_are_a_list_until_there_are_too_many() -> None:
     guard = SamenessGuard()
     for number in range(SAME_PAGES):
         guard.observe(f"https://a/{number}", "T", 5, number % 3, lambda: WORDS)
-        assert guard.leads(f"https://a/{number}", [f"https://a/{number}/9"]) == (number == SAME_PAGES - 1)
+        assert guard.record_links(f"https://a/{number}", [f"https://a/{number}/9"]) == (number == SAME_PAGES - 1)
     assert guard.stops("https://a/99", "https://a/98")
 
 
@@ -171,10 +171,10 @@ def test_a_list_that_names_its_next_page_and_thin_pages_is_no_trap(leads_on: int
     for number in range(5 * SAME_LEVELS):
         items = [f"https://a/item/{9 * number + at}" for at in range(9)]
         guard.observe(f"https://a/list/{number}", f"List {number}", 10, number, lambda: WORDS)
-        assert not guard.leads(f"https://a/list/{number}", [f"https://a/list/{number + 1}", *items]), number
+        assert not guard.record_links(f"https://a/list/{number}", [f"https://a/list/{number + 1}", *items]), number
         for at, item in enumerate(items, 1):
             guard.observe(item, "Item", 2, number + 1, lambda: WORDS)
-            guard.leads(item, [f"https://a/item/{9 * number + at}"] if at == leads_on else [])
+            guard.record_links(item, [f"https://a/item/{9 * number + at}"] if at == leads_on else [])
     assert not guard.stops("https://a/list/99", "https://a/list/98")
 
 
@@ -187,7 +187,7 @@ def test_pages_that_lead_on_through_another_kind_of_page_are_stopped() -> None:
                 f"https://a/{'view' if kind == 'month' else 'month'}/{number + at}",
             )
             guard.observe(page, kind, 1, 2 * number + at, lambda: WORDS)
-            if guard.leads(page, [new]):
+            if guard.record_links(page, [new]):
                 stopped.add(kind)
     assert stopped == {"month", "view"} and guard.stops("https://a/view/99", "https://a/month/99")
 
@@ -209,7 +209,7 @@ def test_pages_are_the_same_that_share_nearly_all_their_words(left_out: int, is_
     guard = SamenessGuard()
     for number in range(SAME_LEVELS):
         guard.observe(f"https://a/{number}", "T", 5, number, lambda number=number: (WORDS, fewer)[number % 2])  # type: ignore[misc]
-        guard.leads(f"https://a/{number}", [f"https://a/{1000 + number}"])
+        guard.record_links(f"https://a/{number}", [f"https://a/{1000 + number}"])
     assert guard.stops("https://a/99", "https://a/98") == is_same
 
 
@@ -223,7 +223,7 @@ def test_words_are_compared_from_half_of_the_levels_on() -> None:
             return WORDS
 
         guard.observe(f"https://a/{number}", "T", 5, number, words)
-        assert guard.leads(f"https://a/{number}", [f"https://a/{1000 + number}"]) == (number == SAME_LEVELS - 1)
+        assert guard.record_links(f"https://a/{number}", [f"https://a/{1000 + number}"]) == (number == SAME_LEVELS - 1)
     assert asked == [6, 7, 8, 9, 10, 11]
 
 
@@ -232,16 +232,16 @@ def test_a_page_of_other_words_is_the_first_of_a_new_row() -> None:
     assert not observed(guard, SAME_LEVELS - 1)
     for number in range(SAME_LEVELS - 1):
         guard.observe(f"https://a/{number}", "T", 5, number, lambda: others)
-        assert not guard.leads(f"https://a/{number}", [f"https://a/{1000 + number}"]), number
+        assert not guard.record_links(f"https://a/{number}", [f"https://a/{1000 + number}"]), number
     guard.observe("https://a/50", "T", 5, SAME_LEVELS, lambda: others)
-    assert guard.leads("https://a/50", ["https://a/1050"])
+    assert guard.record_links("https://a/50", ["https://a/1050"])
 
 
 def test_links_to_other_hosts_lead_nowhere_here() -> None:
     guard = SamenessGuard()
     for number in range(SAME_LEVELS + 1):
         guard.observe(f"https://a/{number}", "T", 5, number, lambda: WORDS)
-        assert not guard.leads(f"https://a/{number}", [f"https://b/{1000 + number}"])
+        assert not guard.record_links(f"https://a/{number}", [f"https://b/{1000 + number}"])
     assert not guard.stops("https://a/99", "https://a/98")
 
 
@@ -250,7 +250,7 @@ def test_pages_without_a_number_are_never_taken_for_a_pattern() -> None:
     for letter in "abcdefghijklmnopqrstuvwxyz":
         guard.observe(f"https://a/{letter}", "T", 5, ord(letter), lambda: WORDS)
         assert not guard.counts(f"https://a/{letter}")
-        guard.leads(f"https://a/{letter}", [f"https://a/{letter}{letter}", f"https://a/{ord(letter)}"])
+        guard.record_links(f"https://a/{letter}", [f"https://a/{letter}{letter}", f"https://a/{ord(letter)}"])
     assert not guard.stops("https://a/zz", "https://a/z")
     assert not guard.stops("https://a/1", "https://a/z")
 
@@ -285,7 +285,7 @@ def test_words_may_be_asked_for_once_a_page_of_the_pattern_has_counted() -> None
     assert not guard.may_compare("https://a/1") and not guard.may_compare("https://a/about")
     guard.observe("https://a/1", "T", 5, 1, lambda: WORDS)
     assert not guard.may_compare("https://a/2"), "it has led nowhere yet"
-    guard.leads("https://a/1", ["https://a/7"])
+    guard.record_links("https://a/1", ["https://a/7"])
     assert guard.may_compare("https://a/2") and not guard.may_compare("https://b/2")
 
 
@@ -296,8 +296,10 @@ def test_a_page_counts_once_and_by_a_link_of_its_own_host_that_may_lead_on() -> 
         page = f"http://a/{number}"
         guard.observe(page, "T", 5, number, lambda: WORDS)
         new = [*others, f"http://a/{1000 + number}"] if number else others  # the first leads nowhere
-        assert guard.leads(page, new) == (number == SAME_LEVELS + 1), "of the first two no more than half lead on"
-        assert not guard.leads(page, [f"http://a/{2000 + number}"])
+        assert guard.record_links(page, new) == (number == SAME_LEVELS + 1), (
+            "of the first two no more than half lead on"
+        )
+        assert not guard.record_links(page, [f"http://a/{2000 + number}"])
     assert guard.stops("http://a/98", "http://a/99") and guard.has_stopped("http://a/99")
     guard.observe("http://a/97", "T", 5, 97, lambda: pytest.fail("it is stopped already"))
     assert not guard.counts("http://a/97")
@@ -309,4 +311,4 @@ def test_a_page_whose_pattern_was_forgotten_stops_nothing() -> None:
     guard = SamenessGuard(kept=1)
     guard.observe("http://a/1", "T", 5, 1, frozenset)
     guard.observe("http://b/1", "T", 5, 1, frozenset)
-    assert not guard.leads("http://a/1", ["http://a/2"]) and not guard.has_stopped("http://a/1")
+    assert not guard.record_links("http://a/1", ["http://a/2"]) and not guard.has_stopped("http://a/1")

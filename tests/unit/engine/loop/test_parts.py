@@ -13,7 +13,7 @@ import pytest
 from weft.config import PolitenessSection
 from weft.engine.loop.fetcher.robots import MOST_TRIES, TRIES, is_worth_another, record_of
 from weft.engine.loop.fetcher.verdict import VerdictKind, backoff_s, failure_of, kind_of, site_health
-from weft.engine.loop.parser.suspects import Pulse, Suspects, pulse
+from weft.engine.loop.parser.suspects import Heartbeat, Suspects, read_heartbeat
 from weft.engine.loop.progress import CrawlProgress, read_status
 from weft.engine.loop.steps import STEPS, crash_point
 from weft.records import FetchResult
@@ -112,9 +112,9 @@ def test_what_an_answer_for_robots_txt_means(answer: FetchResult, status: str | 
 DIE = """
 import os, sys
 from pathlib import Path
-from weft.engine.loop.parser.suspects import Pulse, Suspects
-suspects = Suspects(Pulse(Path(sys.argv[1])))
-suspects.beat()
+from weft.engine.loop.parser.suspects import Heartbeat, Suspects
+suspects = Suspects(Heartbeat(Path(sys.argv[1])))
+suspects.send_heartbeat()
 suspects.parsing(42)
 os.abort()
 """
@@ -124,19 +124,19 @@ def test_a_page_that_kills_its_parser_twice_is_poison(tmp_path: Path) -> None:
     for deaths in (1, 2):
         died = subprocess.run([sys.executable, "-c", DIE, str(tmp_path)], capture_output=True, check=False)
         assert died.returncode == -signal.SIGABRT
-        assert pulse(tmp_path)[1] == 42
-        suspects = Suspects(Pulse(tmp_path))
+        assert read_heartbeat(tmp_path)[1] == 42
+        suspects = Suspects(Heartbeat(tmp_path))
         assert suspects.died_on == 42
         assert suspects.is_poison(42) is (deaths == 2)
         assert not suspects.is_poison(41)
         suspects.close()
-    again = Suspects(Pulse(tmp_path))
+    again = Suspects(Heartbeat(tmp_path))
     assert (again.died_on, again.is_poison(42)) == (0, True), "it is remembered, and not counted twice"
     again.parsing(7)
     again.parsed()
-    before = pulse(tmp_path)
-    again.beat()
-    assert pulse(tmp_path) == (before[0] + 1, 0)
+    before = read_heartbeat(tmp_path)
+    again.send_heartbeat()
+    assert read_heartbeat(tmp_path) == (before[0] + 1, 0)
     again.close()
 
 
@@ -144,16 +144,16 @@ def test_a_death_with_whoever_started_it_counts_half(tmp_path: Path) -> None:
     """A page that is under way when everything is killed, twice, is no poison; one that always brings all down is."""
     for deaths in range(1, 5):
         subprocess.run([sys.executable, "-c", DIE, str(tmp_path)], capture_output=True, check=False)
-        suspects = Suspects(Pulse(tmp_path), died_with_its_starter=True)
+        suspects = Suspects(Heartbeat(tmp_path), died_with_its_starter=True)
         assert suspects.is_poison(42) is (deaths == 4)
         suspects.close()
 
 
 def test_a_torn_pulse_file_is_as_none(tmp_path: Path) -> None:
-    assert pulse(tmp_path) == (0, 0)
+    assert read_heartbeat(tmp_path) == (0, 0)
     (tmp_path / "pulse").write_bytes(b"xx")
     (tmp_path / "deaths.json").write_text("{torn")
-    suspects = Suspects(Pulse(tmp_path))
+    suspects = Suspects(Heartbeat(tmp_path))
     assert suspects.died_on == 0
     suspects.close()
 

@@ -55,7 +55,7 @@ def test_a_process_that_was_killed_takes_up_what_its_store_holds(tmp_path: Path)
     first.refused.update({"robots": 9, "duplicate": 70})
     first.write("running")  # and more was committed before it died
     second = CrawlProgress(path, 2, "run 1")
-    second.take_up(HELD)
+    second.restore(HELD)
     second.write("running")
     status = read_status(path)
     assert status is not None
@@ -67,7 +67,7 @@ def test_a_process_that_was_killed_takes_up_what_its_store_holds(tmp_path: Path)
     assert status.refused == {"robots": 9, "duplicate": 70, "address": 1}, "what has no row is not forgotten"
     assert status.started_at == first.status.started_at, "the run goes on"
     third = CrawlProgress(path, 3, "run 2")
-    third.take_up(HELD)
+    third.restore(HELD)
     assert third.status.pages_at_start == 5
     assert third.status.started_at > first.status.started_at
 
@@ -75,20 +75,20 @@ def test_a_process_that_was_killed_takes_up_what_its_store_holds(tmp_path: Path)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_row_that_is_dropped_is_not_counted(tmp_path: Path, kind: tuple[int, str]) -> None:
     progress = CrawlProgress(tmp_path / "status.json", 1)
-    progress.take_up(HELD)
+    progress.restore(HELD)
     progress.dropped(row(*kind))
     fewer = {key: rows - (key == kind) for key, rows in KINDS.items()}
     is_page = kind == (200, "")
     held = Stats(18, 5 - is_page, 0, 0, 0.0, 0.0, {}, {}, {}, {}, [], fewer, 800 - 10 * is_page)
     after = CrawlProgress(tmp_path / "other.json", 1)
-    after.take_up(held)
+    after.restore(held)
     assert (progress.status.pages, progress.status.body_bytes) == (after.status.pages, after.status.body_bytes)
     assert (+progress.statuses, +progress.errors, +progress.refused) == (+after.statuses, +after.errors, +after.refused)
 
 
 def test_at_the_end_what_did_not_come_home_is_queued(tmp_path: Path) -> None:
     progress = CrawlProgress(tmp_path / "status.json", 1)
-    progress.stands(FrontierStats(10, 3, 50, 4, 50, 37, 30), 3)
+    progress.note_frontier(FrontierStats(10, 3, 50, 4, 50, 37, 30), 3)
     assert (progress.status.queued, progress.status.in_flight) == (10, 3)
     progress.ends(FrontierStats(10, 2, 50, 4, 50, 37, 30, to_parse=1))
     status = progress.status

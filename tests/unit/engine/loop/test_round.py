@@ -13,7 +13,7 @@ from weft.config import FetchSection, PolitenessSection, ScopeSection
 from weft.engine.admission.rules import AdmissionRules
 from weft.engine.crawls.running_crawl import RunningCrawl
 from weft.engine.loop.fetcher.answer import EndedTransfer
-from weft.engine.loop.parser.discovered_links import Leads
+from weft.engine.loop.parser.discovered_links import DiscoveredLinks
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.round import Round
 from weft.engine.loop.rows import Rows
@@ -72,8 +72,8 @@ class Parts:
             number, AdmissionRules(section, SITES, this_year=2026), section, fetch, self.frontier, self.progress,
             politeness=PolitenessSection(delay_s=1.0, places=1),
         )  # fmt: skip
-        self.leads = Leads(self.frontier, self.store)
-        self.round = Round(self.frontier, self.store, {number: self.crawl}, self.leads)
+        self.discovered_links = DiscoveredLinks(self.frontier, self.store)
+        self.round = Round(self.frontier, self.store, {number: self.crawl}, self.discovered_links)
         self.rows = Rows(self.store, self.round)
         for site in SITES:
             self.frontier.sites.robots_known(site[:-1], RobotsRecord("allow", b"", 9e12), None)
@@ -159,7 +159,7 @@ def test_pages_of_one_round_that_bring_each_other_nearer_are_expanded(tmp_path: 
     parts = Parts(tmp_path, max_depth=2)
     deep, shallow = parts.claimed([Found(SITES[0], 2), Found(SITES[1], 0)])
     for lease, link in ((deep, "http://below.test/"), (shallow, deep.url)):
-        near = parts.leads.near(lease, [link])
+        near = parts.discovered_links.near(lease, [link])
         parts.round.links(parts.crawl, near, [link])
         parts.rows.record(parts.answer(lease), error="")
     parts.round.flush()

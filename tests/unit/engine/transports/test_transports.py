@@ -77,7 +77,7 @@ def made() -> list[Recorder]:
 
 
 @pytest.fixture
-def ways(made: list[Recorder]) -> Transports:
+def transports(made: list[Recorder]) -> Transports:
     def make(section: FetchSection) -> Recorder:
         made.append(Recorder(section))
         return made[-1]
@@ -85,60 +85,60 @@ def ways(made: list[Recorder]) -> Transports:
     return Transports(make, slots=4)
 
 
-def test_equal_settings_share_a_way_and_others_do_not(ways: Transports, made: list[Recorder]) -> None:
-    first, second = ways.open(FetchSection()), ways.open(FetchSection())
+def test_equal_settings_share_a_way_and_others_do_not(transports: Transports, made: list[Recorder]) -> None:
+    first, second = transports.open(FetchSection()), transports.open(FetchSection())
     assert first is second and len(made) == 1
     differing: list[dict[str, Any]] = [
         {"resolve": {"a": "127.0.0.1"}}, {"tls_verify": False}, {"allow_private": True}, {"auth": {"a": "u:p"}},
         {"headers": {"X": "1"}},
     ]  # fmt: skip
-    others = [ways.open(FetchSection(**settings)) for settings in differing]
-    assert len({id(way) for way in [first, *others]}) == 6
+    others = [transports.open(FetchSection(**settings)) for settings in differing]
+    assert len({id(transport) for transport in [first, *others]}) == 6
 
 
-def test_a_way_is_closed_with_its_last_user_but_one_stays(ways: Transports, made: list[Recorder]) -> None:
+def test_a_way_is_closed_with_its_last_user_but_one_stays(transports: Transports, made: list[Recorder]) -> None:
     plain, private = FetchSection(), FetchSection(allow_private=True)
-    ways.open(plain), ways.open(plain), ways.open(private)
-    ways.close(private)
-    assert [way.is_closed for way in made] == [False, True]
-    ways.close(plain)
+    transports.open(plain), transports.open(plain), transports.open(private)
+    transports.close(private)
+    assert [transport.is_closed for transport in made] == [False, True]
+    transports.close(plain)
     assert not made[0].is_closed, "one crawl still uses it"
-    ways.close(plain)
+    transports.close(plain)
     assert not made[0].is_closed, "it is there for the next crawl"
-    assert ways.open(plain) is made[0]
-    ways.shut()
+    assert transports.open(plain) is made[0]
+    transports.shut()
     assert made[0].is_closed
 
 
-def test_slots_are_counted_over_all_of_them(ways: Transports, made: list[Recorder]) -> None:
-    ways.open(FetchSection()), ways.open(FetchSection(allow_private=True))
-    for at, way in enumerate(made):
-        way.submit("", (), at)
-    assert (ways.in_flight, ways.free) == (2, 2)
+def test_slots_are_counted_over_all_of_them(transports: Transports, made: list[Recorder]) -> None:
+    transports.open(FetchSection()), transports.open(FetchSection(allow_private=True))
+    for at, transport in enumerate(made):
+        transport.submit("", (), at)
+    assert (transports.in_flight, transports.free) == (2, 2)
 
 
-def test_what_was_aborted_for_a_closed_way_is_told_all_the_same(ways: Transports, made: list[Recorder]) -> None:
+def test_what_was_aborted_for_a_closed_way_is_told_all_the_same(transports: Transports, made: list[Recorder]) -> None:
     plain, private = FetchSection(), FetchSection(allow_private=True)
-    ways.open(plain), ways.open(private)
+    transports.open(plain), transports.open(private)
     made[1].submit("", (), "tag")
-    ways.abort("tag")
-    ways.close(private)
-    assert [tag for tag, _ in ways.poll(0.0)] == ["tag"]
+    transports.abort("tag")
+    transports.close(private)
+    assert [tag for tag, _ in transports.poll(0.0)] == ["tag"]
 
 
-def test_a_result_or_a_watched_descriptor_ends_the_wait(ways: Transports, made: list[Recorder]) -> None:
-    ways.open(FetchSection()), ways.open(FetchSection(allow_private=True))
+def test_a_result_or_a_watched_descriptor_ends_the_wait(transports: Transports, made: list[Recorder]) -> None:
+    transports.open(FetchSection()), transports.open(FetchSection(allow_private=True))
     readable, ring = os.pipe()
     heard: list[str] = []
-    ways.watch(readable, lambda: heard.append(os.read(readable, 1).decode()))
+    transports.watch(readable, lambda: heard.append(os.read(readable, 1).decode()))
     made[1].submit("", (), "late")
     threading.Timer(0.05, made[1].answer, ["late"]).start()
-    assert [tag for tag, _ in ways.poll(patience(10))] == ["late"]
+    assert [tag for tag, _ in transports.poll(patience(10))] == ["late"]
     threading.Timer(0.05, os.write, [ring, b"c"]).start()
     began = time.monotonic()
-    assert ways.poll(patience(10)) == [] and heard == ["c"]
+    assert transports.poll(patience(10)) == [] and heard == ["c"]
     assert time.monotonic() - began < patience(10), "it waited to the end"
-    assert ways.poll(0.01) == []
-    ways.shut()
+    assert transports.poll(0.01) == []
+    transports.shut()
     os.close(readable)
     os.close(ring)

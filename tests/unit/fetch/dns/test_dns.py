@@ -61,7 +61,7 @@ def ask(resolver: Resolver, *hosts: str) -> dict[str, ResolvedName]:
     answers: dict[str, ResolvedName] = {}
     while len(answers) < len(set(hosts)):
         assert select.select([resolver.fileno()], [], [], 5)[0]
-        answers |= dict(resolver.take())
+        answers |= dict(resolver.completed())
     return answers
 
 
@@ -77,7 +77,7 @@ def test_many_askers_are_one_lookup(resolver: Resolver, names: Names) -> None:
     for _ in range(10):
         resolver.ask("a.example")
     resolver.ask("b.example")
-    assert resolver.take() == []
+    assert resolver.completed() == []
     names.open.set()
     ask(resolver, "a.example", "b.example")
     assert sorted(names.asked) == ["a.example", "b.example"]

@@ -67,7 +67,7 @@ def ask(resolver: Resolver, *hosts: str) -> dict[str, ResolvedName]:
     while len(answers) < len(set(hosts)):
         assert time.monotonic() < until, f"no answer for {set(hosts) - answers.keys()}"
         select.select([resolver.fileno()], [], [], max(0.0, min(1.0, resolver.due - time.monotonic())))
-        answers |= dict(resolver.take())
+        answers |= dict(resolver.completed())
     return answers
 
 
@@ -132,7 +132,7 @@ def test_an_answer_is_kept_as_long_as_it_says_within_bounds(server: NameServer, 
     answers: dict[str, ResolvedName] = {}
     while not answers:
         select.select([resolver.fileno()], [], [], 0.05)
-        answers = dict(resolver.take())
+        answers = dict(resolver.completed())
     assert answers[host].expires == now + kept_s
     now += kept_s - 1
     assert resolver.find(host) == answers[host]
@@ -174,10 +174,10 @@ def test_a_missing_resolv_conf_is_told_with_the_failure(tmp_path: Path) -> None:
     lookups = CaresLookups((), TRY_S, resolv_conf=tmp_path / "resolv.conf")
     lookups._channel.ares.servers = ["127.0.0.1:9"]  # what c-ares asks then, less whoever serves on this machine
     lookups.ask("a.example")
-    ended, until = lookups.take(), time.monotonic() + patience(5)
+    ended, until = lookups.completed(), time.monotonic() + patience(5)
     while not ended and time.monotonic() < until:
         select.select([lookups.fileno()], [], [], 0.05)
-        ended = lookups.take()
+        ended = lookups.completed()
     lookups.close()
     assert "names none, and `dns_servers` neither" in ended[0].error
 
@@ -185,7 +185,7 @@ def test_a_missing_resolv_conf_is_told_with_the_failure(tmp_path: Path) -> None:
 def test_a_resolv_conf_that_changes_is_read_again(
     tmp_path: Path, server: NameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dns_cares, "LOOK_EVERY", 1)
+    monkeypatch.setattr(dns_cares, "POLL_EVERY", 1)
     conf = tmp_path / "resolv.conf"
     lookups = CaresLookups((), TRY_S, resolv_conf=conf)
     first = lookups._channel

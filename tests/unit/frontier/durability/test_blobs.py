@@ -189,7 +189,7 @@ def test_what_is_at_rest_comes_back_from_a_whole_copy_and_changes(
                 found = swapped.find(key)
                 swapped.add(key, found[0] if found else chance.choice((1, 2)), b"%d %d" % (life, number), life + 5.0)
             else:
-                swapped.take(key)
+                swapped.remove(key)
         write = file.begin()
         before = content(swapped), len(swapped), [swapped.count(crawl) for crawl in (1, 2)]
         if chance.random() < 0.2:
@@ -236,7 +236,7 @@ def test_changes_do_not_grow_without_bound(tmp_path: Path, monkeypatch: pytest.M
     store, swapped, file = resting_in(tmp_path)
     sizes = []
     for _ in range(50):
-        while swapped.take_due(1, 9.0):
+        while swapped.remove_due(1, 9.0):
             pass
         for number in range(40):
             swapped.add(f"host{number}", 1, b"row", 5.0)

@@ -26,7 +26,7 @@ class Lives:
         self.set_back_s = 0.0  # the clock on the wall
         self.crawl = 0
         self._lives = 0
-        self.beats = 0  # while the last one read what was left to it
+        self.heartbeats = 0  # while the last one read what was left to it
         self._frontier: EmbeddedFrontier | None = None
 
     def next(self, checkpoint_every: int, limits: CrawlLimits | None = None) -> EmbeddedFrontier:
@@ -43,14 +43,14 @@ class Lives:
             wall=lambda: 1_700_000_000.0 + self.time - self.set_back_s, alive=self._beat,
         )  # fmt: skip
         self.crawl = frontier.crawls.open_crawl("test", limits or CrawlLimits())
-        self.beats = 0
+        self.heartbeats = 0
         frontier.recovery.recover()
         frontier.sites.robots_known("https://a", RobotsRecord("allow", b"", 9e12), None)
         self._frontier = frontier
         return frontier
 
     def _beat(self) -> None:
-        self.beats += 1
+        self.heartbeats += 1
 
     def close(self) -> None:
         if self._frontier is not None:
@@ -196,7 +196,7 @@ def test_who_reads_a_long_journal_or_a_checkpoint_tells_that_it_is_alive(lives: 
         frontier.queue.admit(lives.crawl, [Found(f"https://a/{page}", 1)])
         frontier.durability.commit()
     lives.next(NEVER)
-    assert lives.beats >= (20 if checkpoint_every == NEVER else 1)
+    assert lives.heartbeats >= (20 if checkpoint_every == NEVER else 1)
     lives.close()
 
 

@@ -245,11 +245,11 @@ def test_an_end_waits_for_one_that_is_being_written_and_writes_what_came_since(
 
 
 def test_a_start_has_nothing_to_replay_however_short_the_lives_before_it(tmp_path: Path) -> None:
-    beats = 0
+    heartbeats = 0
 
     def beat() -> None:
-        nonlocal beats
-        beats += 1
+        nonlocal heartbeats
+        heartbeats += 1
 
     for life in range(8):
         frontier = EmbeddedFrontier(
@@ -261,7 +261,7 @@ def test_a_start_has_nothing_to_replay_however_short_the_lives_before_it(tmp_pat
         assert frontier.durability.checkpoints._recovery.replayed_lines == 0
         frontier.queue.admit(1, [Found(f"https://{host}/{life}/{number}", 0) for number in range(10) for host in HOSTS])
         frontier.close()
-    assert beats
+    assert heartbeats
 
 
 def test_a_child_dies_with_the_process_that_it_comes_from() -> None:

@@ -54,7 +54,7 @@ def test_each_address_is_asked_for_where_it_is_kept() -> None:
     pods = Pods()
     pods.answers = {ADDRESS[1]: b"2500000", OTHER: b"x"}
     some = [wanted(1, ADDRESS[0], 1.5), wanted(2, ADDRESS[1]), wanted(3, OTHER), wanted(4, ADDRESS[0])]
-    assert pods.places.take(some) == [None, 2_500_000, TOO_LONG, None]
+    assert pods.places.claim(some) == [None, 2_500_000, TOO_LONG, None]
     assert pods.told() == [
         (0, ["take", "slot#3", 1, ADDRESS[0], 1, 1_500_000, *TAKE, ADDRESS[0], 2, 0, *TAKE]),
         (1, ["take", "slot#3", 1, ADDRESS[1], 3, 0, *TAKE, OTHER, 4, 0, *TAKE]),
@@ -65,7 +65,7 @@ def test_each_address_is_asked_for_where_it_is_kept() -> None:
 
 def test_a_place_is_given_back_once_with_how_long_ago_it_ended() -> None:
     pods = Pods()
-    pods.places.take([wanted(1, ADDRESS[0]), wanted(2, ADDRESS[0]), wanted(3, ADDRESS[1]), wanted(4, ADDRESS[1])])
+    pods.places.claim([wanted(1, ADDRESS[0]), wanted(2, ADDRESS[0]), wanted(3, ADDRESS[1]), wanted(4, ADDRESS[1])])
     pods.told()
     pods.time = 110.0
     pods.places.ended([
@@ -111,7 +111,7 @@ def test_a_place_is_given_back_once_with_how_long_ago_it_ended() -> None:
 
 def test_a_robots_txt_keeps_its_place_until_it_was_read() -> None:
     pods = Pods()
-    pods.places.take([wanted(-1, ADDRESS[0], purpose=Purpose.ROBOTS), wanted(5, ADDRESS[1])])
+    pods.places.claim([wanted(-1, ADDRESS[0], purpose=Purpose.ROBOTS), wanted(5, ADDRESS[1])])
     pods.told()
     pods.places.ended([Ended(lease(-1, Purpose.ROBOTS), 100.0, ok=True)])
     pods.places.ended([Ended(lease(-1, Purpose.ROBOTS), 60.0, ok=False)])
@@ -130,7 +130,7 @@ def test_a_pod_that_is_away_gives_no_place_and_is_owed_what_it_may_have_given() 
     pods = Pods()
     pods.away = {1}
     some = [wanted(1, ADDRESS[0]), wanted(2, ADDRESS[1]), wanted(3, OTHER)]
-    assert pods.places.take(some) == [None, AWAY_WAIT, AWAY_WAIT]
+    assert pods.places.claim(some) == [None, AWAY_WAIT, AWAY_WAIT]
     assert [pod for pod, _ in pods.told()] == [0]
     pods.away = set()
     pods.places.finished([])
@@ -143,14 +143,14 @@ def test_a_pod_that_is_away_gives_no_place_and_is_owed_what_it_may_have_given() 
 
 def test_a_pod_that_could_not_be_told_is_not_asked_for_more() -> None:
     pods = Pods()
-    pods.places.take([wanted(1, ADDRESS[1])])
+    pods.places.claim([wanted(1, ADDRESS[1])])
     pods.away = {1}
     pods.places.ended([Ended(lease(1), 100.0, ok=True)])
     pods.told()
-    assert pods.places.take([wanted(2, OTHER), wanted(3, ADDRESS[0])]) == [AWAY_WAIT, None]
+    assert pods.places.claim([wanted(2, OTHER), wanted(3, ADDRESS[0])]) == [AWAY_WAIT, None]
     assert pods.told() == [(0, ["take", "slot#3", 1, ADDRESS[0], 2, 0, *TAKE])]
     pods.away, pods.time = set(), 105.0
-    assert pods.places.take([wanted(2, OTHER)]) == [None]
+    assert pods.places.claim([wanted(2, OTHER)]) == [None]
     assert pods.told() == [
         (1, ["end", "slot#3", ADDRESS[1], 1, 5_000_000, 1, 0, 0, 0, 0, *END]),
         (1, ["take", "slot#3", 1, OTHER, 3, 0, *TAKE]),
@@ -162,10 +162,10 @@ def test_what_earlier_processes_held_is_given_back_in_every_pod() -> None:
     pods.away = {0}
     pods.places.settle()
     assert pods.told() == [(1, ["release", "slot#3", "slot#"])]
-    assert pods.places.take([wanted(1, ADDRESS[0]), wanted(2, ADDRESS[1])]) == [AWAY_WAIT, None]
+    assert pods.places.claim([wanted(1, ADDRESS[0]), wanted(2, ADDRESS[1])]) == [AWAY_WAIT, None]
     pods.told()
     pods.away = set()
-    assert pods.places.take([wanted(1, ADDRESS[0])]) == [None]
+    assert pods.places.claim([wanted(1, ADDRESS[0])]) == [None]
     assert [(pod, arguments[0]) for pod, arguments in pods.told()] == [(0, "release"), (0, "take")]
     pods.places.finished([])
     assert pods.told() == []
@@ -175,7 +175,7 @@ def test_what_an_answer_took_is_told_to_the_microsecond() -> None:
     ended = Ended(lease(1), 100.0, ok=True, took_s=123.25)
     assert took_of(ended) == 123_250_000
     pods = Pods()
-    pods.places.take([wanted(1, ADDRESS[0])])
+    pods.places.claim([wanted(1, ADDRESS[0])])
     pods.told()
     pods.time = 350.5
     pods.places.ended([Ended(lease(1), 100.0, ok=True, slow_down=True, retry_after_s=200.75, took_s=123.25)])

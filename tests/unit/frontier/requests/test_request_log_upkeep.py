@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import signal
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from weft.frontier.requests import (
     last_requests,
     missing_bytes,
     read_events,
+    read_site,
     segments,
     upkeep,
     writing,
@@ -96,6 +98,37 @@ def test_full_files_are_packed_beside_the_crawl_and_nothing_of_them_is_lost(tmp_
     assert sum(isinstance(one, LogOpening) for one in read_events(tmp_path)) == 1
 
 
+def test_a_log_that_is_packed_while_it_is_read_is_read_whole(tmp_path: Path) -> None:
+    plain_log(tmp_path)
+    whole = requests(tmp_path)
+    reading, some = read_events(tmp_path), read_site(tmp_path, "h3")
+    seen, of_one = [next(reading)], [next(some)]
+    log = RequestLog(tmp_path, 5000.0)
+    until(lambda: is_packed(tmp_path))
+    seen += reading
+    assert len([one for one in seen if isinstance(one, RequestStart | RequestEnd)]) == len(whole)
+    assert len([one for one in [*of_one, *some] if isinstance(one, RequestStart)]) == len(range(3, REQUESTS, HOSTS))
+    log.close()
+
+
+def test_a_site_keeps_its_key_whatever_the_host_is_called(tmp_path: Path) -> None:
+    asked = [
+        ("site.test", "http://www.site.test:8080/a"), ("www.site.test", "https://www.site.test/b"),
+        ("10.0.0.1", "https://www.site.test/c"), ("10.0.0.1", "http://10.0.0.1:81/d"), ("[::1]", "http://[::1]:82/e"),
+        ("[::1]", "http://[::1]/f"), ("test", "http://site.test/g"), ("site.test", "http://sub.sub.site.test/h"),
+    ]  # fmt: skip
+    log = RequestLog(tmp_path, 1000.0)
+    for number in range(10 * len(asked)):
+        log.start(number + 1, 1001.0 + number, asked[number % len(asked)][0], 1.0, 1, asked[number % len(asked)][1])
+        log.flush()
+    until(lambda: is_packed(tmp_path))
+    log.close()
+    starts = [one for one in read_events(tmp_path) if isinstance(one, RequestStart)]
+    assert sorted((one.item, one.key, one.url) for one in starts) == [
+        (number + 1, *asked[number % len(asked)]) for number in range(10 * len(asked))
+    ]
+
+
 def test_a_start_reads_packed_files_back_as_far_as_it_needs(tmp_path: Path) -> None:
     log = fill(tmp_path)
     until(lambda: is_packed(tmp_path))
@@ -115,6 +148,38 @@ def test_a_start_reads_packed_files_back_as_far_as_it_needs(tmp_path: Path) -> N
     first.path.write_bytes(data)
     assert last_requests(tmp_path, 1000.0, 5000.0).unsure_at == 5000.0, "what it hides may be recent"
     assert missing_bytes(tmp_path, (f"{first.path.stem}.log", 2000)) == 2000
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_start_knows_who_must_wait_without_reading_what_is_over(tmp_path: Path, seed: int) -> None:
+    """Beside a start that reads all: sites with delays of their own, requests in flight for long, and processes."""
+    chance, now, item, flying = random.Random(seed), 1000.0, 0, list[int]()
+    delays = {f"h{number}": 900.0 if number == 3 else 1.0 for number in range(12)}
+    for _ in range(3):
+        log = RequestLog(tmp_path, now)
+        for _ in range(60):
+            now += chance.random()
+            item += 1
+            host = chance.choice(list(delays)[: 11 if now > 1040.0 else 12])
+            number = item if chance.random() < 0.9 else -item
+            log.start(number, now, host, delays[host], 1, f"http://{host}/{item}")
+            flying.append(number)
+            while flying and chance.random() < 0.6:
+                log.end(flying.pop(chance.randrange(len(flying))), now + 0.001, "200")
+            log.flush()
+        until(lambda: is_packed(tmp_path))
+        log.close()
+        flying = [] if chance.random() < 0.5 else flying  # ends that come after the next opening are nobody's
+    for later in (0.01, 0.5, 3.0, 30.0, 800.0, 2000.0):
+        whole = last_requests(tmp_path, 0.0, now + later)
+        some = last_requests(tmp_path, 0.0, now + later, longest_delay_s=1.0)
+        assert (some.unreadable, some.unsure_at) == (whole.unreadable, whole.unsure_at) == (0, None)
+        for host, ended in whole.ended.items():
+            if ended is not None and ended + delays[host] > now + later:
+                assert some.ended[host] == ended, (host, later)
+            elif ended is None and later < 30.0:
+                assert some.ended.get(host, 0.0) is None or delays[host] < later
+    assert len(some.ended) < len(whole.ended)
 
 
 def kill_at(folder: Path, serial: int, retention: Retention, name: str, number: int, *, is_after: bool) -> bool:
@@ -140,11 +205,11 @@ def kill_at(folder: Path, serial: int, retention: Retention, name: str, number: 
 
         owner: Any = {"write_packed": segments, "record_deleted": upkeep, "fsync": os}.get(name, Path)
         setattr(owner, name, dying(getattr(owner, name)))
-        keeper = Upkeep(folder, retention)
-        keeper._serial = serial
-        keeper._clean_up()
-        keeper._pack_all()
-        keeper._delete_old()
+        engine_process = Upkeep(folder, retention)
+        engine_process._serial = serial
+        engine_process._clean_up()
+        engine_process._pack_all()
+        engine_process._delete_old()
         os._exit(0)
     except BaseException:
         os._exit(9)

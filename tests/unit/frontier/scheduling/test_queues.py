@@ -601,7 +601,7 @@ def test_other_processes_are_told_that_a_request_is_over_however_it_ends(
     if end == "released":
         frontier.leases.finish([EndedLease(lease, End.RELEASE)])
     elif end == "set aside":
-        frontier.leases.set_aside([lease])
+        frontier.leases.exclude([lease])
     elif end == "refused":
         frontier._base.queues.clocks.address_clock("192.0.2.1").due = bench.time + 50.0
         assert frontier.leases.claim_slots([Wanted(lease, "192.0.2.1", 0.0)]) == [False]

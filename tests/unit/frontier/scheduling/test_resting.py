@@ -516,7 +516,7 @@ def test_a_site_that_was_awake_in_between_is_told_once_and_hides_none_behind_it(
     for due, key in enumerate(("gone", "moved", "again", "other"), 5):
         swapped.add(key, 1, key.encode(), float(due))
     for key in ("gone", "moved", "again"):
-        assert swapped.take(key) == (1, [key.encode()])
+        assert swapped.remove(key) == (1, [key.encode()])
     swapped.add("again", 1, b"again, later", 9.0)
     swapped.add("moved", 2, b"of another crawl", 9.0)
     swapped.add("last", 1, b"last", 10.0)

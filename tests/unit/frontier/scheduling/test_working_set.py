@@ -224,7 +224,7 @@ def test_nothing_is_kept_of_a_crawl_that_has_ended(bench: Bench, monkeypatch: py
     monkeypatch.setattr(spill, "PIECE", 100)
     bench.admit(*(f"https://a/{number}" for number in range(60)))
     bench.frontier.rejected.refused(bench.crawl, Reason.SCOPE, "https://x/", 1)
-    bench.frontier.leases.set_aside([bench.claim_one()])
+    bench.frontier.leases.exclude([bench.claim_one()])
     (queue,) = bench.frontier._base.queues.crawls[bench.crawl].sites.values()
     (piece, *_) = pieces_of(queue.queues[0].state())
     bench.frontier.crawls.close_crawl(bench.crawl)

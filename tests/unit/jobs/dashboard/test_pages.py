@@ -345,14 +345,14 @@ def test_a_webhook_is_ordered_watched_and_sent_again(tmp_path: Path) -> None:
 class Odd:
     title = "Odd <ones>"
 
-    def look(self) -> PanelTable:
+    def table(self) -> PanelTable:
         return PanelTable(("Name", "Value"), (("<b>", "1"),) * 300, "Use `weft <b>`.")
 
 
 class Broken:
     title = "Broken"
 
-    def look(self) -> PanelTable:
+    def table(self) -> PanelTable:
         raise OSError("no such thing")
 
 
@@ -364,14 +364,14 @@ def test_columns_of_numbers_stand_right_and_long_texts_are_wrapped() -> None:
 def test_proxies_are_shown_without_their_passwords(tmp_path: Path) -> None:
     listed, found = tmp_path / "list.txt", tmp_path / "live_proxies.json"
     listed.write_text("user:secret@10.0.0.1:80\n10.0.0.2:80 tier=1 country=DE\n")
-    table = ProxiesPanel(load_service(environment={}, flags={"proxies": str(listed)})).look()
+    table = ProxiesPanel(load_service(environment={}, flags={"proxies": str(listed)})).table()
     assert table.rows[0][0] == "http://user@10.0.0.1:80" and table.rows[1][-2:] == ("1", "DE")
     live.write(found, LiveFile(tested=5, proxies=(Live(url="http://user:secret@10.0.0.1:80", latency_s=0.02),)))
-    table = ProxiesPanel(load_service(environment={}, flags={"proxies": str(found)})).look()
+    table = ProxiesPanel(load_service(environment={}, flags={"proxies": str(found)})).table()
     assert table.rows == (("http://user@10.0.0.1:80", "20 ms", "unknown", "", "0", ""),)
     assert table.note == "1 of 5 usable, 10 needed."
     live.write(found, LiveFile(tested=50, proxies=(Live(url="http://10.0.0.1:80", latency_s=0.02),) * 30))
-    table = ProxiesPanel(load_service(environment={}, flags={"proxies": str(found)})).look()
+    table = ProxiesPanel(load_service(environment={}, flags={"proxies": str(found)})).table()
     assert len(table.rows) == 20 and table.note.startswith("30 of 50 usable") and "weft proxies list" in table.note
 
 

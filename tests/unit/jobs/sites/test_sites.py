@@ -341,12 +341,12 @@ def test_a_site_can_be_removed_when_nothing_needs_it(world: World) -> None:
 
 
 def test_the_dashboards_panel_has_a_row_for_each(world: World) -> None:
-    assert "weft sites add" in SitesPanel(world.sites).look().note
+    assert "weft sites add" in SitesPanel(world.sites).table().note
     world.add("a")
     world.add("b", "a")
     world.sites.run()
     world.end("a", BAD, TaskState.FAILED)
-    rows = {row[0]: row for row in SitesPanel(world.sites).look().rows}
+    rows = {row[0]: row for row in SitesPanel(world.sites).table().rows}
     assert rows["a"][1] == "paused" and "connection 3" in rows["a"][-1]
     assert rows["b"][-1] == "waits for a"
 

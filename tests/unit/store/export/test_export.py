@@ -80,16 +80,16 @@ def test_the_key_of_any_path_is_lower_case_and_the_same_for_www_and_https(path: 
 
 
 def test_statuses_are_codes_and_kinds() -> None:
-    takes = Selection(ExportRequest("jsonl", statuses=("404", "2xx", "0")), 0.0).takes
+    takes = Selection(ExportRequest("jsonl", statuses=("404", "2xx", "0")), 0.0).matches
     assert [code for code in (0, 200, 204, 301, 404, 410, 500) if takes(row(status=code))] == [0, 200, 204, 404]
 
 
 def test_hosts_are_exact_or_a_whole_domain() -> None:
-    takes = Selection(ExportRequest("jsonl", hosts=("a.com", "*.b.com")), 0.0).takes
+    takes = Selection(ExportRequest("jsonl", hosts=("a.com", "*.b.com")), 0.0).matches
     there = ["http://a.com/", "http://a.com:81/", "http://b.com/", "http://x.y.b.com/", "http://[::1]:80/"]
     others = ["http://x.a.com/", "http://ab.com/", "http://xb.com/", "http://c.com/a.com"]
     assert [url for url in there + others if takes(row(url))] == there[:4]
-    assert Selection(ExportRequest("jsonl", hosts=("[::1]",)), 0.0).takes(row("http://[::1]:81/"))
+    assert Selection(ExportRequest("jsonl", hosts=("[::1]",)), 0.0).matches(row("http://[::1]:81/"))
 
 
 def test_since_is_a_date_a_time_or_so_long_ago() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from weft.errors import BadInput
+from weft.store.corpus import Corpus
 from weft.store.errors import DamagedIndex, StoreError
 from weft.store.index import index_writer as index_module
 from weft.store.index import schema
@@ -46,6 +47,20 @@ def index(tmp_path: Path) -> Iterator[SlotIndex]:
 def reader(index: SlotIndex) -> Iterator[IndexReader]:
     made = IndexReader(index.path)
     yield made
+    made.close()
+
+
+def test_a_reader_finds_an_index_that_is_being_made_whole_or_not_at_all(tmp_path: Path) -> None:
+    class ReadMeanwhile(dict[str, object]):
+        """Facts that are written one by one, and looked for in between as another process of the crawl does."""
+
+        def items(self) -> Any:
+            for fact in super().items():
+                assert Corpus([tmp_path]).is_empty()
+                yield fact
+
+    made = SlotIndex(tmp_path / "index-a.db", ReadMeanwhile(FACTS))
+    assert not Corpus([tmp_path]).is_empty()
     made.close()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from weft.store.index.visits import Visit, repeated, standing
+from weft.store.index.visits import Visit, current_visit, repeated
 
 
 def visits(*told: str) -> list[Visit]:
@@ -44,7 +44,7 @@ def visits(*told: str) -> list[Visit]:
     ],
 )
 def test_the_visit_that_stands_for_a_url(told: list[str], stands: int | None) -> None:
-    chosen = standing(reversed(visits(*told)))
+    chosen = current_visit(reversed(visits(*told)))
     assert (chosen and chosen.item) == stands
 
 

@@ -23,7 +23,7 @@ from weft.engine.loop.fetcher.results import ResultHandler
 from weft.engine.loop.fetcher.revisits import foresee
 from weft.engine.loop.fetcher.robots import REFUSALS, ROBOTS_BYTES
 from weft.engine.loop.metrics import EngineMetrics
-from weft.engine.loop.parser.pressure import LOOK_EVERY_S, Level, Pressure
+from weft.engine.loop.parser.pressure import POLL_EVERY_S, Level, Pressure
 from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.progress import CrawlProgress
 from weft.engine.loop.stop import BLOCKING, UNWRITTEN, Stop
@@ -61,7 +61,7 @@ class Loop:
     def __init__(
         self,
         frontier: Frontier,
-        ways: Transports,
+        transports: Transports,
         results: ResultHandler,
         committer: Committer,
         crawls: dict[int, RunningCrawl],
@@ -73,7 +73,7 @@ class Loop:
         step: Callable[[str], None],
         flight: Flight,
         by_address: bool = False,
-        chores: Sequence[Callable[[float], None]] = (),
+        periodic_tasks: Sequence[Callable[[float], None]] = (),
         why_over: Callable[[], Stop | None] = lambda: None,
         ends_alone: bool = True,
         pressure: Pressure | None = None,
@@ -86,7 +86,7 @@ class Loop:
         """`why_over`: why nothing is left to do, asked while nothing is in flight; an engine whose crawls come and go
         never says so. `ends_alone`: the loop ends then."""
         self._frontier = frontier
-        self._ways = ways
+        self._transports = transports
         self._results = results
         self._round = results.round
         self._committer = committer
@@ -98,7 +98,7 @@ class Loop:
         self._step = step
         self._flight = flight
         self._by_address = by_address
-        self._chores = chores
+        self._periodic_tasks = periodic_tasks
         self._why_over = why_over
         self._ends_alone = ends_alone
         self._pressure = pressure
@@ -117,7 +117,7 @@ class Loop:
         self._stats = FrontierStats(0, 0, 0, 0, 0, 0, 0)  # the last that could be read
         self._blocked: DiskFull | ServerAway | ServerFull | None = None  # the condition that has paused it
         if (parsers := results.fileno()) is not None:
-            ways.watch(parsers, results.look)
+            transports.watch(parsers, results.poll)
 
     @property
     def blocked(self) -> DiskFull | ServerAway | ServerFull | None:
@@ -151,12 +151,12 @@ class Loop:
         """Until nothing is left, a limit is reached or `drain` was called."""
         while True:
             now = self._clock()
-            self._suspects.beat()
+            self._suspects.send_heartbeat()
             if self._reason is None and self._blocked is None:
                 self._claim()
-            self._do_chores(now)
+            self._run_periodic_tasks(now)
             if self._is_fed:
-                self._take_feed()
+                self._read_feed()
             ended = self._ending(now)
             if ended is not None:
                 if self._ends_alone or self._reason is not None:
@@ -174,16 +174,16 @@ class Loop:
     def _work(self, now: float) -> None:
         wait_s = self._wait_s(now)
         self._results.turned(self._clock() - self._polled)
-        results = self._ways.poll(min(0.02, wait_s) if self._resolving else wait_s)
+        results = self._transports.poll(min(0.02, wait_s) if self._resolving else wait_s)
         self._polled = self._clock()
         if results and self._gather_s:
             self._gather(results)
         if self._resolving:
             self._start_resolved()
         if results:
-            self._take(results)
+            self._handle_results(results)
         if self._results.unread:
-            self._results.look()
+            self._results.poll()
         if self._results.is_readable:
             self._results.read(READ_S)
         self._flush()
@@ -195,7 +195,7 @@ class Loop:
         if now >= self._next_progress:
             self._report("draining" if self._reason else "running")
 
-    def _take(self, results: Done) -> None:
+    def _handle_results(self, results: Done) -> None:
         ended = []
         for tag, result in results:
             assert isinstance(tag, Lease)
@@ -211,29 +211,29 @@ class Loop:
                 self._round.end(tag, End.RELEASE if tag.crawl in self._crawls else End.OTHER)
             else:
                 ended.append((tag, result))
-        self._results.take(ended)
+        self._results.handle(ended)
 
     def _gather(self, results: Done) -> None:
         until = self._clock() + self._gather_s
-        while self._ways.in_flight and (left_s := until - self._clock()) > 0:
-            results += self._ways.poll(left_s)
+        while self._transports.in_flight and (left_s := until - self._clock()) > 0:
+            results += self._transports.poll(left_s)
 
     @property
     def _is_fed(self) -> bool:
         """Whether more is to come from whoever feeds it."""
         return self._feed is not None and not self._feed.is_over and self._reason is None and self._blocked is None
 
-    def _take_feed(self) -> None:
+    def _read_feed(self) -> None:
         assert self._feed is not None
         try:
             self._feed()
         except BLOCKING as why:
             self._pause(why)
 
-    def _do_chores(self, now: float) -> None:
+    def _run_periodic_tasks(self, now: float) -> None:
         try:
-            for chore in self._chores:
-                chore(now)
+            for periodic_task in self._periodic_tasks:
+                periodic_task(now)
         except BLOCKING as why:
             self._pause(why)
 
@@ -296,7 +296,7 @@ class Loop:
         """How many transfers may be begun now."""
         if self._results.is_full:
             return 0
-        free = min(self._ways.free - len(self._resolving), self._flight.room(len(self._leases)))
+        free = min(self._transports.free - len(self._resolving), self._flight.room(len(self._leases)))
         if self._pressure is None:
             return free
         try:
@@ -308,7 +308,7 @@ class Loop:
 
     def _start(self, lease: Lease, now: float) -> None:
         crawl = self._crawls[lease.crawl]
-        if crawl.has_been_edited and crawl.sets_aside(lease):
+        if crawl.has_been_edited and crawl.excludes(lease):
             return
         if lease.purpose is not Purpose.ROBOTS and not self._allowed(lease, crawl):
             return
@@ -332,7 +332,7 @@ class Loop:
         keep_bytes = ROBOTS_BYTES if is_robots else 0
         if lease.purpose is Purpose.LOGIN and crawl.session is not None:
             asked, keep_bytes = crawl.session.asked(), LOGIN_BYTES
-        crawl.way_of(spec).submit(
+        crawl.transport_of(spec).submit(
             lease.url,
             headers,
             lease,
@@ -356,7 +356,7 @@ class Loop:
     def _find_address(self, lease: Lease, now: float) -> None:
         """Politeness by address: the request waits for its name, then for the address's place."""
         crawl = self._crawls[lease.crawl]
-        address = crawl.way.address_of(urls.host_of(lease.url))
+        address = crawl.transport.address_of(urls.host_of(lease.url))
         if address is None:
             self._resolving.append(lease)
         elif not address:
@@ -409,7 +409,7 @@ class Loop:
             self._results.refuse(lease, Reason.ROBOTS, rule)
             return False
         if lease.purpose is Purpose.PAGE and origin not in crawl.known_origins:
-            self._round.aside(crawl, crawl.sitemaps(lease.depth, origin, robots.sitemaps))
+            self._round.robots_and_sitemaps(crawl, crawl.sitemaps(lease.depth, origin, robots.sitemaps))
         return True
 
     def _wait_s(self, now: float) -> float:
@@ -418,7 +418,7 @@ class Loop:
             return 0.0
         wake = min(self._next_commit, self._next_progress, now + IDLE_S)
         if self._pressure is not None and self._pressure.level is Level.HARD:
-            return min(max(0.0, wake - now), LOOK_EVERY_S)
+            return min(max(0.0, wake - now), POLL_EVERY_S)
         if self._reason is None and self._flight.room(len(self._leases)) and self._blocked is None:
             due = self._frontier.leases.next_due()
             if due is not None:
@@ -459,10 +459,10 @@ class Loop:
             except BLOCKING as why:
                 self._pause(why)
                 if wait:
-                    self._do_chores(self._clock())  # one of them says when the process shall end all the same
+                    self._run_periodic_tasks(self._clock())  # one of them says when the process shall end all the same
                 if not wait or self._reason in UNWRITTEN:
                     return False
-                self._suspects.beat()
+                self._suspects.send_heartbeat()
                 time.sleep(0.5)
                 continue
             self._round.committed()
@@ -506,9 +506,9 @@ class Loop:
             self._stats = stats = self._frontier.status.stats()
         except BLOCKING as away:
             self._blocked, stats = self._blocked or away, self._stats
-        self._flight.look(self._clock(), stats.due, len(self._leases))
-        status.idle, status.told_at = str(idle or ""), time.monotonic()
-        self._progress.stands(stats, len(self._leases))
+        self._flight.poll(self._clock(), stats.due, len(self._leases))
+        status.idle, status.reported_at = str(idle or ""), time.monotonic()
+        self._progress.note_frontier(stats, len(self._leases))
         status.waiting_for, status.waiting_until = self._waiting(stats)
         if self._blocked is not None:
             state, note = "paused", str(self._blocked)

@@ -19,7 +19,7 @@ from weft.telemetry import Log
 
 START = 256
 MOST = 10_000
-LOOK_EVERY_S = 0.5
+POLL_EVERY_S = 0.5
 TRANSFER_BYTES = 512 << 10  # what one takes, with its connection, buffers and TLS; bodies are bounded elsewhere
 MEMORY_SHARE = 1 / 16  # of what can be had: there are other processes, and pages to parse
 OWN_FILES = 64  # databases, logs, sockets of our own
@@ -61,13 +61,13 @@ class Flight:
         """How many more may be begun."""
         return max(0, self.target - in_flight)
 
-    def look(self, now: float, due: int, in_flight: int) -> None:
+    def poll(self, now: float, due: int, in_flight: int) -> None:
         """To be called now and then. `due`: sites that could be asked now, and are not."""
         busy = self._busy()
         if self._looked is None:
             self._looked = (now, busy)
             return
-        if now - self._looked[0] < LOOK_EVERY_S:
+        if now - self._looked[0] < POLL_EVERY_S:
             return
         share = (busy - self._looked[1]) / (now - self._looked[0])
         self._looked = (now, busy)

@@ -100,10 +100,10 @@ class ResultHandler:
         """Readable when `look` has something to do; None where there are no parser children."""
         return None if self._parsing is None else self._parsing.fileno()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Sends to and receives from the parser children."""
         if self._parsing is not None:
-            self._parsing.look()
+            self._parsing.poll()
 
     def call(self, message: bytes, ended: Callable[[CallResult], None]) -> None:
         """Calls the user's code about no page; `ended` gets the result in `read`."""
@@ -124,7 +124,7 @@ class ResultHandler:
         if self._parsing is not None:
             self._parsing.close()
 
-    def take(self, ended: Iterable[tuple[Lease, FetchResult]]) -> None:
+    def handle(self, ended: Iterable[tuple[Lease, FetchResult]]) -> None:
         """Transfers that have ended: their sites' clocks; what came is for `read`.
 
         What is handed to a parser takes the end of its transfer along.
@@ -135,12 +135,12 @@ class ResultHandler:
                 self._cool(answer)
             self.round.cooled()
             # They are short, and all pages of a site wait for them: not behind those of other crawls.
-            self._take([answer for answer in answers if answer.lease.purpose in _AT_ONCE])
+            self._handle([answer for answer in answers if answer.lease.purpose in _AT_ONCE])
             pages = [answer for answer in answers if answer.lease.purpose not in _AT_ONCE]
             self._unread_bytes += sum(held_bytes(answer.result.body) for answer in pages)
             self._unread.extend(pages)
             return
-        self._take(answers)
+        self._handle(answers)
         for answer in answers:
             if not answer.handed:
                 self._cool(answer)
@@ -163,7 +163,7 @@ class ResultHandler:
                 left_bytes -= held or len(answers[-1].result.body)
                 self._unread_bytes -= held
             began = time.monotonic()
-            self._take(answers)
+            self._handle(answers)
             self._at_once = at_once(len(answers), time.monotonic() - began, slice_s)
 
     def drop(self, crawl: int) -> None:
@@ -222,12 +222,12 @@ class ResultHandler:
         if crawl.jar is not None and result.status:
             crawl.keep_cookies(lease.url, answer.head.set_cookies, wall, answer.asked_at, lease)
         if result.rendered is not None:
-            self._take_rendered(answer, result.rendered, wall)
+            self._handle_rendered(answer, result.rendered, wall)
         if crawl.session is not None and crawl.session.covers(lease.url):
             answer.mask_cookies()  # nobody who comes after this needs their values
         return answer
 
-    def _take_rendered(self, answer: EndedTransfer, rendered: Rendered, wall: float) -> None:
+    def _handle_rendered(self, answer: EndedTransfer, rendered: Rendered, wall: float) -> None:
         """What a browser has done besides reading the page: requests of its parts, cookies that scripts have set."""
         crawl, lease = answer.crawl, answer.lease
         self.round.asked(lease.crawl, rendered.parts)
@@ -240,25 +240,25 @@ class ResultHandler:
         assert answer.ended is not None
         self.round.cool(answer.ended)
 
-    def _take(self, answers: Sequence[EndedTransfer]) -> None:
+    def _handle(self, answers: Sequence[EndedTransfer]) -> None:
         self._onward([answer for answer in answers if not self._is_settled(answer)])
 
     def _is_settled(self, answer: EndedTransfer) -> bool:
         """Ends an answer for which nothing must be read; False for the others."""
         crawl, lease, result, kind = answer.crawl, answer.lease, answer.result, answer.kind
         before = crawl.revisits.known(lease) if crawl.revisits is not None else None
-        if crawl.session is not None and self._take_session(crawl.session, answer):
+        if crawl.session is not None and self._handle_session(crawl.session, answer):
             return True
-        if answer.crawl.must_be_sent_once(lease) and self._take_once(answer):
+        if answer.crawl.must_be_sent_once(lease) and self._handle_sent_once(answer):
             return True
         if kind is VerdictKind.AGAIN:
             self.round.end(lease, End.RELEASE)
         elif before is not None and is_unchanged(before, result):
             self._rows.unchanged(answer, before)
         elif lease.purpose is Purpose.ROBOTS:
-            self._take_robots(answer)
+            self._handle_robots(answer)
         elif kind in (VerdictKind.RETRY, VerdictKind.SLOW_DOWN):
-            self._take_failure(answer)
+            self._handle_failure(answer)
         elif kind is VerdictKind.PAGE or lease.purpose is Purpose.SITEMAP or answer.redirects:
             return False
         elif result.status == 401 and crawl.answers(
@@ -277,12 +277,12 @@ class ResultHandler:
             self._fail(answer, result.error or "", stored=result.error != "too_large")
         return True
 
-    def _take_session(self, session: LoginSession, answer: EndedTransfer) -> bool:
+    def _handle_session(self, session: LoginSession, answer: EndedTransfer) -> bool:
         """A step of a login, or a page that shows that nobody is logged in: whether it has ended here."""
         crawl, lease, result = answer.crawl, answer.lease, answer.result
         if lease.purpose is Purpose.LOGIN:
             assert self._parsing is not None
-            session.take(lease, result, answer.kind, partial(self._parsing.document_of, answer), self._wall())
+            session.handle(lease, result, answer.kind, partial(self._parsing.document_of, answer), self._wall())
             self.round.end(lease, End.OTHER)
             return True
         if lease.purpose is not Purpose.PAGE or not result.status or not session.covers(lease.url):
@@ -307,7 +307,7 @@ class ResultHandler:
             return False
         return self._parsing.selects(answer, css)
 
-    def _take_once(self, answer: EndedTransfer) -> bool:
+    def _handle_sent_once(self, answer: EndedTransfer) -> bool:
         """A request that must not be sent twice: whether it has ended here. What was not sent may be sent again."""
         lease, result = answer.lease, answer.result
         if not result.was_sent or result.status == 401:
@@ -368,7 +368,7 @@ class ResultHandler:
         if self._debugs:
             log.debug("turned away", url=item.url, purpose=item.purpose, reason=reason, detail=detail)
 
-    def _take_failure(self, answer: EndedTransfer) -> None:
+    def _handle_failure(self, answer: EndedTransfer) -> None:
         lease, result = answer.lease, answer.result
         retry_after_s = answer.ended.retry_after_s if answer.ended is not None else None
         politeness = answer.crawl.politeness
@@ -390,7 +390,7 @@ class ResultHandler:
         else:
             self._fail(answer, result.error or (str(Reason.RETRY_AFTER) if too_long else ""))
 
-    def _take_robots(self, answer: EndedTransfer) -> None:
+    def _handle_robots(self, answer: EndedTransfer) -> None:
         lease, result, head = answer.lease, answer.result, answer.head
         led_on = answer.kind is VerdictKind.REDIRECT or (result.error == "too_large" and result.status in REDIRECTS)
         if led_on and head.location is not None and lease.hops < robots_txt.MAX_HOPS:
@@ -400,7 +400,7 @@ class ResultHandler:
                 pass
             else:
                 hop = Found(target, lease.depth, lease.parent, lease.hops + 1, Purpose.ROBOTS, lease.about)
-                self.round.aside(answer.crawl, [hop])
+                self.round.robots_and_sitemaps(answer.crawl, [hop])
                 self.round.end(lease, End.OTHER)
                 return
         politeness = answer.crawl.politeness

@@ -39,17 +39,17 @@ class _Lead:
         self.unkept = False  # the answer is not in the store
 
 
-class Leads:
+class DiscoveredLinks:
     """The leads of crawls that have a depth limit."""
 
     def __init__(self, frontier: Frontier, store: PageStore) -> None:
         self._frontier = frontier
         self._store = store
-        self._leads: dict[int, _Lead] = {}  # by item
+        self._discovered_links: dict[int, _Lead] = {}  # by item
         self._later: list[tuple[RunningCrawl, tuple[int, str, int]]] = []  # whose answers are not in the store yet
 
     def __len__(self) -> int:
-        return len(self._leads) + len(self._later)
+        return len(self._discovered_links) + len(self._later)
 
     def near(self, lease: Lease, links: list[str], redirect: str = "") -> Lease:
         """Keeps what an answer leads to; gives the lease as near as its URL is known to be by now."""
@@ -57,17 +57,17 @@ class Leads:
             depth = self._frontier.leases.depth_of(lease)
         except ServerAway:
             depth = lease.depth  # it is asked again when the item has ended
-        self._leads[lease.item] = _Lead(links, redirect, depth)
+        self._discovered_links[lease.item] = _Lead(links, redirect, depth)
         return lease if depth == lease.depth else msgspec.structs.replace(lease, depth=depth)
 
     def unkept(self, item: int) -> None:
         """The store will not have this answer."""
-        if item in self._leads:
-            self._leads[item].unkept = True
+        if item in self._discovered_links:
+            self._discovered_links[item].unkept = True
 
     def committed(self) -> None:
         """What was taken so far is in the store, and can be read there; what is not kept stays in memory."""
-        self._leads = {item: lead for item, lead in self._leads.items() if lead.unkept}
+        self._discovered_links = {item: lead for item, lead in self._discovered_links.items() if lead.unkept}
         later, self._later = self._later, []
         for crawl, known in later:
             self.expand_readable(crawl, [known])
@@ -75,7 +75,7 @@ class Leads:
     def nearer(self, crawls: Mapping[int, RunningCrawl], leases: Iterable[Lease]) -> None:
         """Expands those of the ended items that turned out to be nearer while they were being read."""
         for lease in leases:
-            lead = self._leads.get(lease.item)
+            lead = self._discovered_links.get(lease.item)
             if lead is not None and (depth := self._frontier.leases.depth_of(lease)) < lead.depth:
                 self.expand_readable(crawls[lease.crawl], [(lease.item, lease.url, depth)])
 
@@ -102,7 +102,7 @@ class Leads:
         while waiting:
             item, url, depth = waiting.pop()
             try:
-                lead = self._leads.get(item) or self._stored(url, crawl)
+                lead = self._discovered_links.get(item) or self._stored(url, crawl)
             except UnreadableData as error:
                 damaged = error
                 continue

@@ -25,7 +25,7 @@ from weft.errors import WeftError
 from weft.frontier.contract import End, FrontierStats, LeasedPage, SharedFrontier
 from weft.telemetry import Log
 
-TAKE_EVERY_S = 0.02  # while fewer than a batch wait: a round trip for each page would cost more than its parsing
+CLAIM_EVERY_S = 0.02  # while fewer than a batch wait: a round trip for each page would cost more than its parsing
 IDLE_S = 0.05
 log = Log("weft.engine.loop.parser.parser_loop")
 
@@ -47,7 +47,7 @@ class ParserLoop:
         *,
         at_a_time: int,
         step: Callable[[str], None],
-        chores: Sequence[Callable[[float], None]] = (),
+        periodic_tasks: Sequence[Callable[[float], None]] = (),
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -62,7 +62,7 @@ class ParserLoop:
         self._metrics = metrics
         self._at_a_time = at_a_time
         self._step = step
-        self._chores = chores
+        self._periodic_tasks = periodic_tasks
         self._clock = clock
         self._sleep = sleep
         self._drain_until: float | None = None
@@ -81,9 +81,9 @@ class ParserLoop:
         """Until `drain`."""
         while True:
             now = self._clock()
-            self._suspects.beat()
-            self._do_chores(now)
-            taken = self._take() if self._blocked is None else []
+            self._suspects.send_heartbeat()
+            self._run_periodic_tasks(now)
+            taken = self._claim() if self._blocked is None else []
             self._parsing_now = len(taken)
             for at in range(0, len(taken), AT_ONCE):
                 self._parse(taken[at : at + AT_ONCE])
@@ -95,25 +95,25 @@ class ParserLoop:
                 self._rest(now, busy=bool(taken))
         self._commit()
 
-    def _do_chores(self, now: float) -> None:
+    def _run_periodic_tasks(self, now: float) -> None:
         try:
-            for chore in self._chores:
-                chore(now)
+            for periodic_task in self._periodic_tasks:
+                periodic_task(now)
         except BLOCKING as why:
             self._pause(why)
 
-    def _take(self) -> list[LeasedPage]:
+    def _claim(self) -> list[LeasedPage]:
         try:
-            return self._queue.take(self._at_a_time)
+            return self._queue.claim(self._at_a_time)
         except BLOCKING as why:
             self._pause(why)
             return []
 
     def _parse(self, pages: list[LeasedPage]) -> None:
-        self._suspects.beat()
+        self._suspects.send_heartbeat()
         answers = [answer for page in pages if (answer := self._answer(page)) is not None]
-        self._parsing.take(answers)
-        self._parsing.finish_all(self._suspects.beat)
+        self._parsing.handle(answers)
+        self._parsing.finish_all(self._suspects.send_heartbeat)
         for answer in answers:
             self._suspects.forget(answer.lease.item)
         if self._debugs:
@@ -134,7 +134,7 @@ class ParserLoop:
         return EndedTransfer(self._crawls[lease.crawl], lease, entry.result(lease.url, large), entry.asked_at)
 
     def _rest(self, began: float, *, busy: bool) -> None:
-        self._sleep(max(0.0, (began + TAKE_EVERY_S - self._clock()) if busy else IDLE_S))
+        self._sleep(max(0.0, (began + CLAIM_EVERY_S - self._clock()) if busy else IDLE_S))
 
     def _flush(self) -> None:
         if self._blocked is None:
@@ -174,11 +174,11 @@ class ParserLoop:
     def _report(self, state: str) -> None:
         try:
             self._stats = self._status.stats()
-            self._progress.status.told_at = time.monotonic()
+            self._progress.status.reported_at = time.monotonic()
         except BLOCKING as away:
             self._blocked = self._blocked or away
         stats = self._stats
-        self._progress.stands(stats, 0)
+        self._progress.note_frontier(stats, 0)
         if self._blocked is not None:
             state = "paused"
         self._progress.write(state, str(self._blocked or ""))

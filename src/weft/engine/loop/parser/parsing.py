@@ -23,14 +23,14 @@ from weft.engine.login.pages import selects as has_match
 from weft.engine.loop.fetcher.answer import EndedTransfer
 from weft.engine.loop.fetcher.verdict import VerdictKind
 from weft.engine.loop.metrics import EngineMetrics
-from weft.engine.loop.parser.discovered_links import Leads
+from weft.engine.loop.parser.discovered_links import DiscoveredLinks
 from weft.engine.loop.parser.suspects import Suspects
 from weft.engine.loop.round import Round
 from weft.engine.loop.rows import Rows
 from weft.engine.loop.stop import CALLBACK_ERROR
 from weft.engine.parsing.extracted import Extracted
 from weft.engine.parsing.parser_child import FaultMarks
-from weft.engine.parsing.parsers import CRASH, LOOK_EVERY_S, Parsers, Pending
+from weft.engine.parsing.parsers import CRASH, POLL_EVERY_S, Parsers, Pending
 from weft.engine.user_code import calls
 from weft.engine.user_code.calls import CallResult
 from weft.engine.user_code.running import DrawnPage
@@ -92,7 +92,7 @@ class Parsing:
         self,
         round_: Round,
         rows: Rows,
-        leads: Leads,
+        discovered_links: DiscoveredLinks,
         suspects: Suspects,
         metrics: EngineMetrics,
         *,
@@ -104,7 +104,7 @@ class Parsing:
         have rules, which may take any time."""
         self._round = round_
         self._rows = rows
-        self._leads = leads
+        self._discovered_links = discovered_links
         self._suspects = suspects
         self._metrics = metrics
         self._keeps_text = keeps_text
@@ -117,7 +117,7 @@ class Parsing:
         self._came: list[Pending] = []
         parsers.on_done = self._came.append
 
-    def take(self, answers: Iterable[EndedTransfer]) -> None:
+    def handle(self, answers: Iterable[EndedTransfer]) -> None:
         """Pages, redirects, and any answers for sitemaps.
 
         All pages are parsed, then the links of all are followed, then all are stored: one step for several pages finds
@@ -127,9 +127,9 @@ class Parsing:
         pages = list[_Read]()
         for answer in answers:
             if answer.lease.purpose is Purpose.SITEMAP:
-                self._take_sitemap(answer)
+                self._handle_sitemap(answer)
             elif answer.kind is not VerdictKind.PAGE:
-                self._take_redirect(answer)
+                self._handle_redirect(answer)
             elif (read := self._read_page(answer)) is not None:
                 pages.append(read)
         self._finish(pages)
@@ -182,7 +182,7 @@ class Parsing:
         """Readable when `look` has something to do."""
         return self._parsers.fileno()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Sends and receives what can be; called now and then, too, so that a page that takes too long is noticed."""
         if self._sent or self._calls:
             self._parsers.turn()
@@ -216,12 +216,12 @@ class Parsing:
         """Waits for the pages that are with parser children, and finishes them."""
         while self._sent:
             alive()
-            self._parsers.turn(LOOK_EVERY_S)
+            self._parsers.turn(POLL_EVERY_S)
             self.finish()
 
     def wait(self) -> None:
         """Until something has come back, or a moment has passed; finishes it."""
-        self._parsers.turn(LOOK_EVERY_S)
+        self._parsers.turn(POLL_EVERY_S)
         self.finish()
 
     def drop(self, crawl: int) -> list[Lease]:
@@ -291,16 +291,16 @@ class Parsing:
     def _end_failure(self, failure: _Failure, result: CallResult) -> None:
         spider = failure.crawl.spider
         assert spider is not None
-        self._take_result(failure.crawl, failure.lease, result)
+        self._handle_result(failure.crawl, failure.lease, result)
         self._request(failure.crawl, failure.lease, result)
         failure.record(spider.output(failure.lease, result))
 
     def _called(self, answer: EndedTransfer, pending: Pending) -> CallResult:
         result = _result_of(pending)
-        self._take_result(answer.crawl, answer.lease, result)
+        self._handle_result(answer.crawl, answer.lease, result)
         return result
 
-    def _take_result(self, crawl: RunningCrawl, lease: Lease, result: CallResult) -> None:
+    def _handle_result(self, crawl: RunningCrawl, lease: Lease, result: CallResult) -> None:
         """What a call has changed and printed, and whether it failed."""
         assert crawl.spider is not None
         crawl.spider.keep_state(result)
@@ -385,7 +385,7 @@ class Parsing:
             if read.called.error:
                 error = f"{CALLBACK_ERROR}: {read.called.error}"
         if read.noindex:
-            self._leads.unkept(read.answer.lease.item)
+            self._discovered_links.unkept(read.answer.lease.item)
             self._rows.record(read.answer, error="noindex", stored=False, output=output)
         else:
             self._rows.record(read.answer, error=error, page=read.page, fields=read.fields, output=output)
@@ -411,13 +411,13 @@ class Parsing:
         if not crawl.rules.in_scope(lease.url):
             crawl.learn_scope()
         hrefs = page.hrefs
-        if crawl.familiar is not None and page.charset == "utf-8":  # of others the query's bytes depend on the page
-            hrefs = crawl.familiar.fresh(page.base, hrefs)
+        if crawl.recent_links is not None and page.charset == "utf-8":  # of others the query's bytes depend on the page
+            hrefs = crawl.recent_links.fresh(page.base, hrefs)
         links = crawl.rules.candidates(page.base, hrefs, page.charset, count)
-        near = self._leads.near(lease, links) if crawl.finds_depth else lease
+        near = self._discovered_links.near(lease, links) if crawl.finds_depth else lease
         self._round.links(crawl, near, links)
 
-    def _take_redirect(self, answer: EndedTransfer) -> None:
+    def _handle_redirect(self, answer: EndedTransfer) -> None:
         crawl, lease = answer.crawl, answer.lease
         crawl.progress.status.redirects += 1
         try:
@@ -429,7 +429,7 @@ class Parsing:
         if lease.hops >= crawl.fetch.max_redirects:
             self._rows.record(answer, error=TOO_MANY_REDIRECTS, final_url=target)
             return
-        near = self._leads.near(lease, [], target) if crawl.finds_depth else lease
+        near = self._discovered_links.near(lease, [], target) if crawl.finds_depth else lease
         found = crawl.redirect(near, target)
         if isinstance(found, Reason):
             self._rows.record(answer, error=f"redirect to {found}", final_url=target)
@@ -445,7 +445,7 @@ class Parsing:
 
     # ── sitemaps ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _take_sitemap(self, answer: EndedTransfer) -> None:
+    def _handle_sitemap(self, answer: EndedTransfer) -> None:
         crawl, lease, head = answer.crawl, answer.lease, answer.head
         nested: list[str] = []
         if answer.kind is VerdictKind.REDIRECT and head.location:
@@ -456,7 +456,7 @@ class Parsing:
             nested = listed.sitemaps
         deeper = crawl.nested(lease.depth, urls.join_all(lease.url, nested), lease.about, lease.hops + 1)
         if lease.hops < SITEMAP_NESTING:
-            self._round.aside(crawl, deeper)
+            self._round.robots_and_sitemaps(crawl, deeper)
         else:
             crawl.too_many(deeper)
         self._round.end(lease, End.OTHER)

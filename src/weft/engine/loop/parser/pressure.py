@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from weft.telemetry import Log
 
-LOOK_EVERY_S = 0.1
+POLL_EVERY_S = 0.1
 CALM_S = 5.0  # the level must have been lower for this long before that is logged: a queue may swing around it
 log = Log("weft.engine.loop.parser.pressure")
 
@@ -30,7 +30,7 @@ _RANK = {Level.NONE: 0, Level.SOFT: 1, Level.HARD: 2}
 class Pressure:
     """Watches the queue. `waiting` gives its length."""
 
-    def __init__(self, waiting: Callable[[], int], soft: int, hard: int, *, every_s: float = LOOK_EVERY_S) -> None:
+    def __init__(self, waiting: Callable[[], int], soft: int, hard: int, *, every_s: float = POLL_EVERY_S) -> None:
         self._waiting = waiting
         self._soft = soft
         self._hard = hard
@@ -47,13 +47,13 @@ class Pressure:
         """How much of its transfers a fetcher may have in flight now, from none to all."""
         if now >= self._next:
             self._next = now + self._every_s
-            self._look(self._waiting())
+            self._measure(self._waiting())
             self._log_change(now)
         return self._share
 
     def grew(self, pages: int) -> None:
         """This process has handed over so many pages; what the parsers have leased is read at the next look."""
-        self._look(self._estimate + pages)
+        self._measure(self._estimate + pages)
 
     def _log_change(self, now: float) -> None:
         """Logs what became worse at once, what became better when it has stayed so."""
@@ -71,7 +71,7 @@ class Pressure:
             log.info("back-pressure left", level=self._logged, now=self.level, waiting=self._estimate)
         self._logged, self._calm_since = self.level, None
 
-    def _look(self, waiting: int) -> None:
+    def _measure(self, waiting: int) -> None:
         self._estimate, before = waiting, self.level
         if waiting < self._soft:
             self.level, self._share = Level.NONE, 1.0

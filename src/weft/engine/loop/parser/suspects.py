@@ -18,11 +18,11 @@ from weft.files import replace_file
 
 MAX_DEATHS = 2
 _LAYOUT = struct.Struct("<QQQ")  # beats, the item that is being parsed (0: none), steps of long work since the start
-_BEATS, _ITEM, _STEPS = 0, 8, 16  # offsets
+_COUNT, _ITEM, _STEPS = 0, 8, 16  # offsets
 _put, _get = struct.Struct("<Q").pack_into, struct.Struct("<Q").unpack_from
 
 
-class Pulse:
+class Heartbeat:
     """The file, opened by the process whose heartbeat it carries; leaves the suspect page as it is."""
 
     def __init__(self, folder: Path) -> None:
@@ -46,16 +46,16 @@ class Pulse:
         """How many steps of long work were done since the process has started its loop."""
         return 0 if self._map.closed else int(_get(self._map, _STEPS)[0])
 
-    def beat(self) -> None:
+    def send_heartbeat(self) -> None:
         """The process is alive."""
         if not self._map.closed:
-            _put(self._map, _BEATS, _get(self._map, _BEATS)[0] + 1)
+            _put(self._map, _COUNT, _get(self._map, _COUNT)[0] + 1)
 
     def step(self) -> None:
         """Long work has made progress, after the start; this is a heartbeat as well."""
         if not self._map.closed:
             _put(self._map, _STEPS, _get(self._map, _STEPS)[0] + 1)
-            self.beat()
+            self.send_heartbeat()
 
     def mark(self, item: int) -> None:
         """This page is being parsed; 0: none is."""
@@ -69,17 +69,17 @@ class Pulse:
 class Suspects:
     """The pages that have killed, for the one process that parses."""
 
-    def __init__(self, pulse: Pulse, *, died_with_its_starter: bool = False) -> None:
+    def __init__(self, heartbeat: Heartbeat, *, died_with_its_starter: bool = False) -> None:
         """`died_with_its_starter`: the process that had the file before, if it has died."""
-        self._pulse = pulse
-        self._deaths_path = pulse.folder / "deaths.json"
+        self._heartbeat = heartbeat
+        self._deaths_path = heartbeat.folder / "deaths.json"
         self._deaths: dict[str, float] = _read_json(self._deaths_path)
-        self.died_on = pulse.item
+        self.died_on = heartbeat.item
         if self.died_on:
             weight = 0.5 if died_with_its_starter else 1.0
             self._deaths[str(self.died_on)] = self._deaths.get(str(self.died_on), 0.0) + weight
             replace_file(self._deaths_path, json.dumps(self._deaths).encode(), durable=False)
-        pulse.mark(0)
+        heartbeat.mark(0)
 
     def is_poison(self, item: int) -> bool:
         """Whether this page has killed its parser too often."""
@@ -97,25 +97,25 @@ class Suspects:
 
     def parsing(self, item: int) -> None:
         """This page is being parsed from now on."""
-        self._pulse.mark(item)
+        self._heartbeat.mark(item)
 
     def parsed(self) -> None:
         """The parser has survived the page."""
-        self._pulse.mark(0)
+        self._heartbeat.mark(0)
 
-    def beat(self) -> None:
+    def send_heartbeat(self) -> None:
         """The loop is alive."""
-        self._pulse.beat()
+        self._heartbeat.send_heartbeat()
 
     def close(self) -> None:
         """Lets the file go."""
-        self._pulse.close()
+        self._heartbeat.close()
 
 
-def pulse(folder: Path) -> tuple[int, int]:
+def read_heartbeat(folder: Path) -> tuple[int, int]:
     """Heartbeats and suspect page from the file, for the supervising process."""
-    beats, item, _ = _read(folder)
-    return beats, item
+    heartbeats, item, _ = _read(folder)
+    return heartbeats, item
 
 
 def steps_of(folder: Path) -> int:
@@ -126,13 +126,13 @@ def steps_of(folder: Path) -> int:
 def _read(folder: Path) -> tuple[int, int, int]:
     try:
         data = (folder / "pulse").read_bytes()
-        beats, item, steps = _LAYOUT.unpack_from(data.ljust(_LAYOUT.size, b"\0") if len(data) >= _STEPS else data)
+        heartbeats, item, steps = _LAYOUT.unpack_from(data.ljust(_LAYOUT.size, b"\0") if len(data) >= _STEPS else data)
     except (OSError, struct.error):
         return 0, 0, 0
-    return beats, item, steps
+    return heartbeats, item, steps
 
 
-def take_suspect(folder: Path) -> int:
+def pop_suspect(folder: Path) -> int:
     """The page that a dead process was parsing, or 0; cleared by the first call that reads it."""
     try:
         with (folder / "pulse").open("r+b") as file:

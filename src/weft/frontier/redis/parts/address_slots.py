@@ -67,7 +67,7 @@ class AddressSlots:
         self._unsettled = set(range(self._pods))
         self._give_back()
 
-    def take(self, wanted: Sequence[Wanted]) -> list[Wait | None]:
+    def claim(self, wanted: Sequence[Wanted]) -> list[Wait | None]:
         """For each, None if it has its place now, else how long it must wait."""
         self._give_back()
         waits: list[Wait | None] = [AWAY_WAIT] * len(wanted)
@@ -77,7 +77,7 @@ class AddressSlots:
         for pod, places in by_pod.items():
             if pod in self._owed or pod in self._unsettled:
                 continue  # it did not answer `_give_back`
-            for at, wait in zip(places, self._take_of(pod, [wanted[at] for at in places]), strict=True):
+            for at, wait in zip(places, self._claim_at(pod, [wanted[at] for at in places]), strict=True):
                 waits[at] = wait
         return waits
 
@@ -104,7 +104,7 @@ class AddressSlots:
             self._owe(item)
         self._give_back()
 
-    def _take_of(self, pod: int, wanted: list[Wanted]) -> list[Wait | None]:
+    def _claim_at(self, pod: int, wanted: list[Wanted]) -> list[Wait | None]:
         arguments: list[Argument] = ["take", self._owner, self._pod]
         asked = []
         for one in wanted:

@@ -53,7 +53,7 @@ class RedisParseQueue:
                 self._held.by_item.pop(one.ended.lease.item, None)
         return [was and next(answers) == _YES for was in valid]
 
-    def take(self, limit: int) -> list[LeasedPage]:
+    def claim(self, limit: int) -> list[LeasedPage]:
         """Leases fetched pages to this process for parsing, the oldest first."""
         owner = self._held.owner
         deadline, rows = self._link.call("take", [owner, limit])

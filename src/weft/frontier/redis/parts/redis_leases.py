@@ -91,7 +91,7 @@ class RedisLeases:
         """Asks the pods that keep the addresses. A lease without a slot ends, and its site waits for the address."""
         assert self._places is not None, "politeness is not by address"
         helds = [self._held.valid(one.lease) for one in wanted]
-        waits = iter(self._places.take([one for one, held in zip(wanted, helds, strict=True) if held is not None]))
+        waits = iter(self._places.claim([one for one, held in zip(wanted, helds, strict=True) if held is not None]))
         granted: list[bool] = []
         arguments: list[Argument] = []
         for one, held in zip(wanted, helds, strict=True):
@@ -187,7 +187,7 @@ class RedisLeases:
                 self._held.by_item.pop(outcome.lease.item, None)
         return [held is not None and next(answers) == _YES for held in helds]
 
-    def set_aside(self, leases: Iterable[Lease]) -> None:
+    def exclude(self, leases: Iterable[Lease]) -> None:
         """Takes items out that an edit has excluded, until `take_back`; nothing was asked for them."""
         arguments: list[Argument] = ["out"]
         for lease in leases:

@@ -36,13 +36,13 @@ class RedisQueue:
         """Those that this process has not found to be seen in their pods; `admit` asks the servers about the rest."""
         return self._intake.unseen(crawl, candidates)
 
-    def take_back(self, crawl: int, wanted: Callable[[Item], bool]) -> int:
+    def restore_excluded(self, crawl: int, wanted: Callable[[Item], bool]) -> int:
         """Queues those set-aside items again that are `wanted` now; how many that are."""
         cursor: Any = 0
         back = 0
         while True:
             cursor, records = self._link.ask("HSCAN", f"aside:{crawl}", cursor, "COUNT", 500)
-            items = [self._set_aside_item(record) for record in records.values()]
+            items = [self._excluded_item(record) for record in records.values()]
             arguments: list[Argument] = [self._link.number(item.item) for item in items if wanted(item)]
             if arguments:
                 back += int(self._link.call("aside", ["back", crawl, *arguments])[0])
@@ -75,7 +75,7 @@ class RedisQueue:
         for sites in sites_of(self._link, crawl):
             self._link.call("drop", [crawl, *sites])
 
-    def _set_aside_item(self, record: bytes) -> Item:
+    def _excluded_item(self, record: bytes) -> Item:
         site, fields = unpacked_item(record)
         return self._item_of(fields, site.decode())
 

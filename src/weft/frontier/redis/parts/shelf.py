@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from weft.errors import BadInput, writing
+from weft.files import use_write_ahead_log
 from weft.frontier.contract import RobotsRecord
 from weft.frontier.durability.journal import DELETE_OUTDATED, sync_log
 from weft.frontier.requests import robots_evidence
@@ -45,7 +46,7 @@ class Shelf:
         self._path = path
         try:
             self._db = sqlite3.connect(path, isolation_level=None, timeout=_WAIT_S, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode=WAL")
+            use_write_ahead_log(self._db, _WAIT_S)
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.executescript(_TABLES)
         except sqlite3.DatabaseError as error:

@@ -25,7 +25,7 @@ class PodMail:
         self._link = link
         self._sites = sites
 
-    def take(self, expand: Callable[[Sequence[tuple[int, str, int]]], None]) -> None:
+    def deliver(self, expand: Callable[[Sequence[tuple[int, str, int]]], None]) -> None:
         """Handles what has come; called by one process of the pod. Repeated after a kill."""
         notices = self._link.ask("LRANGE", "told", 0, AT_ONCE - 1)
         for entry in notices:

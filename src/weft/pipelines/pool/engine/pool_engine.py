@@ -208,7 +208,7 @@ class PoolEngine:
             if isinstance(happening, WorkerDeath):
                 self._on_end(happening)
             else:
-                self._look(happening.slot)
+                self._read_slot(happening.slot)
         self._tick()
         self._flush()
         if self._intake.exhausted:
@@ -241,7 +241,7 @@ class PoolEngine:
                 return
             self._delivery.resumed(result)
 
-    def _look(self, pool_slot: PoolSlot) -> None:
+    def _read_slot(self, pool_slot: PoolSlot) -> None:
         """Reads what a worker has put into its slot."""
         if pool_slot.worker is None:
             return
@@ -343,10 +343,10 @@ class PoolEngine:
         assert pool_slot.worker is not None
         pool_slot.worker.slot.words[CUT] += pool_slot.worker.bound_output()
         if pool_slot.worker.slot.settled():
-            self._look(pool_slot)
+            self._read_slot(pool_slot)
         if self._pool.limits.over(pool_slot, since_s) is None:
             return
-        self._look(pool_slot)  # the item may have ended just now
+        self._read_slot(pool_slot)  # the item may have ended just now
         if (reason := self._pool.limits.over(pool_slot, 0.0)) is not None:
             pool_slot.end_by_force(reason)
 

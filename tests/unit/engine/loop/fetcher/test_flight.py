@@ -7,7 +7,7 @@ import resource
 import pytest
 
 from weft.engine.loop.fetcher import flight
-from weft.engine.loop.fetcher.flight import LOOK_EVERY_S, START, Flight, most_in_flight
+from weft.engine.loop.fetcher.flight import POLL_EVERY_S, START, Flight, most_in_flight
 
 
 class Thread:
@@ -18,8 +18,8 @@ class Thread:
         self.busy = 0.0
 
     def pass_by(self, share: float) -> float:
-        self.now += LOOK_EVERY_S
-        self.busy += share * LOOK_EVERY_S
+        self.now += POLL_EVERY_S
+        self.busy += share * POLL_EVERY_S
         return self.now
 
 
@@ -27,10 +27,10 @@ def looked(most: int, *looks: tuple[float, int]) -> list[int]:
     """The target after each look: the share of time that the loop was busy, and how many sites were due."""
     thread = Thread()
     one = Flight(most, busy=lambda: thread.busy)
-    one.look(thread.now, 0, 0)
+    one.poll(thread.now, 0, 0)
     targets = []
     for share, due in looks:
-        one.look(thread.pass_by(share), due, one.target)
+        one.poll(thread.pass_by(share), due, one.target)
         targets.append(one.target)
     return targets
 
