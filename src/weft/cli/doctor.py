@@ -28,11 +28,13 @@ class DoctorCommand(ServeCommand):
 def doctor(config_file: str | None, as_json: bool, quiet: bool, **values: Any) -> int:
     """Look at what Weft needs on this machine, and say what to do about it.
 
-    Python, optional parts, Redis or Valkey, ports, open files, disk, a service's files, clock, Chromium. Nothing is
-    changed. The exit code is 1 if something is in the way of `weft up` with these settings, else 0.
+    Python, optional parts, Redis or Valkey, ports, open files, memory, disk, folders, a service's files, clock,
+    Chromium. Nothing is changed. The exit code is 1 if something is in the way of `weft up` with these settings, else
+    0.
     """
     from weft.config import load_service
-    from weft.system.doctor import CheckState, examine
+    from weft.system.doctor import examine
+    from weft.system.finding import CheckState
 
     found = list(examine(load_service(config_file, flags=given(values, "service"))))
     is_well = all(one.verdict is not CheckState.PROBLEM for one in found)

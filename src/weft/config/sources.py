@@ -24,7 +24,7 @@ SWITCHES = re.compile(r"WEFT_(DEBUG.*|REQUIRE_.*|TEST_.*|RUNTIME_DIR|PURE_PYTHON
 # What a setting is called elsewhere, without our prefix.
 ALIASES = {"MIN_PROXIES_FOR_SCRAPING": "min_proxies"}
 # Settings that may hold a secret, and so may be in a file that `WEFT_NAME_FILE` names.
-IN_SECRET_FILES = SECRET_KEYS | {"redis_url"}
+IN_SECRET_FILES = SECRET_KEYS | {"redis_url", "broker"}
 
 
 def checks_pod_assignment(environment: Mapping[str, str] | None = None) -> bool:

@@ -7,7 +7,6 @@ settings; a *warning* is in the way of something that not everybody needs.
 from __future__ import annotations
 
 import ctypes
-import enum
 import os
 import re
 import resource
@@ -15,8 +14,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from weft.config import ServiceConfig
 from weft.errors import BadInput, Busy, Missing, ServerAway, WeftError, installing
@@ -25,8 +24,9 @@ from weft.fetch.browser.chromium import find_chromium, sandbox_trouble
 from weft.frontier.clock import FOLDER, MachineClock, UnusableClock, default_path
 from weft.frontier.redis.connection import RedisSettings, Unreachable, connect, inspect
 from weft.supervise.redis_server import find_program
-from weft.system import control
+from weft.system import control, doctor_machine
 from weft.system import extras as optional
+from weft.system.finding import CheckState, Finding
 from weft.system.redis import startable
 
 LEAST_PYTHON = (3, 11)
@@ -38,33 +38,19 @@ _STA_UNSYNC = 0x40
 _TIMEX_BYTES, _TIMEX_STATUS = 208, 40  # struct timex on 64-bit Linux, and where its status is
 
 
-class CheckState(enum.StrEnum):
-    """How a thing is."""
-
-    OK = "ok"
-    WARNING = "warning"
-    PROBLEM = "problem"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was checked; `advice` says what to do, if something is to be done."""
-
-    name: str
-    verdict: CheckState
-    found: str
-    advice: str = ""
-
-
 def examine(config: ServiceConfig) -> Iterator[Finding]:
     """Everything, in the order of a person's reading."""
     yield python()
     yield kernel()
     yield from extras(config)
     yield redis(config)
+    yield from doctor_machine.overcommit(_has_redis_here(config))
     yield api_port(config)
+    yield from doctor_machine.api_keys(config)
     yield open_files()
+    yield doctor_machine.memory()
     yield disk(Path(config.server.data_dir))
+    yield from doctor_machine.folders(config)
     yield stored_data(Path(config.server.data_dir))
     yield time_of_day()
     yield politeness_clock()
@@ -110,6 +96,14 @@ def redis(config: ServiceConfig) -> Finding:
     if config.services.redis_url is not None:
         return _redis_server(config, needed)
     return redis_program(needed)
+
+
+def _has_redis_here(config: ServiceConfig) -> bool:
+    """Whether a server on this machine is or will be used."""
+    url = config.services.redis_url
+    if url is None:
+        return "redis" in config.services.services
+    return urlsplit(url).hostname in (None, "localhost", "127.0.0.1", "::1")
 
 
 def redis_program(needed: CheckState) -> Finding:

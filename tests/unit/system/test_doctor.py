@@ -12,8 +12,8 @@ import pytest
 
 from weft.config import ServiceConfig, load_service
 from weft.errors import Missing
-from weft.system import background, doctor
-from weft.system.doctor import CheckState
+from weft.system import background, doctor, doctor_machine
+from weft.system.finding import CheckState
 from weft.system.supervisor import Supervisor
 
 
@@ -31,7 +31,10 @@ def test_everything_that_is_named_is_looked_at_once(tmp_path: Path) -> None:
         "redis",
         "port",
         "open files",
+        "memory",
         "disk",
+        "log folder",
+        "temporary folder",
         "stored data",
         "clock",
         "politeness clock",
@@ -137,3 +140,38 @@ def test_a_missing_browser_is_only_a_warning() -> None:
     assert doctor.chromium(lambda: None).verdict is CheckState.WARNING
     there = doctor.chromium(lambda: "/opt/chromium").found
     assert there.startswith("/opt/chromium; ") and "sandbox" in there
+
+
+def test_little_memory_is_a_warning_and_too_little_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for megabytes in (200, 256, 2048):
+        monkeypatch.setattr(doctor_machine, "limit_bytes", lambda size=megabytes: size << 20)
+        found[megabytes] = doctor_machine.memory().verdict
+    assert list(found.values()) == [CheckState.PROBLEM, CheckState.WARNING, CheckState.OK]
+
+
+def test_a_root_that_cannot_be_written_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr("tempfile.gettempdir", none)
+    (tmp_path / "file").write_text("")
+    found = {one.name: one for one in doctor_machine.folders(config_for(tmp_path, log_dir=str(tmp_path / "file/logs")))}
+    assert found["temporary folder"].verdict is CheckState.WARNING
+    assert found["log folder"].verdict is CheckState.PROBLEM
+
+
+def test_a_kernel_that_would_not_let_redis_save_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "overcommit").write_text("0\n")
+    monkeypatch.setattr(doctor_machine, "OVERCOMMIT", tmp_path / "overcommit")
+    (finding,) = doctor_machine.overcommit(True)
+    assert finding.verdict is CheckState.WARNING and "vm.overcommit_memory=1" in finding.advice
+    assert list(doctor_machine.overcommit(False)) == []
+
+
+def test_a_file_of_keys_that_every_user_can_read_is_a_problem(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("a-key-of-an-operator-0123456789")
+    keys.chmod(0o644)
+    (finding,) = doctor_machine.api_keys(config_for(tmp_path, api_keys_file=str(keys)))
+    assert finding.verdict is CheckState.PROBLEM and "every user" in finding.found

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from weft.frontier.contract import Slots
+from weft.supervise.memory import available_bytes
 from weft.telemetry import Log
 
 START = 256
@@ -36,20 +37,6 @@ def most_in_flight(workers: int | None) -> int:
         return min(workers, by_files)
     by_memory = int(available_bytes() * MEMORY_SHARE) // TRANSFER_BYTES
     return max(16, min(MOST, by_files, by_memory)) if by_files >= 16 else by_files
-
-
-def available_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Memory that can be had: the machine's, or what is left of the control group's; a GB where nobody knows."""
-    found = [1 << 30]
-    try:
-        lines = (proc / "meminfo").read_text().splitlines()
-        found = [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")] or found
-        limit = (cgroup / "memory.max").read_text().strip()
-        if limit != "max":
-            found.append(int(limit) - int((cgroup / "memory.current").read_text()))
-    except (OSError, ValueError, IndexError):
-        pass
-    return max(0, min(found))
 
 
 def busy_s() -> float:

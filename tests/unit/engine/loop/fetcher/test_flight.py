@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import resource
-from pathlib import Path
 
 import pytest
 
 from weft.engine.loop.fetcher import flight
-from weft.engine.loop.fetcher.flight import POLL_EVERY_S, START, Flight, available_bytes, most_in_flight
+from weft.engine.loop.fetcher.flight import POLL_EVERY_S, START, Flight, most_in_flight
 
 
 class Thread:
@@ -79,19 +78,3 @@ def test_descriptors_and_memory_bound_it(
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
     monkeypatch.setattr(flight, "available_bytes", lambda: memory)
     assert most_in_flight(workers) == most
-
-
-@pytest.mark.parametrize(
-    ("limit", "current", "found"), [("max", "5", 2048), ("1500", "500", 1000), ("100", "500", 0), ("what", "5", 2048)]
-)
-def test_memory_is_what_the_machine_or_the_control_group_has_left(
-    limit: str, current: str, found: int, tmp_path: Path
-) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal:  9 kB\nMemAvailable:   2 kB\n")
-    (tmp_path / "memory.max").write_text(limit + "\n")
-    (tmp_path / "memory.current").write_text(current + "\n")
-    assert available_bytes(tmp_path, tmp_path) == found
-
-
-def test_a_machine_that_does_not_tell_has_a_gigabyte(tmp_path: Path) -> None:
-    assert available_bytes(tmp_path, tmp_path) == 1 << 30
