@@ -21,6 +21,7 @@ test: $(DEV)             ## every test, real servers included
 	@scripts/test
 
 check: $(DEV)            ## formatting, lint, types, layering
+	@scripts/tools
 	@scripts/check
 
 versions: $(DEV)         ## the unit tests on the oldest dependencies, and on Python 3.11 to 3.14
