@@ -1,6 +1,7 @@
-"""The application: every route of the scrape service over HTTP, behind its gate, and the dashboard behind its door.
+"""The ASGI application of a worker: the routes of the scrape service behind their gate, and the dashboard behind its
+own.
 
-`create_app(service, settings)` makes one for a worker. It knows the service by its protocol alone.
+`create_app(service, settings)` makes it. It knows the service through its protocol alone.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _DOCS_POLICY = (
 
 
 def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Panel] = ()) -> ASGIApp:
-    """The application of one worker; `panels` are what other rooms show on the dashboard."""
+    """The application of one worker. `panels`: additional panels of the dashboard, from other products."""
     hub, places = Hub(service, settings.heartbeat_s), StreamSlots(settings)
     figures = WorkerFigures(settings.metrics_dir or settings.data_dir / "metrics", settings.index)
 
@@ -69,11 +70,11 @@ def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Pane
 
 
 class Doors:
-    """Both ways in: each has the paths that are its own."""
+    """Routes a request to the dashboard or to the API, by its path."""
 
     def __init__(self, gate: Gate, dashboard: Dashboard, hub: Hub) -> None:
         self._gate = gate
-        self.end_streams = hub.close  # for the server, before it waits for what is under way
+        self.end_streams = hub.close  # called by the server before it waits for requests in progress
         self._dashboard = dashboard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,15 +86,15 @@ class Doors:
 async def _save(figures: WorkerFigures, places: StreamSlots) -> None:
     while True:
         await asyncio.sleep(SAVE_S)
-        with suppress(OSError):  # on a full disk the old figures must do
+        with suppress(OSError):  # on a full disk the metrics saved before remain
             figures.save(places.taken)
 
 
 def _documents(operations: Sequence[Operation], keyring: Keyring, pages: DashboardPages) -> list[BaseRoute]:
     @cache
     def made(has_keys: bool) -> tuple[bytes, bytes]:
-        found = document(operations, site_schemas(), has_keys=has_keys)
-        return msgspec.json.encode(found), pages.html("docs.html", None, {"document": found})
+        openapi_document = document(operations, site_schemas(), has_keys=has_keys)
+        return msgspec.json.encode(openapi_document), pages.html("docs.html", None, {"document": openapi_document})
 
     async def openapi(_: Request) -> Response:
         return Response(made(not keyring.is_empty)[0], 200, media_type="application/json")

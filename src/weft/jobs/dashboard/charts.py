@@ -1,5 +1,5 @@
-"""Charts as the attributes of an SVG: the paths, and what stands beside them. Drawn here, for pages without scripts;
-the page's script only puts newer ones into their places."""
+"""Charts as attributes of an SVG: paths and labels. They are rendered here, for pages without scripts; the page's
+script only replaces them with newer ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 
 
 def charts_of(history: History, until: float | None) -> list[dict[str, Any]]:
-    """Those of a task; `until`: now, while it runs."""
+    """The charts of a task; `until`: now, while it runs."""
     bars = history.bars(until)
     length_s = float(len(bars) * history.width_s)
     times = {"begin": "0 s", "middle": text.duration(length_s / 2), "length": text.duration(length_s)}

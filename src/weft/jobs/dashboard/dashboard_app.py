@@ -1,4 +1,4 @@
-"""The dashboard of one worker: its routes, and what they share."""
+"""The dashboard of one worker: its routes and what they share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Dashboard:
-    """The pages, behind their door."""
+    """The dashboard's application: its pages behind the access checks of `Door`."""
 
     def __init__(
         self,
@@ -96,14 +96,14 @@ class Dashboard:
         ]
 
     async def _live(self, request: Request) -> Response:
-        """How the tasks that run stand, once a second."""
+        """Streams the status of all running tasks, once a second."""
         owner = needs(request, KeyScope.READ).owner
         return self._view(("tasks", owner), "tasks", lambda: self._board.tasks(owner), owner)
 
     async def _live_task(self, request: Request) -> Response:
-        """How one task stands, once a second."""
+        """Streams the status of one task, once a second."""
         task_id, owner = asked_task(request, KeyScope.READ)
-        await self._board.status(task_id, owner)  # refuses what is not there, or another's
+        await self._board.status(task_id, owner)  # raises TaskUnknown if it does not exist or belongs to another key
         return self._view(("task", task_id), "task", lambda: self._task.live(task_id, owner), owner)
 
     def _view(self, key: tuple[str, str], event: str, make: View, owner: str) -> Response:
