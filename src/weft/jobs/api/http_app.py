@@ -26,7 +26,7 @@ from weft.jobs.api.routes.tasks import TaskRoutes
 from weft.jobs.api.routes.webhooks import WebhookRoutes
 from weft.jobs.api.settings import ApiSettings, is_loopback
 from weft.jobs.api.streams import StreamSlots
-from weft.jobs.api.worker_metrics import WorkerFigures
+from weft.jobs.api.worker_metrics import WorkerMetrics
 from weft.jobs.compat.routes import CompatRoutes
 from weft.jobs.dashboard.dashboard_app import Dashboard
 from weft.jobs.dashboard.pages import DashboardPages
@@ -43,30 +43,32 @@ _DOCS_POLICY = (
 
 def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Panel] = ()) -> ASGIApp:
     """The application of one worker. `panels`: additional panels of the dashboard, from other products."""
-    hub, places = Hub(service, settings.heartbeat_s), StreamSlots(settings)
-    figures = WorkerFigures(settings.metrics_dir or settings.data_dir / "metrics", settings.index)
+    hub, stream_slots = Hub(service, settings.heartbeat_s), StreamSlots(settings)
+    metrics = WorkerMetrics(settings.metrics_dir or settings.data_dir / "metrics", settings.index)
 
     @asynccontextmanager
     async def lifespan(_: object) -> AsyncIterator[None]:
-        saving = asyncio.create_task(_save(figures, places))
+        saving = asyncio.create_task(_save(metrics, stream_slots))
         try:
             yield
         finally:
             saving.cancel()
 
     keyring = Keyring(settings.keys_file, is_required=not is_loopback(settings.host), listed=settings.listed_keys)
-    tasks = TaskRoutes(service, settings, hub, places)
+    tasks = TaskRoutes(service, settings, hub, stream_slots)
     operations = [
         *tasks.operations(),
         *WebhookRoutes(service).operations(),
         *SiteRoutes(service, settings, tasks.rate).operations(),
-        *HealthRoutes(service, places, figures, keyring).operations(),
+        *HealthRoutes(service, stream_slots, metrics, keyring).operations(),
     ]
-    compat = CompatRoutes(service, settings, tasks.rate, places, hub)
+    compat = CompatRoutes(service, settings, tasks.rate, stream_slots, hub)
     pages = DashboardPages(lambda: not keyring.is_empty)
     routes = [*routes_of(operations), *compat.routes(), *_documents(operations, keyring, pages)]
-    gate = Gate(Router(routes, redirect_slashes=False, lifespan=lifespan), settings, keyring, figures)
-    return Doors(gate, Dashboard(service, settings, keyring, figures, places, tasks.rate, hub, pages, panels), hub)
+    gate = Gate(Router(routes, redirect_slashes=False, lifespan=lifespan), settings, keyring, metrics)
+    return Doors(
+        gate, Dashboard(service, settings, keyring, metrics, stream_slots, tasks.rate, hub, pages, panels), hub
+    )
 
 
 class Doors:
@@ -83,11 +85,11 @@ class Doors:
         await (self._dashboard if is_page else self._gate)(scope, receive, send)
 
 
-async def _save(figures: WorkerFigures, places: StreamSlots) -> None:
+async def _save(metrics: WorkerMetrics, stream_slots: StreamSlots) -> None:
     while True:
         await asyncio.sleep(SAVE_S)
         with suppress(OSError):  # on a full disk the metrics saved before remain
-            figures.save(places.taken)
+            metrics.save(stream_slots.taken)
 
 
 def _documents(operations: Sequence[Operation], keyring: Keyring, pages: DashboardPages) -> list[BaseRoute]:

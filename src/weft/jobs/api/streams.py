@@ -38,14 +38,14 @@ class StreamSlots:
         self._by_owner: dict[str, int] = {}
         self.taken = 0
 
-    def take(self, owner: str) -> None:
+    def reserve(self, owner: str) -> None:
         """Reserves a stream for an owner; raises Refusal (429) at the limit."""
         if self.taken >= self._most or self._by_owner.get(owner, 0) >= self._most_of_one:
             raise Refusal(429, "there are too many event streams: close some, or ask for the status", retry_after_s=5)
         self._by_owner[owner] = self._by_owner.get(owner, 0) + 1
         self.taken += 1
 
-    def give_back(self, owner: str) -> None:
+    def release(self, owner: str) -> None:
         """Releases a stream."""
         self.taken -= 1
         self._by_owner[owner] -= 1
@@ -63,7 +63,7 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, pieces: Callable[[Write], AsyncGenerator[bytes, None]], places: StreamSlots, owner: str,
+        self, pieces: Callable[[Write], AsyncGenerator[bytes, None]], stream_slots: StreamSlots, owner: str,
         settings: ApiSettings, headers: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(headers={**_HEADERS, **(headers or {})})
@@ -71,13 +71,13 @@ class EventStream(Response):
         self._pieces = pieces(self._write)
         self._transport: Any = None
         self._sent_at = 0.0
-        self._places = places
+        self._stream_slots = stream_slots
         self._owner = owner
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Streams until the generator ends or the reader is gone."""
-        self._places.take(self._owner)
+        self._stream_slots.reserve(self._owner)
         gone = asyncio.ensure_future(_disconnected(receive))
         mine = asyncio.current_task()
         assert mine is not None
@@ -91,7 +91,7 @@ class EventStream(Response):
             mine.uncancel()  # the reader has disconnected: not an error
         finally:
             gone.cancel()
-            self._places.give_back(self._owner)
+            self._stream_slots.release(self._owner)
             await self._pieces.aclose()
 
     async def _send_all(self, send: Send) -> None:

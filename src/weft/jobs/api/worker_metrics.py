@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 
-class WorkerFigures:
+class WorkerMetrics:
     """Counts the answers of one worker; stored with the metrics of the service's other processes."""
 
     def __init__(self, folder: Path, index: int) -> None:
@@ -74,8 +74,8 @@ class HealthCollector:
         yield tasks
         for name, attribute in (("slots", "slots"), ("slots_available", "available"), ("queued", "pending")):
             lanes = GaugeMetricFamily(f"weft_jobs_{name}", f"Of each lane: {attribute}.", labels=["lane"])
-            for lane, figures in health.lanes.items():
-                lanes.add_metric([str(lane)], getattr(figures, attribute))
+            for lane, slots in health.lanes.items():
+                lanes.add_metric([str(lane)], getattr(slots, attribute))
             yield lanes
         totals = health.totals
         for name, description, label, numbers in (

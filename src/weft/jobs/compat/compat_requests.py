@@ -33,7 +33,7 @@ _NOWHERE = {
 }
 
 
-class CompatOrder(Struct, frozen=True):
+class CompatRequest(Struct, frozen=True):
     """What a request body asks for."""
 
     urls: tuple[str, ...]
@@ -42,7 +42,7 @@ class CompatOrder(Struct, frozen=True):
     appends_to: str = ""
 
 
-def crawl_order(body: Any, version: int, allow_private: bool, articles: int) -> CompatOrder:
+def crawl_request(body: Any, version: int, allow_private: bool, articles: int) -> CompatRequest:
     """Translates the body of POST /crawl."""
     fields = BodyFields(body)
     url = target(fields.text("url"), allow_private)
@@ -73,10 +73,10 @@ def crawl_order(body: Any, version: int, allow_private: bool, articles: int) -> 
         exclude=tuple(exclude), scope=scope, strip_query=strip, delay_s=delay_s, webhook=hook,
         max_concurrent_articles=min(100, flight), timeout_s=HOURS_S, warnings=warnings,
     )  # fmt: skip
-    return CompatOrder((url,), spec)
+    return CompatRequest((url,), spec)
 
 
-def batch_order(body: Any, version: int, allow_private: bool, articles: int) -> CompatOrder:
+def batch_request(body: Any, version: int, allow_private: bool, articles: int) -> CompatRequest:
     """Translates the body of POST /batch/scrape."""
     fields = BodyFields(body)
     given = fields.texts("urls", MOST_URLS)
@@ -91,10 +91,10 @@ def batch_order(body: Any, version: int, allow_private: bool, articles: int) -> 
         options, kind=BATCH, is_batch=True, webhook=hook, max_concurrent_articles=min(100, flight), timeout_s=HOURS_S,
         warnings=(),
     )  # fmt: skip
-    return CompatOrder(tuple(found), spec, tuple(invalid), appends_to)
+    return CompatRequest(tuple(found), spec, tuple(invalid), appends_to)
 
 
-def scrape_order(body: Any, version: int, allow_private: bool) -> CompatOrder:
+def scrape_request(body: Any, version: int, allow_private: bool) -> CompatRequest:
     """Translates the body of POST /scrape: one page, synchronously."""
     fields = BodyFields(body)
     url = target(fields.text("url"), allow_private)
@@ -105,7 +105,7 @@ def scrape_order(body: Any, version: int, allow_private: bool) -> CompatOrder:
         options, kind=SCRAPE, is_batch=True, max_pages=1, lane=Lane.SCRAPE, retry_attempts=1,
         timeout_s=timeout_ms / 1000, warnings=(),
     )  # fmt: skip
-    return CompatOrder((url,), spec)
+    return CompatRequest((url,), spec)
 
 
 def target(text: Any, allow_private: bool, at: str = "url") -> str:
@@ -211,7 +211,7 @@ def _hook(fields: BodyFields, allow_private: bool) -> dict[str, Any] | None:
     return webhook_of(given, allow_private, "firecrawl")
 
 
-class MapOrder(Struct, frozen=True):
+class MapRequest(Struct, frozen=True):
     """What a body of POST /map asks for."""
 
     url: str
@@ -225,7 +225,7 @@ class MapOrder(Struct, frozen=True):
     timeout_s: float
 
 
-def map_order(body: Any, version: int, allow_private: bool) -> MapOrder:
+def map_request(body: Any, version: int, allow_private: bool) -> MapRequest:
     """Translates the body of POST /map."""
     fields = BodyFields(body)
     url = target(fields.text("url"), allow_private)
@@ -237,7 +237,7 @@ def map_order(body: Any, version: int, allow_private: bool) -> MapOrder:
     search = fields.text("search", "")
     if len(search) > LONGEST_SEARCH:
         raise bad("search", f"must have at most {LONGEST_SEARCH:,} characters")
-    order = MapOrder(
+    wanted = MapRequest(
         url, search, sitemap != "only", sitemap != "skip", fields.flag("includeSubdomains", True),
         fields.flag("ignoreQueryParameters", True), fields.flag("filterByPath", True),
         fields.number("limit", 5000, 1, 100_000), fields.number("timeout", 60_000, 1_000, 600_000) / 1000,
@@ -252,7 +252,7 @@ def map_order(body: Any, version: int, allow_private: bool) -> MapOrder:
         }
     )
     fields.end()
-    return order
+    return wanted
 
 
 def map_spec(timeout_s: float) -> TaskSpec:

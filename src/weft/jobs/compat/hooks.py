@@ -21,7 +21,7 @@ def firecrawl_form(notification: Notification) -> dict[str, Any]:
         "id": task.id,
         "webhookId": notification.id,
         "data": [] if notification.result is None else [document(notification.result, task)],
-        "metadata": notification.order.metadata,
+        "metadata": notification.hook_spec.metadata,
     }
     if notification.event is HookEvent.FAILED:
         body["error"] = warning_of(task)

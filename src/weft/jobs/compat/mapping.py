@@ -24,7 +24,7 @@ from weft.jobs.api import answers
 from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import needs
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.compat.compat_requests import MapOrder, map_order, map_spec
+from weft.jobs.compat.compat_requests import MapRequest, map_request, map_spec
 from weft.jobs.compat.envelope import body_of
 from weft.jobs.compat.fields import Denied
 from weft.jobs.errors import TaskFinished
@@ -47,9 +47,9 @@ class MapRoute:
     async def map(self, request: Request, version: int) -> Response:
         """All links of a site; with a search text, the most relevant first."""
         owner = needs(request, KeyScope.SUBMIT).owner
-        order = map_order(body_of(await request.body()), version, self._settings.allow_private)
-        site = _Site(order)
-        spec = map_spec(order.timeout_s)
+        wanted = map_request(body_of(await request.body()), version, self._settings.allow_private)
+        site = _Site(wanted)
+        spec = map_spec(wanted.timeout_s)
         task = (await self._service.submit(Submission(urls=site.first(), spec=spec, owner=owner))).task
         try:
             in_time = await self._read(task, site)
@@ -58,7 +58,7 @@ class MapRoute:
             raise
         if not site.was_answered:
             status, code = (500, "MAP_FAILED") if in_time else (408, "MAP_TIMEOUT")
-            raise Denied(status, f"{order.url} could not be mapped: it did not answer", code)
+            raise Denied(status, f"{wanted.url} could not be mapped: it did not answer", code)
         links = await asyncio.to_thread(site.links)
         answer: dict[str, Any] = {"success": True}
         if version == 1:
@@ -67,7 +67,7 @@ class MapRoute:
 
     async def _read(self, task: Task, site: _Site) -> bool:
         """Reads results and appends the sitemaps that they name until nothing is left; False if time ran out."""
-        cursor, until = 0, time.monotonic() + site.order.timeout_s
+        cursor, until = 0, time.monotonic() + site.timeout_s
         while True:
             is_over = (await self._service.status(task.id)).task.is_terminal
             results = await self._service.results(task.id, cursor=cursor, limit=20)
@@ -99,20 +99,21 @@ class MapRoute:
 class _Site:
     """The links and sitemaps of a site that are known so far."""
 
-    def __init__(self, order: MapOrder) -> None:
-        self.order = order
+    def __init__(self, request: MapRequest) -> None:
+        self._request = request
+        self.timeout_s = request.timeout_s
         self.was_answered = False
         self._links: dict[str, dict[str, Any]] = {}
         self._sitemaps: set[str] = set()
         self._wanted: list[str] = []
-        parts = urlsplit(order.url)
-        self._path = parts.path.rstrip("/") + "/" if order.by_path else "/"
+        parts = urlsplit(request.url)
+        self._path = parts.path.rstrip("/") + "/" if request.by_path else "/"
         self._origin = f"{parts.scheme}://{parts.netloc}"
 
     def first(self) -> tuple[str, ...]:
         """The URLs to fetch first."""
-        urls = [self.order.url] if self.order.reads_pages else []
-        if self.order.reads_sitemaps:
+        urls = [self._request.url] if self._request.reads_pages else []
+        if self._request.reads_sitemaps:
             self._sitemaps.add(f"{self._origin}/sitemap.xml")
             urls += [f"{self._origin}/robots.txt", f"{self._origin}/sitemap.xml"]
         return tuple(dict.fromkeys(urls))
@@ -136,8 +137,8 @@ class _Site:
 
     def wanted(self) -> list[str]:
         """Sitemaps that were named since the last call, each once."""
-        found, self._wanted = self._wanted, []
-        return found
+        sitemap_urls, self._wanted = self._wanted, []
+        return sitemap_urls
 
     def put_back(self, urls: Sequence[str]) -> None:
         """Returns sitemaps that could not be appended: `wanted` lists them again."""
@@ -146,11 +147,11 @@ class _Site:
     def links(self) -> list[dict[str, Any]]:
         """The links for the answer, by relevance if a text was searched for."""
         links = list(self._links.values())
-        if self.order.search:
-            words = {word.lower() for word in _WORD.findall(self.order.search)}
+        if self._request.search:
+            words = {word.lower() for word in _WORD.findall(self._request.search)}
             # the sort is stable: equally relevant links stay in the order in which they were read
             links.sort(key=lambda one: -_relevance(one, words))
-        return links[: self.order.limit]
+        return links[: self._request.limit]
 
     def _want(self, named: Iterable[str]) -> None:
         for url in _canonical(named):
@@ -164,15 +165,15 @@ class _Site:
 
     def _add(self, urls: Iterable[str], **facts: str | None) -> None:
         for url in _canonical(urls):
-            url = url.partition("?")[0] if self.order.strips_query else url
+            url = url.partition("?")[0] if self._request.strips_query else url
             if url not in self._links and self._is_inside(url):
                 self._links[url] = {"url": url} | {name: fact for name, fact in facts.items() if fact}
 
     def _is_inside(self, url: str, *, any_path: bool = False) -> bool:
-        if self.order.subdomains:
-            is_same = url_rules.domain_of(url) == url_rules.domain_of(self.order.url)
+        if self._request.subdomains:
+            is_same = url_rules.domain_of(url) == url_rules.domain_of(self._request.url)
         else:
-            is_same = url_rules.host_of(url) == url_rules.host_of(self.order.url)
+            is_same = url_rules.host_of(url) == url_rules.host_of(self._request.url)
         return is_same and (any_path or (urlsplit(url).path.rstrip("/") + "/").startswith(self._path))
 
 

@@ -24,7 +24,7 @@ from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.routes.tasks import IDEMPOTENCY_KEY
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import StreamSlots
-from weft.jobs.compat.compat_requests import CRAWL, CompatOrder, batch_order, crawl_order
+from weft.jobs.compat.compat_requests import CRAWL, CompatRequest, batch_request, crawl_request
 from weft.jobs.compat.envelope import base_of, body_of
 from weft.jobs.compat.fields import BAD_REQUEST, Denied
 from weft.jobs.compat.mapping import MapRoute
@@ -61,13 +61,15 @@ _PLENTY = 1_000_000_000  # reported as remaining: nothing is metered, and client
 class CompatRoutes:
     """Handlers of Firecrawl's routes; one object for each application."""
 
-    def __init__(self, service: JobService, settings: ApiSettings, rate: Rate, places: StreamSlots, hub: Hub) -> None:
+    def __init__(
+        self, service: JobService, settings: ApiSettings, rate: Rate, stream_slots: StreamSlots, hub: Hub
+    ) -> None:
         self._service = service
         self._settings = settings
         self._rate = rate
         self._scrape = ScrapeRoute(service, settings, hub)
         self._map = MapRoute(service, settings)
-        self._watching = Watching(service, settings, places, hub)
+        self._watching = Watching(service, settings, stream_slots, hub)
 
     def routes(self) -> list[BaseRoute]:
         """The routes of both versions. They are not in Weft's OpenAPI document."""
@@ -106,7 +108,7 @@ class CompatRoutes:
     def _limited(self, doing: Any) -> Any:
         async def limited(request: Request, *more: Any) -> Response:
             caller = needs(request, KeyScope.SUBMIT)
-            if (waits := self._rate.take(caller.owner)) > 0:
+            if (waits := self._rate.consume(caller.owner)) > 0:
                 raise Denied(429, "Rate limit exceeded: try again later", retry_after_s=waits)
             response: Response = await doing(request, *more)
             return response
@@ -117,32 +119,32 @@ class CompatRoutes:
 
     async def _start(self, request: Request, version: int, kind: str) -> Response:
         owner, raw = needs(request, KeyScope.SUBMIT).owner, await request.body()
-        make = crawl_order if kind == "crawl" else batch_order
+        make = crawl_request if kind == "crawl" else batch_request
         settings = self._settings
-        order = await asyncio.to_thread(
+        wanted = await asyncio.to_thread(
             lambda: make(body_of(raw), version, settings.allow_private, settings.max_articles)
         )
         idempotency = _idempotency(request, raw)
-        if order.appends_to:
-            task_id = await self._append(owner, order, idempotency)
+        if wanted.appends_to:
+            task_id = await self._append(owner, wanted, idempotency)
         else:
-            submission = Submission(urls=order.urls, spec=order.spec, owner=owner, idempotency=idempotency)
+            submission = Submission(urls=wanted.urls, spec=wanted.spec, owner=owner, idempotency=idempotency)
             task_id = (await self._service.submit(submission)).task.id
         body: dict[str, Any] = {
             "success": True,
             "id": task_id,
             "url": f"{base_of(request)}{request.url.path}/{task_id}",
         }
-        if kind == "batch" and (order.invalid or version == 2):
-            body["invalidURLs"] = order.invalid
+        if kind == "batch" and (wanted.invalid or version == 2):
+            body["invalidURLs"] = wanted.invalid
         return answers.json_answer(body)
 
-    async def _append(self, owner: str, order: CompatOrder, idempotency: Idempotency) -> str:
+    async def _append(self, owner: str, wanted: CompatRequest, idempotency: Idempotency) -> str:
         try:
-            done = await self._service.append(order.appends_to, order.urls, owner, idempotency=idempotency)
+            done = await self._service.append(wanted.appends_to, wanted.urls, owner, idempotency=idempotency)
             return done.id
         except TaskFinished as error:
-            raise Denied(409, f"the batch {order.appends_to} is over: start another one", BAD_REQUEST) from error
+            raise Denied(409, f"the batch {wanted.appends_to} is over: start another one", BAD_REQUEST) from error
 
     # ── status ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

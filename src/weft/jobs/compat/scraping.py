@@ -12,7 +12,7 @@ from weft.jobs.api import answers
 from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.callers import asked_task, needs
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.compat.compat_requests import scrape_order
+from weft.jobs.compat.compat_requests import scrape_request
 from weft.jobs.compat.envelope import body_of
 from weft.jobs.compat.fields import Denied
 from weft.jobs.compat.wire import answered_badly, document, error_code, warning_of
@@ -39,8 +39,8 @@ class ScrapeRoute:
         """Scrapes one page, and answers with it or with the error."""
         owner = needs(request, KeyScope.SUBMIT).owner
         raw, is_private_allowed = await request.body(), self._settings.allow_private
-        order = await asyncio.to_thread(lambda: scrape_order(body_of(raw), version, is_private_allowed))
-        submission = Submission(urls=order.urls, spec=order.spec, owner=owner)
+        wanted = await asyncio.to_thread(lambda: scrape_request(body_of(raw), version, is_private_allowed))
+        submission = Submission(urls=wanted.urls, spec=wanted.spec, owner=owner)
         task = (await self._service.submit(submission)).task
         if not await self._waited(task, task.spec.timeout_s + GRACE_S):
             raise Denied(408, "the page was not there in time", TIMEOUT)

@@ -43,11 +43,11 @@ log = Log("weft.jobs.compat")
 class Watching:
     """Handler of the WebSocket route."""
 
-    def __init__(self, service: JobService, settings: ApiSettings, places: StreamSlots, hub: Hub) -> None:
+    def __init__(self, service: JobService, settings: ApiSettings, stream_slots: StreamSlots, hub: Hub) -> None:
         self._service = service
         self._hub = hub
         self._settings = settings
-        self._places = places
+        self._stream_slots = stream_slots
 
     def route(self, version: int) -> Callable[[WebSocket], Awaitable[None]]:
         """The endpoint for one version of the API."""
@@ -63,7 +63,7 @@ class Watching:
         try:
             task_id, owner = asked_task(socket, KeyScope.READ)
             await self._service.status(task_id, owner)
-            self._places.take(owner)
+            self._stream_slots.reserve(owner)
         except TaskUnknown:
             await socket.close(NOT_FOUND, "Job not found")
             return
@@ -78,7 +78,7 @@ class Watching:
                 socket, _Watcher(self._service, self._hub, self._settings, socket, task_id, owner, version)
             )
         finally:
-            self._places.give_back(owner)
+            self._stream_slots.release(owner)
 
     async def _watched(self, socket: WebSocket, watcher: _Watcher) -> None:
         """Runs a watcher until it ends, or its client disconnects."""

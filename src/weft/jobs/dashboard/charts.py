@@ -34,7 +34,7 @@ def chart(values: Sequence[float], written: Callable[[float], str]) -> dict[str,
     """One chart: `line` and `area` are paths; `top`, `half` and `zero` label its edge, middle and base."""
     most = max(values, default=0.0)
     top = ceiling(most)
-    points = [(x, HEIGHT - value / top * HEIGHT) for x, value in zip(_places(len(values)), values, strict=True)]
+    points = [(x, HEIGHT - value / top * HEIGHT) for x, value in zip(_x_positions(len(values)), values, strict=True)]
     if len(points) == 1:
         points = [(0.0, points[0][1]), (float(WIDTH), points[0][1])]
     line = "".join(
@@ -57,5 +57,5 @@ def ceiling(most: float) -> float:
     return next(step * power for step in (1, 2, 5, 10) if most <= step * power * (1 + 1e-9))
 
 
-def _places(number: int) -> list[float]:
+def _x_positions(number: int) -> list[float]:
     return [WIDTH * at / max(1, number - 1) for at in range(number)]

@@ -16,7 +16,7 @@ from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.streams import EventStream, StreamSlots
-from weft.jobs.api.worker_metrics import WorkerFigures
+from weft.jobs.api.worker_metrics import WorkerMetrics
 from weft.jobs.dashboard.board import Board
 from weft.jobs.dashboard.deliveries import WebhookPages
 from weft.jobs.dashboard.door import Door
@@ -43,15 +43,15 @@ class Dashboard:
         service: JobService,
         settings: ApiSettings,
         keyring: Keyring,
-        watcher: WorkerFigures,
-        places: StreamSlots,
+        watcher: WorkerMetrics,
+        stream_slots: StreamSlots,
         rate: Rate,
         hub: Hub,
         pages: DashboardPages,
         panels: Sequence[Panel] = (),
     ) -> None:
         self._settings = settings
-        self._places = places
+        self._stream_slots = stream_slots
         self._service = service
         self._board = Board(service, keyring)
         self._hub = hub
@@ -61,7 +61,7 @@ class Dashboard:
         self._sites = SiteListPage(service, self._board, pages, rate)
         routes = self._routes(
             pages, TaskLists(service, self._board, pages), Ordering(service, pages, settings, rate, hub),
-            ServicePage(service, self._board, pages, settings, places, panels), Signing(keyring, sessions, pages),
+            ServicePage(service, self._board, pages, settings, stream_slots, panels), Signing(keyring, sessions, pages),
         )  # fmt: skip
         self._door = Door(Router(routes, redirect_slashes=False), pages, settings, keyring, sessions, watcher)
         self.owns = self._door.owns
@@ -107,7 +107,7 @@ class Dashboard:
         return self._view(("task", task_id), "task", lambda: self._task.live(task_id, owner), owner)
 
     def _view(self, key: tuple[str, str], event: str, make: View, owner: str) -> Response:
-        return EventStream(partial(self._hub.view, key, event, make), self._places, owner, self._settings)
+        return EventStream(partial(self._hub.view, key, event, make), self._stream_slots, owner, self._settings)
 
 
 async def _answered(endpoints: dict[str, Endpoint], request: Request) -> Response:

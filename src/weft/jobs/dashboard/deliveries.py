@@ -72,11 +72,11 @@ class WebhookPages:
 
 def shown(status: HookStatus, now: float) -> dict[str, Any]:
     """The progress of a webhook, without its headers, which may hold secrets."""
-    order, hook = status.order, status.hook
+    hook_spec, hook = status.hook_spec, status.hook
     state, label = _STATES[hook.state]
-    host, path = text.split_url(order.url)
+    host, path = text.split_url(hook_spec.url)
     return {
-        "host": host, "path": path, "events": ", ".join(order.events), "state": state, "label": label,
+        "host": host, "path": path, "events": ", ".join(hook_spec.events), "state": state, "label": label,
         "is_stopped": hook.state in (HookState.GONE, HookState.GIVEN_UP), "attempts": hook.attempts,
         "again": text.duration(max(0.0, hook.next_at - now)) if hook.next_at is not None else "",
         "error": text.shown(hook.last_error, 300), "resend": len(hook.resend),

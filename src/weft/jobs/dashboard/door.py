@@ -31,7 +31,7 @@ from weft.jobs.api.access.gate import (
 from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.problems import Refusal
 from weft.jobs.api.settings import ApiSettings
-from weft.jobs.api.worker_metrics import WorkerFigures
+from weft.jobs.api.worker_metrics import WorkerMetrics
 from weft.jobs.dashboard.sessions import Sessions
 
 if TYPE_CHECKING:  # import cycle: the pages know visitors
@@ -70,7 +70,7 @@ class Door:
         settings: ApiSettings,
         keyring: Keyring,
         sessions: Sessions,
-        watcher: WorkerFigures,
+        watcher: WorkerMetrics,
     ) -> None:
         self._app = app
         self._errors = errors

@@ -40,7 +40,7 @@ class ServicePage:
         board: Board,
         pages: DashboardPages,
         settings: ApiSettings,
-        places: StreamSlots,
+        stream_slots: StreamSlots,
         panels: Sequence[Panel],
     ) -> None:
         self._service = service
@@ -50,7 +50,7 @@ class ServicePage:
             settings.data_dir / "engine" / "metrics",
             settings.metrics_dir or settings.data_dir / "metrics",
         }
-        self._places = places
+        self._stream_slots = stream_slots
         self._panels = Panels(panels)
 
     async def show(self, request: Request) -> Response:
@@ -70,7 +70,7 @@ class ServicePage:
                  text.duration(max(0.0, one.until - moment.at)))
                 for one in sorted(health.blocked_domains, key=lambda one: one.until)[:200]
             ],
-            "streams": self._places.taken, "labels": display.LABELS,
+            "streams": self._stream_slots.taken, "labels": display.LABELS,
         })  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from weft.jobs.api.access.callers import needs
 from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.bodies import SCRAPE
 from weft.jobs.api.problems import Refusal, problem_of
-from weft.jobs.api.routes.tasks import digest_of, read_order
+from weft.jobs.api.routes.tasks import digest_of, read_task_request
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.dashboard import text
 from weft.jobs.dashboard.door import Visitor
@@ -87,10 +87,10 @@ class Ordering:
 
     def _read(self, form: Form) -> tuple[str, TaskSpec]:
         try:
-            body = msgspec.json.encode(order_of(form))
+            body = msgspec.json.encode(task_fields_of(form))
         except RecursionError:
             raise Refusal(422, "rules or metadata are nested too deep") from None
-        return read_order(body, self._settings)
+        return read_task_request(body, self._settings)
 
     async def _try(self, visitor: Any, url: str, spec: TaskSpec) -> dict[str, Any]:
         one = replace(
@@ -129,24 +129,24 @@ class Ordering:
         }, status)  # fmt: skip
 
 
-def order_of(form: Form) -> dict[str, Any]:
+def task_fields_of(form: Form) -> dict[str, Any]:
     """The API's task fields from the fields of a form; empty ones are left out."""
     given = {name: values[-1].strip() for name, values in form.items()}
-    order: dict[str, Any] = {"url": given.get("url", "")}
-    order |= {name: _number(given[name]) for name in _NUMBERS if given.get(name)}
-    order |= {name: given[name] for name in _CHOICES if given.get(name)}
-    order |= {
+    fields: dict[str, Any] = {"url": given.get("url", "")}
+    fields |= {name: _number(given[name]) for name in _NUMBERS if given.get(name)}
+    fields |= {name: given[name] for name in _CHOICES if given.get(name)}
+    fields |= {
         name: lines
         for name in _LINES
         if (lines := [line.strip() for line in given.get(name, "").splitlines() if line.strip()])
     }
-    order |= {name: name in form for name in _SWITCHES}
-    order["formats"] = form.get("formats", [])
+    fields |= {name: name in form for name in _SWITCHES}
+    fields["formats"] = form.get("formats", [])
     if rules := given.get("extract"):
-        order["extract"] = rules_of(rules)
+        fields["extract"] = rules_of(rules)
     if given.get("webhook"):
-        order["webhook"] = {"url": given["webhook"], "events": form.get("hook_events", [])} | _extras(given)
-    return order
+        fields["webhook"] = {"url": given["webhook"], "events": form.get("hook_events", [])} | _extras(given)
+    return fields
 
 
 def _extras(given: dict[str, str]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from weft.jobs.errors import BadSite
 from weft.jobs.model import problem_of_globs
 from weft.jobs.reading.documents import check_formats
 from weft.jobs.sites.site_model import SiteFile
-from weft.jobs.webhooks.webhook_model import HookOrder, problem_of_order
+from weft.jobs.webhooks.webhook_model import HookSpec, problem_of_webhook
 from weft.scraping import Hooked, WebhookOrder
 from weft.supervise.schedule import check_zone, schedule_of
 
@@ -171,8 +171,8 @@ def _checked(file: SiteFile, now: float) -> SiteFile:
 
 
 def _webhook(given: dict[str, Any]) -> dict[str, Any]:
-    order = msgspec.convert(given, WebhookOrder)
-    if problem := problem_of_order(order):
+    fields = msgspec.convert(given, WebhookOrder)
+    if problem := problem_of_webhook(fields):
         raise BadInput(": ".join(problem))
-    webhook: dict[str, Any] = msgspec.to_builtins(HookOrder.of(order, url_rules.seed(order.url)))
+    webhook: dict[str, Any] = msgspec.to_builtins(HookSpec.of(fields, url_rules.seed(fields.url)))
     return webhook

@@ -33,7 +33,7 @@ from weft.jobs.webhooks.forms import body_of, headers_of
 from weft.jobs.webhooks.notification import Notification
 from weft.jobs.webhooks.signatures import secret_of
 from weft.jobs.webhooks.source import DeliverySource, EventBatch
-from weft.jobs.webhooks.webhook_model import Attempt, Hook, HookState, failed, order_of, succeeded
+from weft.jobs.webhooks.webhook_model import Attempt, Hook, HookState, failed, hook_spec_of, succeeded
 from weft.records import FetchResult
 from weft.scraping import HookEvent, TaskState
 from weft.telemetry import Log
@@ -110,8 +110,8 @@ class Dispatcher:
             self._begin(client, hook, task)
 
     def _begin(self, client: AsyncClient, hook: Hook, task: Task) -> None:
-        order = order_of(task)
-        host = url_rules.host_of(order.url) if order is not None else ""
+        hook_spec = hook_spec_of(task)
+        host = url_rules.host_of(hook_spec.url) if hook_spec is not None else ""
         if self._hosts[host] >= OF_ONE_HOST:
             return
         self._hosts[host] += 1
@@ -148,18 +148,18 @@ class Dispatcher:
 
     async def batch(self, task: Task, hook: Hook) -> EventBatch:
         """The next events of a hook."""
-        order = order_of(task)
-        assert order is not None
-        return await self._source.next(task, order, hook)
+        hook_spec = hook_spec_of(task)
+        assert hook_spec is not None
+        return await self._source.next(task, hook_spec, hook)
 
     async def post(self, client: AsyncClient, notification: Notification) -> tuple[Attempt, float]:
         """Makes one attempt; returns it, and the seconds of the receiver's Retry-After."""
         body, now = body_of(notification), self._clock()
         secret = secret_of(self._store.hooks.secret(), notification.task.owner)
         headers = headers_of(notification, secret, body, int(now))
-        result = await client.post(notification.order.url, body, headers, keep_bytes=ANSWER_BYTES)
+        result = await client.post(notification.hook_spec.url, body, headers, keep_bytes=ANSWER_BYTES)
         if result.error == "stale":  # the kept connection was closed: the receiver has not seen this request
-            result = await client.post(notification.order.url, body, headers, keep_bytes=ANSWER_BYTES)
+            result = await client.post(notification.hook_spec.url, body, headers, keep_bytes=ANSWER_BYTES)
         attempt = Attempt(
             number=notification.number,
             event=notification.event,

@@ -45,7 +45,7 @@ def weft_form(notification: Notification) -> dict[str, Any]:
         "number": notification.number,
         "at": iso(notification.at),
     }
-    return body | {"data": data, "metadata": notification.order.metadata}
+    return body | {"data": data, "metadata": notification.hook_spec.metadata}
 
 
 FORMS: Mapping[str, Form] = {"weft": weft_form, "firecrawl": firecrawl_form}
@@ -53,7 +53,7 @@ FORMS: Mapping[str, Form] = {"weft": weft_form, "firecrawl": firecrawl_form}
 
 def body_of(notification: Notification) -> bytes:
     """The body of a delivery."""
-    form = FORMS[notification.order.form]
+    form = FORMS[notification.hook_spec.form]
     body = msgspec.json.encode(form(notification))
     if len(body) > LARGEST_BODY and notification.result is not None:
         brief = {
@@ -74,10 +74,10 @@ def headers_of(notification: Notification, secret: str, body: bytes, timestamp: 
         ("webhook-timestamp", str(timestamp)),
         ("webhook-signature", signature(secret, notification.id, timestamp, body)),
     ]
-    if notification.order.form != "weft":
+    if notification.hook_spec.form != "weft":
         ours.append(("X-Firecrawl-Signature", body_signature(secret, body)))
     names = {name.lower() for name, _ in ours}
-    return [pair for pair in notification.order.headers.items() if pair[0].lower() not in names] + ours
+    return [pair for pair in notification.hook_spec.headers.items() if pair[0].lower() not in names] + ours
 
 
 def _with_document(result: ScrapedResult, document: dict[str, Any]) -> ScrapedResult:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from weft.jobs.model import Task
 from weft.jobs.service import ScrapedResult
 from weft.jobs.sites.changes import ChangeReport
-from weft.jobs.webhooks.webhook_model import HookOrder, event_id
+from weft.jobs.webhooks.webhook_model import HookSpec, event_id
 from weft.scraping import HookEvent
 
 
@@ -15,7 +15,7 @@ class Notification(Struct, frozen=True, kw_only=True):
     """One event of a task for its webhook."""
 
     task: Task
-    order: HookOrder
+    hook_spec: HookSpec
     event: HookEvent
     number: int
     at: float

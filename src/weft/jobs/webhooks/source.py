@@ -15,7 +15,7 @@ from weft.jobs.reading.results import result_of
 from weft.jobs.sites.site_model import KIND as SITE
 from weft.jobs.store.sqlite_sites import SqliteSites
 from weft.jobs.webhooks.notification import Notification
-from weft.jobs.webhooks.webhook_model import END, ENDS, STARTED, Hook, HookOrder, end_number
+from weft.jobs.webhooks.webhook_model import END, ENDS, STARTED, Hook, HookSpec, end_number
 from weft.scraping import HookEvent
 
 AT_ONCE = 20  # pages that are read and rendered together
@@ -43,26 +43,26 @@ class DeliverySource:
         await self._index.run(self._documents.close)
         self._index.close()
 
-    async def next(self, task: Task, order: HookOrder, hook: Hook) -> EventBatch:
+    async def next(self, task: Task, hook_spec: HookSpec, hook: Hook) -> EventBatch:
         """The next events of a hook."""
-        return await self._index.run(lambda: self._next(task, order, hook))
+        return await self._index.run(lambda: self._next(task, hook_spec, hook))
 
-    def _next(self, task: Task, order: HookOrder, hook: Hook) -> EventBatch:
+    def _next(self, task: Task, hook_spec: HookSpec, hook: Hook) -> EventBatch:
         """The next events after a hook's cursor, or those to be sent again. `task` must be read before the index: an
         end that it does not have yet is in a later batch."""
         if hook.resend:
             numbers = hook.resend[:AT_ONCE]
-            return EventBatch(tuple(self._again(task, order, numbers)), hook.cursor, again=numbers)
+            return EventBatch(tuple(self._again(task, hook_spec, numbers)), hook.cursor, again=numbers)
         if hook.cursor < STARTED:
-            is_wanted = task.started_at is not None and HookEvent.STARTED in order.events
-            return EventBatch((self._started(task, order),) if is_wanted else (), STARTED)
+            is_wanted = task.started_at is not None and HookEvent.STARTED in hook_spec.events
+            return EventBatch((self._started(task, hook_spec),) if is_wanted else (), STARTED)
         events, upto, is_all = self._pages(task, hook.cursor)
-        wanted = events if HookEvent.PAGE in order.events else []
-        notifications = tuple(self._of_pages(task, order, wanted))
+        wanted = events if HookEvent.PAGE in hook_spec.events else []
+        notifications = tuple(self._of_pages(task, hook_spec, wanted))
         if not is_all or not task.is_terminal or self._is_reported_later(task):
             return EventBatch(notifications, upto)
-        if hook.cursor < END and ENDS[task.state] in order.events:
-            notifications = (*notifications, self._ended(task, order))
+        if hook.cursor < END and ENDS[task.state] in hook_spec.events:
+            notifications = (*notifications, self._ended(task, hook_spec))
         return EventBatch(notifications, END, is_last=True)
 
     def _pages(self, task: Task, after: int) -> tuple[list[CrawlEvent], int, bool]:
@@ -84,7 +84,7 @@ class DeliverySource:
             after = event.number
         return events, after, True
 
-    def _of_pages(self, task: Task, order: HookOrder, events: Sequence[CrawlEvent]) -> Iterator[Notification]:
+    def _of_pages(self, task: Task, hook_spec: HookSpec, events: Sequence[CrawlEvent]) -> Iterator[Notification]:
         if not events:
             return
         reader = self._index.reader
@@ -94,36 +94,36 @@ class DeliverySource:
         documents = dict(zip((page.number for page in pages), self._documents(pages, task.spec), strict=True))
         for page in pages:
             yield Notification(
-                task=task, order=order, event=HookEvent.PAGE, number=page.number, at=page.row.fetched_at,
+                task=task, hook_spec=hook_spec, event=HookEvent.PAGE, number=page.number, at=page.row.fetched_at,
                 result=result_of(page, documents[page.number]),
             )  # fmt: skip
 
-    def _again(self, task: Task, order: HookOrder, numbers: Sequence[int]) -> Iterator[Notification]:
+    def _again(self, task: Task, hook_spec: HookSpec, numbers: Sequence[int]) -> Iterator[Notification]:
         reader = self._index.reader
         crawl = reader.crawl_named(task.id)
         for number in numbers:
             if number == STARTED:
-                yield self._started(task, order)
+                yield self._started(task, hook_spec)
             elif task.is_terminal and number == end_number(task):
-                yield self._ended(task, order)
+                yield self._ended(task, hook_spec)
             elif crawl is not None:
                 events = [one for one in reader.some(crawl, task.id, number - 1)[:1] if one.number == number]
-                yield from self._of_pages(task, order, [one for one in events if _is_page(one)])
+                yield from self._of_pages(task, hook_spec, [one for one in events if _is_page(one)])
 
-    def _started(self, task: Task, order: HookOrder) -> Notification:
+    def _started(self, task: Task, hook_spec: HookSpec) -> Notification:
         at = task.started_at or task.created_at
-        return Notification(task=task, order=order, event=HookEvent.STARTED, number=STARTED, at=at)
+        return Notification(task=task, hook_spec=hook_spec, event=HookEvent.STARTED, number=STARTED, at=at)
 
     def _is_reported_later(self, task: Task) -> bool:
         """Whether the site's change report is still being made: it is sent with the end."""
         site = self._sites.all().get(task.spec.extra["site"]) if task.spec.kind == SITE else None
         return site is not None and site.task == task.id
 
-    def _ended(self, task: Task, order: HookOrder) -> Notification:
+    def _ended(self, task: Task, hook_spec: HookSpec) -> Notification:
         at = task.finished_at or 0.0
         report = self._sites.report(task.id) if task.spec.kind == SITE else None
         return Notification(
-            task=task, order=order, event=ENDS[task.state], number=end_number(task), at=at, changes=report
+            task=task, hook_spec=hook_spec, event=ENDS[task.state], number=end_number(task), at=at, changes=report
         )  # fmt: skip
 
 

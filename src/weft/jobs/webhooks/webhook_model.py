@@ -61,7 +61,7 @@ class HookState(StrEnum):
     GIVEN_UP = "given_up"
 
 
-class HookOrder(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HookSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The webhook that a caller has submitted, stored as `TaskSpec.webhook`. `headers` may hold secrets: never display
     them."""
 
@@ -72,11 +72,11 @@ class HookOrder(Struct, frozen=True, kw_only=True, omit_defaults=True):
     form: str = "weft"  # the format of bodies: see forms.py
 
     @classmethod
-    def of(cls, order: WebhookOrder, url: str, form: str = "weft") -> HookOrder:
+    def of(cls, webhook: WebhookOrder, url: str, form: str = "weft") -> HookSpec:
         """The webhook to store; `url` is its URL in canonical form."""
-        events = tuple(dict.fromkeys(order.events))
+        events = tuple(dict.fromkeys(webhook.events))
         events = EVERY if events == EVERY else events  # the default, which is not stored
-        return cls(url=url, events=events, headers=order.headers, metadata=order.metadata, form=form)
+        return cls(url=url, events=events, headers=webhook.headers, metadata=webhook.metadata, form=form)
 
 
 class Hook(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -121,17 +121,17 @@ class Delivery(Struct, frozen=True, kw_only=True):
     error: str
 
 
-def problem_of_order(order: WebhookOrder) -> tuple[str, str] | None:
+def problem_of_webhook(webhook: WebhookOrder) -> tuple[str, str] | None:
     """The field and the problem of a webhook whose types were checked; None if it is valid."""
-    if wrong := _unsendable(order.headers):
+    if wrong := _unsendable(webhook.headers):
         return "webhook.headers", wrong
     try:
-        size = len(msgspec.msgpack.encode(order.metadata))
+        size = len(msgspec.msgpack.encode(webhook.metadata))
     except OverflowError:
         return "webhook.metadata", "whole numbers must fit into 64 bits"
     if size > MOST_METADATA:
         return "webhook.metadata", f"at most {MOST_METADATA:,} bytes"
-    if not _is_flat(order.metadata, DEEPEST_METADATA):
+    if not _is_flat(webhook.metadata, DEEPEST_METADATA):
         return "webhook.metadata", f"is nested more than {DEEPEST_METADATA} deep"
     return None
 
@@ -153,9 +153,9 @@ def _unsendable(headers: Mapping[str, str]) -> str:
     return ""
 
 
-def order_of(task: Task) -> HookOrder | None:
+def hook_spec_of(task: Task) -> HookSpec | None:
     """The webhook that a task was submitted with."""
-    return None if task.spec.webhook is None else msgspec.convert(task.spec.webhook, HookOrder)
+    return None if task.spec.webhook is None else msgspec.convert(task.spec.webhook, HookSpec)
 
 
 def event_id(task_id: str, number: int) -> str:

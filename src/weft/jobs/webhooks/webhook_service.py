@@ -14,14 +14,14 @@ from weft.jobs.errors import NoWebhook, TaskUnknown
 from weft.jobs.model import Task
 from weft.jobs.store.sqlite import SqliteJobStore
 from weft.jobs.webhooks.signatures import secret_of
-from weft.jobs.webhooks.webhook_model import END, NOTHING, Delivery, Hook, HookOrder, end_number, order_of
+from weft.jobs.webhooks.webhook_model import END, NOTHING, Delivery, Hook, HookSpec, end_number, hook_spec_of
 from weft.scraping import MOST_RESENT
 
 
 class HookStatus(Struct, frozen=True):
     """A task's webhook: its configuration and its progress."""
 
-    order: HookOrder
+    hook_spec: HookSpec
     hook: Hook
 
 
@@ -41,8 +41,8 @@ class Webhooks:
 
     async def status(self, task_id: str, owner: str | None = None) -> HookStatus:
         """The status of a task's webhook."""
-        task, order = self._ordered(task_id, owner)
-        return _hook_status(task, order, self._store.hooks.get(task_id) or Hook(task=task_id))
+        task, hook_spec = self._ordered(task_id, owner)
+        return _hook_status(task, hook_spec, self._store.hooks.get(task_id) or Hook(task=task_id))
 
     async def deliveries(
         self, task_id: str, owner: str | None = None, *, after: int = NOTHING, limit: int = 100
@@ -58,7 +58,7 @@ class Webhooks:
     ) -> HookStatus:
         """Sends again, with the same ids: all events after a number, or the events with some numbers. With neither, a
         hook that was given up, or whose receiver answered 410, continues where it stopped."""
-        task, order = self._ordered(task_id, owner)
+        task, hook_spec = self._ordered(task_id, owner)
         if after is not None and numbers:
             raise BadInput("after, numbers: give one of the two")
         if len(numbers) > MOST_RESENT:
@@ -68,20 +68,20 @@ class Webhooks:
         hook = await asyncio.to_thread(self._store.hooks.replay, task_id, after, tuple(numbers), self._clock())
         if hook is None:
             raise TaskUnknown(task_id)
-        return _hook_status(task, order, hook)
+        return _hook_status(task, hook_spec, hook)
 
     async def secret(self, owner: str = "") -> str:
         """The key that signs an owner's deliveries."""
         return secret_of(await asyncio.to_thread(self._store.hooks.secret), owner)
 
-    def _ordered(self, task_id: str, owner: str | None) -> tuple[Task, HookOrder]:
+    def _ordered(self, task_id: str, owner: str | None) -> tuple[Task, HookSpec]:
         task = self._store.task(task_id, owner)
-        order = order_of(task)
-        if order is None:
+        hook_spec = hook_spec_of(task)
+        if hook_spec is None:
             raise NoWebhook(task_id)
-        return task, order
+        return task, hook_spec
 
 
-def _hook_status(task: Task, order: HookOrder, hook: Hook) -> HookStatus:
+def _hook_status(task: Task, hook_spec: HookSpec, hook: Hook) -> HookStatus:
     """The status, with the number of the end instead of END."""
-    return HookStatus(order, replace(hook, cursor=end_number(task)) if hook.cursor == END else hook)
+    return HookStatus(hook_spec, replace(hook, cursor=end_number(task)) if hook.cursor == END else hook)

@@ -26,7 +26,7 @@ from weft.jobs.api.access.api_key import KeyScope
 from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.problems import Refusal, problem_of
 from weft.jobs.api.settings import ApiSettings, is_loopback
-from weft.jobs.api.worker_metrics import WorkerFigures
+from weft.jobs.api.worker_metrics import WorkerMetrics
 from weft.jobs.compat.envelope import enveloped, is_firecrawls
 from weft.telemetry import Log
 
@@ -55,7 +55,7 @@ class Caller(Struct, frozen=True):
 class Gate:
     """ASGI middleware: checks access, then calls the application."""
 
-    def __init__(self, app: ASGIApp, settings: ApiSettings, keyring: Keyring, watcher: WorkerFigures) -> None:
+    def __init__(self, app: ASGIApp, settings: ApiSettings, keyring: Keyring, watcher: WorkerMetrics) -> None:
         self._app = app
         self._settings = settings
         self._keyring = keyring
@@ -139,7 +139,7 @@ class GatedResponse:
 
 
 async def guarded(
-    work: Awaitable[None], scope: Scope, answer: GatedResponse, figures: WorkerFigures,
+    work: Awaitable[None], scope: Scope, answer: GatedResponse, metrics: WorkerMetrics,
     refuse: Callable[[Refusal], Awaitable[None]], what: str,
 ) -> None:  # fmt: skip
     """Runs a handler, turns whatever it raises into an error answer with `refuse`, and counts the request.
@@ -159,7 +159,7 @@ async def guarded(
         await refuse(refusal)
     finally:
         route = getattr(scope.get("route"), "path", "none")
-        figures.answered(route, scope["method"], answer.status, perf_counter() - began)
+        metrics.answered(route, scope["method"], answer.status, perf_counter() - began)
 
 
 def _refusal_of(error: Exception, scope: Scope, what: str) -> Refusal:

@@ -21,10 +21,10 @@ class Rate:
 
     def check(self, owner: str) -> None:
         """Consumes a token; raises Refusal (429) if there is none."""
-        if (waits := self.take(owner)) > 0:
+        if (waits := self.consume(owner)) > 0:
             raise Refusal(429, "too many submissions: try again later", retry_after_s=waits)
 
-    def take(self, owner: str) -> float:
+    def consume(self, owner: str) -> float:
         """Consumes a token and returns 0.0; if there is none, returns the seconds until the next one."""
         now = self._clock()
         tokens, at = self._buckets.pop(owner, (self._burst, now))

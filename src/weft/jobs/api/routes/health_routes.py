@@ -16,7 +16,7 @@ from weft.jobs.api.access.keys import Keyring
 from weft.jobs.api.openapi import Operation
 from weft.jobs.api.problems import problem_of
 from weft.jobs.api.streams import StreamSlots
-from weft.jobs.api.worker_metrics import WorkerFigures
+from weft.jobs.api.worker_metrics import WorkerMetrics
 from weft.jobs.service import Health, JobService
 
 ANSWER_S = 5.0  # a service that cannot report its health by then counts as unhealthy
@@ -26,10 +26,12 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 class HealthRoutes:
     """Handlers of the health and metrics routes."""
 
-    def __init__(self, service: JobService, places: StreamSlots, figures: WorkerFigures, keyring: Keyring) -> None:
+    def __init__(
+        self, service: JobService, stream_slots: StreamSlots, metrics: WorkerMetrics, keyring: Keyring
+    ) -> None:
         self._service = service
-        self._places = places
-        self._figures = figures
+        self._stream_slots = stream_slots
+        self._metrics = metrics
         self._keyring = keyring
 
     def operations(self) -> list[Operation]:
@@ -49,7 +51,7 @@ class HealthRoutes:
     async def status(self, request: Request, _: scraping.NoQuery) -> Response:
         """The status of the service: slots, queue, blocked domains, errors, throughput and times."""
         needs(request, KeyScope.MONITOR)
-        return answers.json_answer(answers.service_of(await self._health(), self._places.taken))
+        return answers.json_answer(answers.service_of(await self._health(), self._stream_slots.taken))
 
     async def healthz(self, _request: Request, _: scraping.NoQuery) -> Response:
         """200 while the runner renews its lease and the engine makes progress; a process that only exists is not
@@ -77,8 +79,8 @@ class HealthRoutes:
         """The metrics of all processes of the service, for Prometheus."""
         needs(request, KeyScope.MONITOR)
         health = await self._health()
-        self._figures.save(self._places.taken)
-        return Response(self._figures.text(health), 200, {"Cache-Control": "no-store", "Content-Type": PROMETHEUS})
+        self._metrics.save(self._stream_slots.taken)
+        return Response(self._metrics.text(health), 200, {"Cache-Control": "no-store", "Content-Type": PROMETHEUS})
 
     async def _health(self) -> Health:
         async with asyncio.timeout(ANSWER_S):

@@ -17,7 +17,7 @@ from weft.jobs.api.access.callers import needs
 from weft.jobs.api.access.rates import Rate
 from weft.jobs.api.openapi import Operation
 from weft.jobs.api.problems import Refusal
-from weft.jobs.api.routes.tasks import check_no_order
+from weft.jobs.api.routes.tasks import check_empty_body
 from weft.jobs.api.settings import ApiSettings
 from weft.jobs.api.webhook_bodies import webhook_of
 from weft.jobs.checking import components_of, misfits
@@ -148,7 +148,7 @@ class SiteRoutes:
 
     async def _controls(self, request: Request, scope: KeyScope) -> str:
         caller = needs(request, scope)
-        check_no_order(await request.body())
+        check_empty_body(await request.body())
         return caller.owner
 
     def _checked(self, given: dict[str, Any]) -> dict[str, Any]:

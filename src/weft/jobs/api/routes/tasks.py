@@ -44,11 +44,11 @@ def _header(name: str, description: str) -> dict[str, Any]:
 class TaskRoutes:
     """Handlers of the task routes; one object for each application."""
 
-    def __init__(self, service: JobService, settings: ApiSettings, hub: Hub, places: StreamSlots) -> None:
+    def __init__(self, service: JobService, settings: ApiSettings, hub: Hub, stream_slots: StreamSlots) -> None:
         self._service = service
         self._settings = settings
         self._hub = hub
-        self._places = places
+        self._stream_slots = stream_slots
         self.rate = Rate(settings.share(settings.submits_per_s), settings.share(settings.submit_burst))
 
     def operations(self) -> list[Operation]:
@@ -77,7 +77,7 @@ class TaskRoutes:
         caller = needs(request, KeyScope.SUBMIT)
         self.rate.check(caller.owner)
         # In a thread: a body may hold hundreds of patterns to compile, and the event loop must answer others meanwhile.
-        url, spec = await asyncio.to_thread(read_order, await request.body(), self._settings)
+        url, spec = await asyncio.to_thread(read_task_request, await request.body(), self._settings)
         idempotency = None
         if (key := request.headers.get("idempotency-key")) is not None:
             if not IDEMPOTENCY_KEY.fullmatch(key):
@@ -137,7 +137,7 @@ class TaskRoutes:
         if status.task.is_terminal and after == status.number:
             return Response(status_code=204)
         pieces = partial(self._hub.stream, task_id, owner, after, status.number)
-        return EventStream(pieces, self._places, caller_of(request).owner, self._settings)
+        return EventStream(pieces, self._stream_slots, caller_of(request).owner, self._settings)
 
     async def cancel(self, request: Request, _: scraping.NoQuery) -> Response:
         """Cancels a task within two seconds; a task that has ended is left as it is."""
@@ -166,17 +166,17 @@ class TaskRoutes:
 
     async def _change(self, request: Request, doing: Callable[[str, str], Awaitable[Task]]) -> Response:
         task_id, owner = asked_task(request, KeyScope.CONTROL)
-        check_no_order(await request.body())
+        check_empty_body(await request.body())
         return answers.json_answer(answers.changed(await doing(task_id, owner)))
 
 
-def check_no_order(body: bytes) -> None:
+def check_empty_body(body: bytes) -> None:
     """Refuses a body with fields; an empty object is accepted, because many HTTP clients send `{}` for no body."""
     if body.strip() not in (b"", b"{}", b"null"):
         raise Refusal.of_field("body", "this route takes none")
 
 
-def read_order(body: bytes, settings: ApiSettings) -> tuple[str, TaskSpec]:
+def read_task_request(body: bytes, settings: ApiSettings) -> tuple[str, TaskSpec]:
     """The URL and the task specification in a request body; raises Refusal, which names what is wrong."""
     order = bodies.SCRAPE.read(body)
     for name in ("include", "exclude"):

@@ -61,8 +61,8 @@ def _hook(status: HookStatus) -> dict[str, Any]:
     hook = status.hook
     return {
         "task_id": hook.task,
-        "url": status.order.url,
-        "events": status.order.events,
+        "url": status.hook_spec.url,
+        "events": status.hook_spec.events,
         "state": hook.state,
         "delivered_up_to": hook.cursor,
         "to_send_again": hook.resend,
