@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from weft import urls
-from weft.config import Config, Loaded, keys, place
+from weft.config import Config, Loaded, keys, location
 from weft.crawl.processes.frontier_settings import settings_of
 from weft.engine.admission.rules import read_domains
 from weft.engine.folder import new_id
@@ -53,7 +53,7 @@ def check_nodes(loaded: Loaded) -> None:
     managed = [pod for pod, spec in enumerate(pods.pods) if spec.managed]
     if is_part(loaded.config) and managed:
         raise BadInput(
-            f"{place(loaded.origins['only_pods'], 'only_pods')}: {pods.only_pods} leaves pods to other nodes, and pod "
+            f"{location(loaded.origins['only_pods'], 'only_pods')}: {pods.only_pods} leaves pods to other nodes, and pod "
             f"{managed[0]} is managed, which no other node can reach: give all a redis_url, or leave only_pods out"
         )
 

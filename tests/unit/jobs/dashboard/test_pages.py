@@ -155,7 +155,7 @@ def test_a_page_is_read_as_text_that_is_never_code(tmp_path: Path) -> None:
         assert f"/tasks/{task}/results?format=markdown" in page and 'href="http://a.test/one"' in page
         page = (await caller("GET", f"/tasks/{task}/pages/3")).body.decode()
         assert "the beginning of 300,003 characters" in page and len(page) < 210_000 and "&lt;b&gt;xxx" in page
-        assert "has ordered no content" in (await caller("GET", f"/tasks/{task}/pages/4")).body.decode()
+        assert "its task has no `formats`" in (await caller("GET", f"/tasks/{task}/pages/4")).body.decode()
         for number in ("1", "5", "0", "x", "9" * 30):  # an error, none, and what is no number
             assert (await caller("GET", f"/tasks/{task}/pages/{number}")).status == 404
 
