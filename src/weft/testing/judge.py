@@ -154,7 +154,7 @@ def _allows(rules: list[tuple[bool, str, re.Pattern[str]]], path: str) -> bool:
 def _judge_delay(
     requests: list[Arrival], expectation: Expectation, delay_s: float, places: int, verdict: CrawlVerdict
 ) -> None:
-    """Checks the requests of one key: the gap after the previous request, its Retry-After, and the number of open requests.
+    """Checks one key: the gap after the previous request, its Retry-After, and the number of open requests.
 
     A request that was read after its client had disconnected is ignored: it was over, and its answer was not received.
     """

@@ -53,8 +53,8 @@ def check_nodes(loaded: Loaded) -> None:
     managed = [pod for pod, spec in enumerate(pods.pods) if spec.managed]
     if is_part(loaded.config) and managed:
         raise BadInput(
-            f"{location(loaded.origins['only_pods'], 'only_pods')}: {pods.only_pods} leaves pods to other nodes, and pod "
-            f"{managed[0]} is managed, which no other node can reach: give all a redis_url, or leave only_pods out"
+            f"{location(loaded.origins['only_pods'], 'only_pods')}: {pods.only_pods} leaves pods to other nodes, and "
+            f"pod {managed[0]} is managed, which no other node can reach: give all a redis_url, or leave only_pods out"
         )
 
 
