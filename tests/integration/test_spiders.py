@@ -272,7 +272,7 @@ def authors(page):
         ([], "which spider?"),
         (["{file}:Other"], "has no 'Other'"),
         (["{file}", "-o", "{folder}/there.jsonl"], "there.jsonl is there already"),
-        (["{file}", "-o", "out.txt"], "out.txt: its name says no format"),
+        (["{file}", "-o", "out.txt"], "out.txt: its suffix is not that of a format"),
         (["{file}", "-o", "{folder}/no/such/out.csv"], "there is no folder"),
         (["{file}", "--append"], "are about the file of `--out`"),
         (["{file}", "--pods", "managed"], "does not run on pods on Redis yet"),

@@ -56,7 +56,7 @@ def watch(crawl_dirs: tuple[str, ...], crawl: str | None, more: tuple[str, ...],
 def _looks(report: ReportFolder, name: str | None) -> Iterator[tuple[CrawlStatus, Mapping[str, CrawlStatus]]]:
     """The status now, each time it is asked for; of several crawls their sum, and those that run by name."""
     from weft.crawl.reports.combined_status import current_status
-    from weft.crawl.reports.engine_status import of_standing, statuses, total_of
+    from weft.crawl.reports.engine_status import status_from_snapshot, statuses, total_of
 
     if not report.is_engines:
         report.crawls(name)  # BadInput for a wrong name
@@ -65,7 +65,7 @@ def _looks(report: ReportFolder, name: str | None) -> Iterator[tuple[CrawlStatus
     while name is not None:
         yield statuses(report, report.crawls(name))[name], {}
     while (live := report.live()) is not None:
-        each = {standing.name: of_standing(standing) for standing in live.values()}
+        each = {snapshot.name: status_from_snapshot(snapshot) for snapshot in live.values()}
         yield total_of(each.values(), is_running=True), each
     ended = statuses(report, report.crawls())
     while True:

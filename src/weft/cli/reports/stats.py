@@ -46,7 +46,7 @@ def stats(
     with report_in(crawl_dirs, more) as report:
         folder = report.folder
         if changed:
-            folder.go_on()
+            folder.open_existing()
             _show_changes(folder, as_json)
             return
         facts = collect(report, top, crawl)

@@ -1,7 +1,7 @@
-"""Calls a spider again for the pages that are stored, without a request: for `weft extract`.
+"""Runs a spider again on stored pages, without requests: for `weft extract`.
 
-The items go to a file of their own; what the crawl has committed stays as it is. Pages are read in the order of their
-commits, and several are with the children at a time.
+The items go to a separate file; the crawl's committed items do not change. Pages are read in the order of their
+commits, and several are in the child processes at a time.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from weft.records import Row
 from weft.store.index.query import Where
 from weft.store.pages import PageStore
 
-AHEAD = 64  # pages that are with the children
-_TOGETHER = 200  # rows whose outputs are looked up at a time
+AHEAD = 64  # pages that are being processed by child processes
+_TOGETHER = 200  # rows whose outputs are read in one query
 
 
 class ExtractedItems(NamedTuple):
-    """What came of it."""
+    """The counts and failures of an extraction."""
 
     pages: int
     items: int
@@ -45,10 +45,10 @@ def extract_items(
     overwrite: bool = False,
     watch: Callable[[int], None] = lambda _: None,
 ) -> ExtractedItems:
-    """Writes the items that a spider makes of the stored pages; BadInput for a file that is there."""
+    """Writes the items that a spider yields for the stored pages; raises BadInput if the file exists."""
     format_ = check_output(out)
     if Path(out).exists() and not overwrite:
-        raise BadInput(f"{out} is there already: overwrite it with `--overwrite`")
+        raise BadInput(f"{out} exists already: overwrite it with `--overwrite`")
     store = PageStore.open(data_dirs, read_only=True)
     section = config.spider
     workers = section.spider_workers or max(1, len(os.sched_getaffinity(0)) - 1)

@@ -1,12 +1,12 @@
-"""Known URLs that are visited again: all pages (`recrawl`), what failed (`retry_failed`), refused addresses.
+"""Queues known URLs again: all pages (`recrawl`), failures (`retry_failed`), and URLs whose address was refused.
 
 They are queued while the crawl runs, a slice between two rounds of the loop: the first request does not wait for the
-walk over all rows. How far a walk is, is noted in the frontier with what it queues, so that a restart continues there;
-one that was cut off is completed by the next start, also by one that was not asked for it.
+walk over all rows. The position of a walk is stored in the frontier with the URLs that it queues, so that a restart
+continues there; an interrupted walk is completed by the next start, even if that did not request it.
 
-Must stay true: a walk sees what was stored before it began, and nothing later. So its beginning is noted first: the
-last number that the frontier had given, and the time. A URL that an earlier walk has queued, and whose visit has not
-ended, has no row since that walk's beginning; it is not queued a second time.
+Invariant: a walk sees what was stored before it began, and nothing later. So its beginning is stored first: the last
+item number of the frontier, and the time. A URL that an earlier walk has queued, and whose visit has not ended, has no
+row since that walk's beginning; it is not queued a second time.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from weft.store.index.visits import Visit
 from weft.store.pages import PageStore
 from weft.telemetry import Log
 
-RECRAWL, RETRY, ADDRESSES = "recrawl", "retry_failed", "addresses_asked"  # notes
-_ROWS = 250  # read together: some milliseconds
+RECRAWL, RETRY, ADDRESSES = "recrawl", "retry_failed", "addresses_asked"  # names of notes in the frontier
+_ROWS = 250  # read together: takes some milliseconds
 log = Log("weft.crawl.seeds.known_urls")
 
 
 class WalkStart(msgspec.Struct, frozen=True):
-    """Where a walk began."""
+    """The moment at which a walk began."""
 
     last_item: int = -1
-    at: float = 0.0  # by the wall clock
+    at: float = 0.0  # wall clock
 
     def is_before(self, item: int, fetched_at: float) -> bool:
-        """Whether a row was there then: what was queued then and is stored since has an early number, too. A time that
-        is still to come says nothing: the clock was set back."""
+        """Whether a row existed then. The item number alone does not say so: URLs queued before and stored since have
+        an early number, too. A time in the future is ignored: the clock was set back."""
         return item <= self.last_item and not self.at <= fetched_at <= time.time()
 
 
 class Again:
-    """The walks of one pod. `is_over` when all that is wanted is queued."""
+    """The walks of one pod. `is_over` when all wanted URLs are queued."""
 
     def __init__(
         self,
@@ -72,7 +72,8 @@ class Again:
         self.is_over = not self._left
 
     def __call__(self) -> None:
-        """Queues for a moment. What fails because of a full disk or a server that is away is tried again."""
+        """Queues URLs for a short time. If a full disk or an unavailable server causes an error, the next call tries
+        again."""
         until = time.monotonic() + SLICE_S
         while not self.is_over:
             self._step()
@@ -89,7 +90,7 @@ class Again:
             del self._left[0]
             self.is_over = not self._left
         except BLOCKING:
-            self._steps = None  # a new one continues where this one was
+            self._steps = None  # a new one continues at the stored position
             raise
 
     def _wanted(self) -> Iterator[Callable[[], Iterator[None]]]:
@@ -103,23 +104,23 @@ class Again:
             yield partial(self._ask_refused, " ".join(now))
 
     def _addresses(self) -> tuple[list[str], list[str]]:
-        """Which kinds of addresses the crawl was allowed to ask before, and which it is from now on."""
+        """The kinds of addresses that the crawl was allowed to request before, and those that it is now."""
         fetch = self._spec.config.fetch
         allowed = [name for name, is_on in (("private", fetch.allow_private), ("public", bool(fetch.email))) if is_on]
         before = self._frontier.notes.note("addresses").split()
         return before, before if set(allowed) <= set(before) else sorted({*before, *allowed})
 
     def _ask_refused(self, now: str) -> Iterator[None]:
-        """What was refused for its address is asked again once the settings allow more addresses than before."""
+        """Queues URLs that were refused for their address, if the settings allow more addresses than before."""
         yield from self._walk(ADDRESSES, now.replace(" ", "+"), _is_address_refused)
         self._frontier.notes.note("addresses", now)
 
     def _walk(self, name: str, run: str, wanted: Callable[[Row], bool] | None) -> Iterator[None]:
-        """Queues the last rows of URLs that are `wanted`; every page that is known, once, where it is None."""
+        """Queues the last rows of URLs that are `wanted`; None: every known page, once."""
         self._queued = 0
-        stored = partial(self._found, name, wanted)
+        stored = partial(self._rows_to_queue, name, wanted)
         yield from self._frontier.revisits.walk(self._crawl, name, run, stored, partial(self._begin, name))
-        log.info("known URLs are queued again", walk=name, queued=self._queued)
+        log.info("queued known URLs again", walk=name, queued=self._queued)
 
     def _begin(self, name: str, last_item: int) -> None:
         start = WalkStart(last_item, self._spec.started_at)
@@ -132,8 +133,10 @@ class Again:
         noted = self._frontier.notes.note(note)
         return msgspec.json.decode(noted, type=WalkStart) if noted else WalkStart()
 
-    def _found(self, name: str, wanted: Callable[[Row], bool] | None, after: int) -> Iterator[tuple[int, Found | None]]:
-        """The rows of this pod after an item, as they were found; None for those that are not queued."""
+    def _rows_to_queue(
+        self, name: str, wanted: Callable[[Row], bool] | None, after: int
+    ) -> Iterator[tuple[int, Found | None]]:
+        """The rows of this pod after an item, as links to queue; None for those that are not queued."""
         start, earlier = self._start(f"{name}_from"), self._start(f"{name}_queued")
         where = Where(
             after_item=max(after, (self._spec.pod << POD_SHIFT) - 1),

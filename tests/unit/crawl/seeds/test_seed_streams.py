@@ -65,7 +65,7 @@ def test_of_a_file_that_grows_what_was_there_is_read_to_the_end_of_its_line(larg
     [
         (gzip.compress(TEXT)[:-20_000], "gzip data cannot be read to the end"),
         (b"http://a.test/\n" + b"x" * 3_000_000, "a line of over a million bytes"),
-        (b"# only comments\n" * 100_000, "holds no URL in its first 65,536 bytes"),
+        (b"# only comments\n" * 100_000, "has no URL in its first 65,536 bytes"),
         (b"http://a.test/\n\0" + TEXT, "is not text"),
     ],
     ids=["a cut gzip file", "one line", "comments", "binary"],
