@@ -150,7 +150,7 @@ def test_nothing_is_stored_and_the_last_lines_say_why(
         ("private", "Try again: weft crawl --resume --retry-failed --allow-private --data-dir"),
         ("500", "Try again: weft crawl --resume --retry-failed --data-dir"),
         ("401", "--fresh --auth HOST=USER:PASSWORD --data-dir"),
-        ("robots", "Look into it: weft explain"),
+        ("robots", "See: weft explain"),
         ("self-signed", "--no-tls-verify --data-dir"),
     ],
 )
@@ -161,7 +161,7 @@ def test_the_last_line_has_the_whole_next_command(
     _, _, said = crawl(url, *way.flags)
     last = said.partition("\nThe corpus is in ")[2]
     assert then in last and f"--data-dir {tmp_path / 'data'}" in last, said
-    assert f"Start over: weft crawl {url} " in last and "--fresh" in last, said
+    assert f"Start again: weft crawl {url} " in last and "--fresh" in last, said
     assert "Errors: none" not in said, "the causes say otherwise"
 
 
