@@ -58,9 +58,7 @@ def _in_running_crawl(
     """Requests the extraction from the process that runs the crawl; None if that ended before it was finished."""
     if spider is not None and code_of(spider) != code_in(config):
         named = config.spider.spider or config.spider.on_page
-        raise BadInput(
-            f"--spider: the crawl that runs has another one ({named}): stop it first, or leave `--spider` out"
-        )
+        raise BadInput(f"the crawl that runs has another spider ({named}): stop it first, or leave `spider` out")
     try:
         number = int(command(folder, "extract", spider=msgspec.to_builtins(description))["number"])
     except Busy:

@@ -68,6 +68,9 @@ def run_child(work: Callable[[ProcessSpec, Control], int]) -> int:
         progress_of(spec).write("failed", f"{type(error).__name__}: {error}")
         return CRASHED
     finally:
+        # A failed start leaves its timer running: at exit its signal would kill the interpreter, which has removed its
+        # handlers by then.
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
         gc.freeze()  # at exit the interpreter would search everything for cycles, several times
 
 
