@@ -146,7 +146,7 @@ def test(url: str, config_file: str | None, as_json: bool, quiet: bool, **values
     verdicts = sorted(probe.run(proxies, probe.expect()), key=lambda one: (bool(one.why), one.latency_s))
     works = any(not one.why for one in verdicts)
     if as_json:
-        print_document({"url": url, "results": [_judged(one) for one in verdicts]})
+        print_document({"url": url, "results": [_verdict_facts(one) for one in verdicts]})
         return 0 if works else 1
     for one in verdicts:
         result = one.why.removeprefix(f"{one.proxy.name}: ")
@@ -202,7 +202,7 @@ def _facts(one: Live) -> dict[str, Any]:
     }
 
 
-def _judged(one: ProxyVerdict) -> dict[str, Any]:
+def _verdict_facts(one: ProxyVerdict) -> dict[str, Any]:
     return {
         "proxy": one.proxy.name,
         "works": not one.why,

@@ -157,7 +157,7 @@ def _checked(service: ServiceAddress, head: ReplyHead, body: bytes) -> None:
     raise Refused(head.status, problem.detail, fields, float(wait) if wait.isdigit() else None)
 
 
-def _pauses(service: ServiceAddress) -> Callable[[ClientError], float]:
+def _retry_waits(service: ServiceAddress) -> Callable[[ClientError], float]:
     """Returns a function that gives the wait after each error until `patience_s` is used up; it raises errors that a
     retry cannot solve."""
 
@@ -187,7 +187,7 @@ def _answer(
     """The answer to a request; the request is repeated while the service is unavailable, which is safe for every
     call."""
     ask = _ask(service, call, task_id, query or {}, body, headers or {}, service.timeout_s)
-    pause = _pauses(service)
+    pause = _retry_waits(service)
     while True:
         try:
             head, pieces = (yield ask), list[bytes]()
@@ -368,7 +368,7 @@ def deliveries(service: ServiceAddress, task_id: str) -> Many[WebhookDelivery]:
 
 def events(service: ServiceAddress, task_id: str, *, after: int = 0) -> Many[TaskEvent]:
     """The events of a task until it ends: each numbered event once and in order, also across lost connections."""
-    pause = _pauses(service)
+    pause = _retry_waits(service)
     while True:
         try:
             headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
@@ -380,7 +380,7 @@ def events(service: ServiceAddress, task_id: str, *, after: int = 0) -> Many[Tas
                     continue
                 for event in parser.feed(piece):
                     after = event.number or after
-                    pause = _pauses(service)
+                    pause = _retry_waits(service)
                     yield OperationResult(event)
             _checked(service, head, refused)
             current = yield from status(service, task_id)
@@ -438,7 +438,7 @@ def _single(steps: Steps[T]) -> Many[T]:
     yield OperationResult((yield from steps))
 
 
-class One(Generic[P, T]):
+class SingleResult(Generic[P, T]):
     """Descriptor: an operation with one result, as a method of both clients."""
 
     def __init__(self, operation: Callable[Concatenate[ServiceAddress, P], Steps[T]]) -> None:
@@ -450,14 +450,14 @@ class One(Generic[P, T]):
     @overload
     def __get__(self, client: Awaiting, owner: object = None) -> Callable[P, Coroutine[Any, Any, T]]: ...
     @overload
-    def __get__(self, client: None, owner: object = None) -> One[P, T]: ...
+    def __get__(self, client: None, owner: object = None) -> SingleResult[P, T]: ...
 
     def __get__(self, client: Any, owner: object = None) -> Any:
         """The operation, bound to the client's service."""
         return self if client is None else _method(self._operation, client.service, client.first)
 
 
-class Each(Generic[P, T]):
+class ManyResults(Generic[P, T]):
     """Descriptor: an operation with many results, as a method of both clients."""
 
     def __init__(self, operation: Callable[Concatenate[ServiceAddress, P], Many[T]]) -> None:
@@ -469,7 +469,7 @@ class Each(Generic[P, T]):
     @overload
     def __get__(self, client: Awaiting, owner: object = None) -> Callable[P, AsyncIterator[T]]: ...
     @overload
-    def __get__(self, client: None, owner: object = None) -> Each[P, T]: ...
+    def __get__(self, client: None, owner: object = None) -> ManyResults[P, T]: ...
 
     def __get__(self, client: Any, owner: object = None) -> Any:
         """The operation, bound to the client's service."""
@@ -489,21 +489,21 @@ def _method(
 class Operations:
     """The operations of a client: the same calls, with the same arguments, in both."""
 
-    scrape = One(scrape)
-    submit = One(submit)
-    status = One(status)
-    results = One(results)
-    pages = Each(pages)
-    errors = Each(errors)
-    export = One(export)
-    events = Each(events)
-    wait = One(wait)
-    cancel = One(cancel)
-    pause = One(pause)
-    resume = One(resume)
-    tasks = Each(tasks)
-    health = One(health)
-    webhook = One(webhook)
-    deliveries = Each(deliveries)
-    replay = One(replay)
-    webhook_secret = One(webhook_secret)
+    scrape = SingleResult(scrape)
+    submit = SingleResult(submit)
+    status = SingleResult(status)
+    results = SingleResult(results)
+    pages = ManyResults(pages)
+    errors = ManyResults(errors)
+    export = SingleResult(export)
+    events = ManyResults(events)
+    wait = SingleResult(wait)
+    cancel = SingleResult(cancel)
+    pause = SingleResult(pause)
+    resume = SingleResult(resume)
+    tasks = ManyResults(tasks)
+    health = SingleResult(health)
+    webhook = SingleResult(webhook)
+    deliveries = ManyResults(deliveries)
+    replay = SingleResult(replay)
+    webhook_secret = SingleResult(webhook_secret)

@@ -183,10 +183,10 @@ class EmbeddedJobService:
         if task.is_terminal:
             raise TaskFinished(task_id, task.state, "appended to")
         try:
-            await self._opened(task)
+            await self._open_crawl(task)
             await self.engine.seed(task_id, urls)
         except BadInput:
-            snapshot = await self._find(task_id)
+            snapshot = await self._live_snapshot(task_id)
             if snapshot is None or snapshot.state is CrawlState.ENDED:
                 raise TaskFinished(task_id, "ended", "appended to") from None
             raise
@@ -225,9 +225,9 @@ class EmbeddedJobService:
                 raise BadInput(f"{url}: its address is not public ({why})")
         return checked
 
-    async def _opened(self, task: Task) -> CrawlSnapshot:
+    async def _open_crawl(self, task: Task) -> CrawlSnapshot:
         """The snapshot of the task's crawl; opens the crawl if the runner has not done so yet."""
-        if (snapshot := await self._find(task.id)) is not None:
+        if (snapshot := await self._live_snapshot(task.id)) is not None:
             return snapshot
         urls = await asyncio.to_thread(self.store.urls, task.id)
         settings = crawl_settings(task, self._config.jobs, proxies_of(self._config))
@@ -272,7 +272,7 @@ class EmbeddedJobService:
         if task.is_terminal:
             return task
         try:
-            snapshot = await self._find(task_id)
+            snapshot = await self._live_snapshot(task_id)
             if snapshot is not None:
                 snapshot = await self.engine.cancel(task_id)
         except Gone as gone:
@@ -286,13 +286,13 @@ class EmbeddedJobService:
 
     async def pause(self, task_id: str, owner: str | None = None) -> Task:
         """RUNNING → PAUSED; see `JobService.pause`."""
-        return await self._switch(task_id, owner, TaskState.RUNNING, TaskState.PAUSED, "paused", "pause")
+        return await self._change_state(task_id, owner, TaskState.RUNNING, TaskState.PAUSED, "paused", "pause")
 
     async def resume(self, task_id: str, owner: str | None = None) -> Task:
         """PAUSED → RUNNING; see `JobService.resume`."""
-        return await self._switch(task_id, owner, TaskState.PAUSED, TaskState.RUNNING, "resumed", "resume")
+        return await self._change_state(task_id, owner, TaskState.PAUSED, TaskState.RUNNING, "resumed", "resume")
 
-    async def _switch(
+    async def _change_state(
         self, task_id: str, owner: str | None, before: TaskState, after: TaskState, what: str, verb: str
     ) -> Task:
         task = self.store.task(task_id, owner)
@@ -317,7 +317,7 @@ class EmbeddedJobService:
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _find(self, task_id: str) -> CrawlSnapshot | None:
+    async def _live_snapshot(self, task_id: str) -> CrawlSnapshot | None:
         try:
             return await self.engine.find(task_id)
         except Gone as gone:

@@ -79,7 +79,7 @@ class Monitor:
         problems += self._standstill.problems(lanes, self._started(), time.monotonic())
         refusing: tuple[str, ...] = () if has_room(self._data_dir) else (DISK_FULL,)
         problems += refusing
-        snapshots, blocked, browsers = await self._engines(problems)
+        snapshots, blocked, browsers = await self._query_engine(problems)
         if trouble := self._browser_trouble(browsers):
             problems.append(trouble)
             refusing += (trouble,) * (self._fetch.render != "never")
@@ -117,7 +117,7 @@ class Monitor:
             return f"{NO_BROWSER}: {why}"
         return ""
 
-    async def _engines(self, problems: list[str]) -> tuple[list[CrawlSnapshot], list[Blocked], BrowserStatus]:
+    async def _query_engine(self, problems: list[str]) -> tuple[list[CrawlSnapshot], list[Blocked], BrowserStatus]:
         engine = self._engine
         try:
             async with asyncio.timeout(ANSWER_S):

@@ -229,7 +229,7 @@ def _task_of(reader: EngineReader, number: int, name: str, record: TenantRecord)
     )  # fmt: skip
     if record.state is not CrawlState.ENDED:
         return replace(task, state=TaskState.PAUSED if record.state is CrawlState.PAUSED else TaskState.RUNNING)
-    state, finish = finish_of(task, record.last) if record.last is not None else _counted(reader, number, task)
+    state, finish = finish_of(task, record.last) if record.last is not None else _final_state(reader, number, task)
     return replace(
         task, state=state, finished_at=record.ended_at or record.opened_at, finish_reason=finish.reason,
         progress=finish.progress, errors_by_class=finish.errors_by_class, last_number=finish.last_number,
@@ -237,7 +237,7 @@ def _task_of(reader: EngineReader, number: int, name: str, record: TenantRecord)
     )  # fmt: skip
 
 
-def _counted(reader: EngineReader, number: int, task: Task) -> tuple[TaskState, TaskFinish]:
+def _final_state(reader: EngineReader, number: int, task: Task) -> tuple[TaskState, TaskFinish]:
     progress, classes = counted(reader.ends(number), 0, 0)
     last = reader.last_number(number) + 1
     return finish_without(task, FinishReason.ERROR, progress, errors_by_class=classes, last_number=last)

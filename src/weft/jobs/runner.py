@@ -165,19 +165,19 @@ class JobRunner:
         if marker != self._marker:
             self._marker = marker
             await self._start()
-        if self._is_time("snapshots", SNAPSHOTS_S):
+        if self._is_due("snapshots", SNAPSHOTS_S):
             await self._monitor()
-        if self._sites is not None and self._is_time("sites", SNAPSHOTS_S):
+        if self._sites is not None and self._is_due("sites", SNAPSHOTS_S):
             self._start_sites_turn(self._sites)
-        if self._is_time("expiry", EXPIRY_S):
+        if self._is_due("expiry", EXPIRY_S):
             await self._expire()
-        if self._is_time("orphans", ORPHANS_S):
+        if self._is_due("orphans", ORPHANS_S):
             await self._end_orphans()
-        if self._is_time("cleanup", self._cleanup_s):
+        if self._is_due("cleanup", self._cleanup_s):
             await self._wait_for_sites()  # the report of a site's run is made from tasks that may be deleted
             await self._clean_up()
 
-    def _is_time(self, what: str, every_s: float) -> bool:
+    def _is_due(self, what: str, every_s: float) -> bool:
         now = time.monotonic()
         if now < self._next[what]:
             return False
@@ -246,7 +246,7 @@ class JobRunner:
     # ── what runs ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _monitor(self) -> None:
-        with_slot = not self._is_time("waiting", WAITING_S)
+        with_slot = not self._is_due("waiting", WAITING_S)
         await self._settle_all(await asyncio.to_thread(self._store.started, with_slot=with_slot))
 
     async def _settle_all(self, tasks: Sequence[Task]) -> None:
@@ -280,7 +280,7 @@ class JobRunner:
             await self._end(task, *finish_without(task, FinishReason.DEADLINE))
         elif task.state is TaskState.PAUSED and task.holds_slot:
             await self._release_slot(task, FOR_RESUME)
-        elif task.holds_slot and await self._is_still(task):
+        elif task.holds_slot and await self._is_unchanged(task):
             await self._open(task)
 
     async def _settle_running(self, task: Task, snapshot: CrawlSnapshot) -> None:
@@ -316,7 +316,7 @@ class JobRunner:
 
         A caller's wish is written to the store before the command is sent, so the store is read last.
         """
-        if not await self._is_still(task):
+        if not await self._is_unchanged(task):
             return None
         try:
             return await verb(task.id)
@@ -331,7 +331,7 @@ class JobRunner:
         if released is not None:
             log.info("task waits without a slot", task=task.id, waiting_for=waiting_for, until=until)
 
-    async def _is_still(self, task: Task) -> bool:
+    async def _is_unchanged(self, task: Task) -> bool:
         now = await asyncio.to_thread(self._store.get, task.id)
         return now is not None and now.version == task.version
 

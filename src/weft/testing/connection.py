@@ -57,7 +57,7 @@ class WebRequest:
         return next((value for key, value in self.headers if key.lower() == name), "")
 
 
-class HungUp(Exception):
+class ClientDisconnected(Exception):
     """The client has closed the connection."""
 
 
@@ -108,7 +108,7 @@ class WebConnection(asyncio.Protocol):
         if self._timer:
             self._timer.cancel()
         if self._drained and not self._drained.done():
-            self._drained.set_exception(HungUp())
+            self._drained.set_exception(ClientDisconnected())
         if self._current is not None:
             self.finish(self.status, self._note, aborted=True)
 
@@ -315,7 +315,7 @@ class WebConnection(asyncio.Protocol):
     async def send(self, data: bytes, *, last: bool = False) -> None:
         """Sends bytes and waits until the kernel has them; raises HungUp if the client has disconnected."""
         if not self._claim_moment():
-            raise HungUp
+            raise ClientDisconnected
         self._ending = last
         self._sent += len(data)
         self.transport.write(data)
@@ -325,7 +325,7 @@ class WebConnection(asyncio.Protocol):
         if self._drained:
             await self._drained
         if self.lost:
-            raise HungUp
+            raise ClientDisconnected
 
     def reset(self, note: str, status: int = 0) -> None:
         """Closes with a RST instead of a FIN; if the client has disconnected before, that is logged already."""
@@ -364,7 +364,7 @@ class WebConnection(asyncio.Protocol):
     async def _quietly(self, work: Coroutine[None, None, None]) -> None:
         try:
             await work
-        except HungUp:
+        except ClientDisconnected:
             pass  # connection_lost has logged it
         except TimeoutError:
             self.transport.abort()

@@ -116,7 +116,7 @@ def _send(
         return
     if quiet:
         return
-    lines = [f"{done}: {_about(verb, result)}"]
+    lines = [f"{done}: {_outcome_text(verb, result)}"]
     for url, reason in result.get("refused_urls", {}).items():
         lines.append(f"Refused: {url}: {reason}")
     if verb == "cancel":
@@ -128,7 +128,7 @@ def _send(
     click.echo(shown(as_flags("\n".join(lines))))
 
 
-def _about(verb: str, result: dict[str, Any]) -> str:
+def _outcome_text(verb: str, result: dict[str, Any]) -> str:
     if verb == "edit":
         changes = (
             f"{key}: {new}" if old is None else f"{key}: {old} -> {new}"

@@ -92,7 +92,7 @@ class Size(NamedTuple):
     height: int
 
 
-class Silence:
+class NoEcho:
     """Switches the terminal's echo off until `end`; Ctrl-C and other control keys still work."""
 
     def __init__(self, fd: int) -> None:
@@ -134,7 +134,7 @@ class Box(Generic[State]):
         self._remains = remains
         self._console = console or Terminal(stderr=True)
         self._live = Live(console=self._console, refresh_per_second=4, transient=not remains)
-        self._silence = Silence(2) if console is None else None
+        self._silence = NoEcho(2) if console is None else None
         self._live.start()
 
     def __call__(self, state: State) -> None:

@@ -55,7 +55,7 @@ def extract_items(
     child = ChildCode(lambda: encode(Loading(code)), section.callback_s, section.callback_memory_mb)
     try:
         with Parsers(workers, code=child) as parsers, tempfile.TemporaryFile() as lines:
-            run = _Run(store, parsers, watch)
+            run = _ExtractionPass(store, parsers, watch)
             for item in run.items():
                 lines.write(item + b"\n")
             lines.flush()
@@ -72,7 +72,7 @@ def _read_back(fd: int) -> Iterator[bytes]:
         yield from (line.removesuffix(b"\n") for line in file)
 
 
-class _Run:
+class _ExtractionPass:
     """One pass over the stored pages."""
 
     def __init__(self, store: PageStore, parsers: Parsers, watch: Callable[[int], None]) -> None:
@@ -86,30 +86,30 @@ class _Run:
     def items(self) -> Iterator[bytes]:
         """The items of all pages, as JSON."""
         waiting: deque[tuple[Row, Pending]] = deque()
-        for row, pending in self._sent():
+        for row, pending in self._pages_in_progress():
             waiting.append((row, pending))
             if len(waiting) >= AHEAD:
-                yield from self._made(*waiting.popleft())
+                yield from self._items_of(*waiting.popleft())
         while waiting:
-            yield from self._made(*waiting.popleft())
+            yield from self._items_of(*waiting.popleft())
 
-    def _sent(self) -> Iterator[tuple[Row, Pending]]:
+    def _pages_in_progress(self) -> Iterator[tuple[Row, Pending]]:
         some: list[Row] = []
         for row in self._store.rows(Where(stored=True)):
             if 200 <= row.status < 300 and row.warc_file:
                 some.append(row)
             if len(some) == _TOGETHER:
-                yield from self._called(some)
+                yield from self._call_spider(some)
                 some = []
-        yield from self._called(some)
+        yield from self._call_spider(some)
 
-    def _called(self, rows: list[Row]) -> Iterator[tuple[Row, Pending]]:
+    def _call_spider(self, rows: list[Row]) -> Iterator[tuple[Row, Pending]]:
         outputs = self._store.outputs_of([row.item for row in rows])
         for row in rows:
             if (pending := call_again(self._parsers, self._store, row, outputs.get(row.item))) is not None:
                 yield row, pending
 
-    def _made(self, row: Row, pending: Pending) -> list[bytes]:
+    def _items_of(self, row: Row, pending: Pending) -> list[bytes]:
         result = result_of(self._parsers, pending)
         self.pages += 1
         self._watch(self.pages)

@@ -82,8 +82,8 @@ class SeedShares(Struct, frozen=True):
         by_pod = ", ".join(f"pod {pod} {seeds:,}/{domains:,}" for pod, (seeds, domains) in pairs)
         return (
             f"{sum(self.seeds):,} seeds of {sum(self.domains):,} domains over {len(self.seeds)} pods\n"
-            f"  seeds a pod: {_spread(self.seeds)}\n"
-            f"  domains a pod: {_spread(self.domains)}\n"
+            f"  seeds a pod: {_spread_text(self.seeds)}\n"
+            f"  domains a pod: {_spread_text(self.domains)}\n"
             f"  seeds/domains: {by_pod}"
         )
 
@@ -102,7 +102,7 @@ def announce_pods(
         log.info("the pods check every URL that they receive", switch=DEBUG_PODS)
 
 
-def _spread(counts: Sequence[int]) -> str:
+def _spread_text(counts: Sequence[int]) -> str:
     mean = sum(counts) / len(counts)
     return f"min {min(counts):,}, max {max(counts):,}, mean {mean:,.1f}, imbalance {imbalance(counts):.2f}"
 
@@ -167,7 +167,7 @@ def _from_servers(folder: CrawlFolder) -> dict[int, QueueCounts]:
     for pod, url in redis_urls(folder, settings).items():
         if pod not in here:
             continue
-        counts = _ask(url, settings)
+        counts = _query_server(url, settings)
         if counts:
             by_pod[pod] = counts
     return by_pod
@@ -185,7 +185,7 @@ def redis_urls(folder: CrawlFolder, settings: dict[str, Any]) -> dict[int, str]:
     return by_pod
 
 
-def _ask(url: str, settings: dict[str, Any]) -> QueueCounts | None:
+def _query_server(url: str, settings: dict[str, Any]) -> QueueCounts | None:
     try:
         from weft.frontier.redis.pod_view import figures
 

@@ -40,7 +40,7 @@ _LONGEST_PATH = 100  # bytes of a Unix socket's path; the kernel accepts 107, th
 log = Log("weft.crawl.pods.exchange")
 
 
-class _Line:
+class _Connection:
     """A connection, with partially read data and data that could not be written yet."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -106,9 +106,9 @@ class Exchange:
         self._crossed = crossed  # called for each acknowledged message: its links, seconds since it was sent
         self._unacknowledged: dict[int, deque[tuple[int, int, float]]] = {}  # by pod: number, links, when it was sent
         self._others = [other for other in range(pods) if other != pod]
-        self._out: dict[int, _Line] = {}
+        self._out: dict[int, _Connection] = {}
         self._greeted: set[int] = set()  # pods whose last received number has arrived: messages may be sent
-        self._in: list[_Line] = []
+        self._in: list[_Connection] = []
         self._next = 0.0
         self._connect_at = dict.fromkeys(self._others, 0.0)
         self._listener = _listen(folder(pod) / "socket")
@@ -129,7 +129,7 @@ class Exchange:
             try:
                 self._deliver(pod, now)
             except OSError:
-                self._hang_up(pod)
+                self._disconnect(pod)
 
     def close(self) -> None:
         """Closes all connections."""
@@ -143,12 +143,12 @@ class Exchange:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            self._in.append(_Line(connection))
+            self._in.append(_Connection(connection))
 
-    def _receive(self, line: _Line) -> None:
+    def _receive(self, line: _Connection) -> None:
         for frame in line.frames():
             if line.pod < 0:
-                self._greet(line, frame)
+                self._handle_handshake(line, frame)
             elif (
                 received := self._frontier.inbox.receive(line.pod, int.from_bytes(frame[:8], "big"), frame[8:])
             ) is not None:
@@ -157,7 +157,7 @@ class Exchange:
         line.send(safe.to_bytes(8, "big") if safe > line.number else b"")
         line.number = max(line.number, safe)
 
-    def _greet(self, line: _Line, frame: bytes) -> None:
+    def _handle_handshake(self, line: _Connection, frame: bytes) -> None:
         pod, crawl_id = msgspec.msgpack.decode(frame, type=tuple[int, str])
         if crawl_id != self._crawl_id or pod not in self._connect_at:
             raise ConnectionAbortedError(errno.ECONNABORTED, "another crawl")
@@ -196,13 +196,13 @@ class Exchange:
             _, links, sent_at = under_way.popleft()
             self._crossed(links, now - sent_at)
 
-    def _connected(self, pod: int, now: float) -> _Line | None:
+    def _connected(self, pod: int, now: float) -> _Connection | None:
         if now < self._connect_at[pod]:
             return None
         self._connect_at[pod] = now + CONNECT_EVERY_S
-        line = _Line(socket.socket(socket.AF_UNIX))
+        line = _Connection(socket.socket(socket.AF_UNIX))
         try:
-            with _Short(self._folder(pod) / "socket") as path:
+            with _ShortPath(self._folder(pod) / "socket") as path:
                 line.connect(path)
         except OSError:
             line.close()
@@ -212,13 +212,13 @@ class Exchange:
         self._unacknowledged[pod] = deque()
         return line
 
-    def _hang_up(self, pod: int) -> None:
+    def _disconnect(self, pod: int) -> None:
         self._greeted.discard(pod)
         if (line := self._out.pop(pod, None)) is not None:
             line.close()
 
 
-class _Short:
+class _ShortPath:
     """A path short enough for a socket address: a long one is opened through /proc/self/fd of its folder."""
 
     def __init__(self, path: Path) -> None:
@@ -241,7 +241,7 @@ def _listen(path: Path) -> socket.socket:
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     listener.setblocking(False)
-    with _Short(path) as name:
+    with _ShortPath(path) as name:
         listener.bind(name)
     listener.listen(256)
     return listener

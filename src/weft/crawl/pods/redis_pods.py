@@ -103,18 +103,18 @@ class RedisPods:
             )  # fmt: skip
             emptied = [pod for pod in has_run if empty[pod]]
             for pod in emptied:
-                complain(f"pod {pod}: {self._where(pod)}: was emptied; it is filled again from what is stored")
+                complain(f"pod {pod}: {self._address_of(pod)}: was emptied; it is filled again from what is stored")
             for pod in self._here:
-                self._hold(pod)
+                self._hold_pod(pod)
             if shared is not None:
-                self._settle(shared)
+                self._compare_settings(shared)
             for pod in self._here:
                 self._open(pod)
             if emptied:
                 self._report_again(but=emptied)
             self._share_permits()
         except BaseException:
-            self._unbind()
+            self._release_unused()
             self.close()
             raise
 
@@ -138,7 +138,7 @@ class RedisPods:
         self._frontiers.clear()
         self._servers.stop()
 
-    def _where(self, pod: int) -> str:
+    def _address_of(self, pod: int) -> str:
         return address(self.urls[pod], self._settings.db)
 
     def _identity(self, pod: int) -> PodIdentity:
@@ -148,9 +148,13 @@ class RedisPods:
         """Whether a process of this node has used the pod's database before."""
         return any((self._folder.of_pod(pod) / "marks").glob("*"))
 
-    def _hold(self, pod: int) -> None:
+    def _hold_pod(self, pod: int) -> None:
         """Binds a pod to this node: from now on no other node can run it, or start the crawl again."""
-        connection, where, identity = connect(self.urls[pod], self._settings), self._where(pod), self._identity(pod)
+        connection, where, identity = (
+            connect(self.urls[pod], self._settings),
+            self._address_of(pod),
+            self._identity(pod),
+        )
         if bind(connection, where, identity):
             self._bound.append(pod)
         frontier = RedisFrontier(
@@ -163,7 +167,7 @@ class RedisPods:
         if not is_claimed(connection, where, identity):
             raise BadInput(f"{where}: the crawl was just started again from another node; repeat the command")
 
-    def _unbind(self) -> None:
+    def _release_unused(self) -> None:
         """Releases pods that were never run from this node."""
         for pod in self._bound:
             connection = connect(self.urls[pod], self._settings)
@@ -174,7 +178,7 @@ class RedisPods:
             finally:
                 connection.close()
 
-    def _settle(self, shared: Shared) -> None:
+    def _compare_settings(self, shared: Shared) -> None:
         """Checks that this node's settings equal those of the others. After its pods are held, so that of two nodes at
         least one sees the other."""
         may_change = shared.is_resumed and not self._others_run()
@@ -246,11 +250,11 @@ class RedisPods:
             return
         for pod in range(len(self.urls)):
             if pod in self._here:
-                first.permits.give_permits(crawl, pod, self._used(pod))
+                first.permits.give_permits(crawl, pod, self._pages_used(pod))
             elif pod not in with_permits:
-                first.permits.record_permits(crawl, pod, self._used(pod))
+                first.permits.record_permits(crawl, pod, self._pages_used(pod))
 
-    def _used(self, pod: int) -> int:
+    def _pages_used(self, pod: int) -> int:
         """How many pages a pod has, including those in progress."""
         connection = connect(self.urls[pod], self._settings)
         try:
@@ -276,7 +280,7 @@ class RedisPods:
         self._renew_at = time.monotonic() + RENEW_EVERY_S
         for pod, frontier in self._frontiers.items():
             try:
-                with self._asking(pod):
+                with self._calls_to(pod):
                     frontier.pod.hold_pod(self._node, HOLD_S)
             except ABSENT:
                 continue
@@ -297,7 +301,7 @@ class RedisPods:
             self._open_again(pod)
             self._report_again(but=[pod])
             if 0 in self._here and self._shared is not None:
-                self._settle(self._shared)
+                self._compare_settings(self._shared)
             self._share_permits()
         except ABSENT as why:
             log.warning("a pod's database cannot be filled again yet", pod=pod, why=why)
@@ -307,7 +311,7 @@ class RedisPods:
 
     def _claim_again(self, pod: int) -> bool:
         """Whether its database was emptied, and is claimed again now."""
-        if not claim_pod(self._connections[pod], self._where(pod), self._identity(pod), was_ours=True):
+        if not claim_pod(self._connections[pod], self._address_of(pod), self._identity(pod), was_ours=True):
             return False
         self._emptied.discard(pod)
         log.error("a pod's database was emptied: it is filled again from what is stored", pod=pod)
@@ -328,7 +332,7 @@ class RedisPods:
             self._reopening.add(pod)
             self._frontiers[pod].close()
             self._connections[pod].close()
-        self._hold(pod)
+        self._hold_pod(pod)
         self._open(pod)
         self._reopening.discard(pod)
 
@@ -340,7 +344,7 @@ class RedisPods:
     def _release_dead(self, pod: int, slot: str, heartbeat: Path | None) -> None:
         frontier = self._frontiers[pod]
         try:
-            with self._asking(pod):
+            with self._calls_to(pod):
                 if heartbeat is not None and (suspect := pop_suspect(heartbeat)):
                     log.error("a page killed its parser", item=suspect, deaths=frontier.parse_queue.died_on(suspect))
                 frontier.crew.release_owner(slot + "#")
@@ -348,7 +352,7 @@ class RedisPods:
             self._unreleased.append((pod, slot, None))  # its successor reports the page, and waits for the pod
 
     @contextmanager
-    def _asking(self, pod: int) -> Iterator[None]:
+    def _calls_to(self, pod: int) -> Iterator[None]:
         """A context for calls to a pod; a pod that did not answer just now raises ServerAway without a call."""
         if time.monotonic() < self._away_until.get(pod, 0.0):
             raise ServerAway(f"pod {pod} did not answer just now")
@@ -372,7 +376,7 @@ class RedisPods:
             return None
         self._judge_at = time.monotonic() + JUDGE_EVERY_S
         try:
-            with self._asking(0):
+            with self._calls_to(0):
                 first = self._client(0)
                 if not self._has_begun:
                     first.notes.note("end", "")
@@ -380,7 +384,7 @@ class RedisPods:
                 if end := first.notes.note("end"):
                     return Stop(end)
                 is_decider = first.decide(self._node, DECIDE_S)
-            if is_decider and (reason := self._judge()) is not None:
+            if is_decider and (reason := self._detect_end()) is not None:
                 first.notes.note("end", str(reason))
                 return reason
         except ABSENT:
@@ -396,13 +400,13 @@ class RedisPods:
         by_pod = {}
         for pod, frontier in self._frontiers.items():
             try:
-                with self._asking(pod):
+                with self._calls_to(pod):
                     by_pod[pod] = frontier.status.stats()
             except ABSENT:
                 continue
         return by_pod
 
-    def _judge(self) -> Stop | None:
+    def _detect_end(self) -> Stop | None:
         """Why the crawl is over: two passes with equal counts; each is complete before the next begins."""
         facts = [self._facts(pod) for pod in range(len(self.urls))]
         reason = _reason(facts, self._config.limits.max_pages)
@@ -413,7 +417,7 @@ class RedisPods:
         return reason
 
     def _facts(self, pod: int) -> tuple[FrontierStats, dict[str, int]]:
-        with self._asking(pod):
+        with self._calls_to(pod):
             return self._client(pod).status.facts()
 
     def _client(self, pod: int) -> PodClient:
@@ -424,7 +428,7 @@ class RedisPods:
             hurry(connection, PATIENCE_S)
             link = PodLink(
                 connection, self._config.politeness, pod=pod, pods=len(self.urls),
-                where=self._where(pod), identity=self._identity(pod),
+                where=self._address_of(pod), identity=self._identity(pod),
             )  # fmt: skip
             client = PodClient(link)
             client.find_crawl(CRAWL)

@@ -240,15 +240,15 @@ class RedisPermits:
         stats = self._frontier.status.stats()
         pages, flight, given = self._frontier.permits.given(self._crawl)
         if stats.queued and given - pages - flight <= 0:
-            run = self._ask_first(lambda client, _: client.intake.arrived("")).run
-            granted = self._give(max(given, pages + flight) + self._block)
-            arrived = self._ask_first(lambda client, _: client.intake.arrived(""))
+            run = self._call_first_pod(lambda client, _: client.intake.arrived("")).run
+            granted = self._give_permits(max(given, pages + flight) + self._block)
+            arrived = self._call_first_pod(lambda client, _: client.intake.arrived(""))
             if arrived.run == run and not arrived.unwritten:  # otherwise it is requested again
                 self._frontier.permits.allow(self._crawl, granted)
         elif given > pages and not (stats.queued or stats.leased or stats.to_parse):
             left = self._frontier.permits.lower_permits(self._crawl, pages)
             self._wait_written()
-            self._give(left)
+            self._give_permits(left)
 
     def _wait_written(self) -> None:
         """Waits until the pod's own writes are on disk; there is nothing else to do in this pod."""
@@ -258,10 +258,10 @@ class RedisPermits:
                 raise ServerAway("the pod's Redis does not write its data to disk")
             time.sleep(0.01)
 
-    def _give(self, wanted: int) -> int:
-        return self._ask_first(lambda client, crawl: client.permits.give_permits(crawl, self._pod, wanted))
+    def _give_permits(self, wanted: int) -> int:
+        return self._call_first_pod(lambda client, crawl: client.permits.give_permits(crawl, self._pod, wanted))
 
-    def _ask_first(self, what: Callable[[PodClient, int], T]) -> T:
+    def _call_first_pod(self, what: Callable[[PodClient, int], T]) -> T:
         if self._first is None:
             return what(self._frontier.pod, self._crawl)
         crawl = self._first.number_of(CRAWL)

@@ -71,13 +71,13 @@ class Fetcher:
         self.loop = parts.start(
             backend.owner,
             [*periodic_tasks, following],
-            why_over=self._why_over,
+            why_over=self._stop_reason,
             ends_alone=folder.is_one_process,
             gather_s=backend.gather_s,
             feed=self.feed,
         )
 
-    def _why_over(self) -> Stop | None:
+    def _stop_reason(self) -> Stop | None:
         is_busy = self._failed_again is not None and self._failed_again.is_busy
         return None if is_busy else self._crawl.why_over()
 

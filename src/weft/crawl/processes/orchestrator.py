@@ -259,7 +259,7 @@ class Orchestrator:
         for process in self._processes:
             how = process.check()
             if how is not None:
-                code = self._ended(process, how)
+                code = self._handle_exit(process, how)
                 if code is not None and (self._alone or code == BAD_USE):
                     return code
         if self._reason is not None and self._have_ended("fetcher"):
@@ -268,7 +268,7 @@ class Orchestrator:
             self._stop("parser")
         if self._reason is None:
             self._pause_with_them()
-            self._decide()
+            self._detect_end()
         return None
 
     def _pause_with_them(self) -> None:
@@ -280,7 +280,7 @@ class Orchestrator:
                 self._commands.pause(status.note)
                 self._follow()
 
-    def _ended(self, process: Process, how: Exit) -> int | None:
+    def _handle_exit(self, process: Process, how: Exit) -> int | None:
         """The consequence of one process's end for the crawl: its exit code, or None if the process is restarted."""
         if how.code in FINAL and (self._alone or self._reason is not None or how.code == BAD_USE):
             if self._reason is None and how.code != BAD_USE and process.status().changes < self._changes:
@@ -309,7 +309,7 @@ class Orchestrator:
             return None
         return EXIT_CODES[self._reason or Stop.INTERRUPTED]
 
-    def _decide(self) -> None:
+    def _detect_end(self) -> None:
         """Ends the crawl if all work is done, or its time is over."""
         most = self._config.spider.max_callback_errors
         if most is not None and self.status().errors.get(CALLBACK_ERROR, 0) >= most:

@@ -124,7 +124,7 @@ class Process:
             failures=self.child.failures,
         )
         self._began = time.monotonic()
-        self._done_before = self._done()
+        self._done_before = self._work_done()
 
     def _judged(self, how: Exit) -> ExitMeaning:
         """The meaning of an exit: a process that died is not part of a crash loop if it made progress, or a page
@@ -132,9 +132,9 @@ class Process:
 
         A page kills a parser twice at most; after that it is stored unparsed.
         """
-        was_of_use = read_heartbeat(self._heartbeat_folder)[1] > 0 or self._done() > self._done_before
+        was_of_use = read_heartbeat(self._heartbeat_folder)[1] > 0 or self._work_done() > self._done_before
         return ExitMeaning.HARMLESS if how.code == SERVER_AWAY or was_of_use else ExitMeaning.BY_TIME
 
-    def _done(self) -> int:
+    def _work_done(self) -> int:
         status = self.status()
         return status.requests + status.pages

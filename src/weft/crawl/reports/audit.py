@@ -32,7 +32,7 @@ from pathlib import Path
 from msgspec import Struct, msgpack
 
 from weft.crawl.reports.audit_judge import AuditJudge, AuditScope
-from weft.crawl.reports.audit_report import WORST, Report, Violation, together
+from weft.crawl.reports.audit_report import WORST, Report, Violation, combine_reports
 from weft.crawl.reports.crawls import ReportFolder
 from weft.errors import WeftError
 from weft.frontier.requests import Event, missing_bytes
@@ -111,7 +111,7 @@ class _Audit:
             parts = _judged_beside(work, processes)
         else:
             parts = [_judge(self._folder, self._view, work, self._readers)]
-        return self._complete(together(parts))
+        return self._complete(combine_reports(parts))
 
     def _partitions(self) -> list[Partition]:
         scope = self._scope
@@ -180,7 +180,7 @@ def _judge(report: ReportFolder, view: FrontierView, work: AuditWork, readers: l
             judge = AuditJudge(view, crawls, work.scope, has_several=report.is_engines)
             yield judge.run(_events(readers, partition))
 
-    whole = together(judged())
+    whole = combine_reports(judged())
     whole.losses = sorted(
         {loss for reader in readers for loss in reader.losses_in(work.scope.since, work.scope.until)}
     )  # fmt: skip

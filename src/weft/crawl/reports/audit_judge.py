@@ -45,7 +45,7 @@ class _Site:
         self.open: dict[_Key, RequestStart] = {}
 
 
-class _InForce:
+class _Requirements:
     """The requirements of one revision of the settings. `config`: None for a crawl that was deleted."""
 
     __slots__ = ("agent", "delay_s", "slots")
@@ -56,7 +56,7 @@ class _InForce:
         self.slots = config.politeness.places if config is not None and is_recorded else inf
 
 
-class _History:
+class _RobotsHistory:
     """Every robots.txt of an origin, oldest first."""
 
     __slots__ = ("numbers", "robots", "size", "walls")
@@ -99,7 +99,7 @@ class AuditJudge:
         self._scope = scope
         self._is_wanted = host_filter(scope.hosts) if scope.hosts else None
         self._has_several = has_several
-        self._settings: dict[tuple[int, int], _InForce] = {}  # by crawl and revision
+        self._settings: dict[tuple[int, int], _Requirements] = {}  # by crawl and revision
         self._revisions: dict[tuple[int, str], int] = {}  # of each pod's slots, as of the current position in the log
         # by pod, slot and crawl: as of the current position in the log
         self._own: dict[tuple[int, str, int], CrawlSettings] = {}
@@ -114,7 +114,7 @@ class AuditJudge:
         self._open: dict[_Key, tuple[RequestStart, float, list[Violation]]] = {}
         self._waits: dict[_Key, tuple[float, float]] = {}  # of open requests: seconds waited, and required
         self._pod_of: dict[_Key, int] = {}
-        self._histories: dict[str, _History] = {}
+        self._histories: dict[str, _RobotsHistory] = {}
         self._histories_bytes = 0
         self._margins: list[tuple[float, float, float, str]] = []
 
@@ -132,7 +132,7 @@ class AuditJudge:
                 self._own[pod, event.slot, number] = event
                 self._newest[pod, number] = max(event.revision, self._newest.get((pod, number), 0))
             elif isinstance(event, Lost):
-                self._lost(pod)
+                self._handle_missing_lines(pod)
             else:
                 self._opening(event, pod)
         for key, (request, _, _) in list(self._open.items()):
@@ -143,7 +143,7 @@ class AuditJudge:
         keep_earliest(report)
         return report
 
-    def _lost(self, pod: int) -> None:
+    def _handle_missing_lines(self, pod: int) -> None:
         """Handles missing lines: the state of this pod's requests and sites is unknown from here on."""
         for key, (request, _, _) in list(self._open.items()):
             if self._pod_of[key] == pod:
@@ -163,8 +163,8 @@ class AuditJudge:
         robots = self._robots_then(request, pod)
         waited, needed = (inf, 0.0) if request.is_part else self._wait(site, request, robots, settings)
         violations = [
-            *(() if request.is_part else self._clock(site, request, waited, needed, settings)),
-            *self._allowed(request, robots, settings, pod),
+            *(() if request.is_part else self._check_delay(site, request, waited, needed, settings)),
+            *self._check_robots(request, robots, settings, pod),
         ]
         key = _key(request.item, pod)
         self._waits[key] = (waited, needed)
@@ -178,7 +178,7 @@ class AuditJudge:
         if key not in self._open:
             return
         if end.status == "unasked":
-            self._forget(key)
+            self._remove_request(key)
         elif end.status == "expired":
             self._cut_off(key, end.at)
         else:
@@ -193,7 +193,7 @@ class AuditJudge:
         if opening.new_boot:
             self._forget_clocks()
 
-    def _forget(self, key: _Key) -> None:
+    def _remove_request(self, key: _Key) -> None:
         """Removes a request that was not made after all."""
         request, before, _ = self._open.pop(key)
         del self._waits[key], self._pod_of[key]
@@ -206,7 +206,7 @@ class AuditJudge:
         request, _, found = self._open[key]
         if any(one.kind == "robots" for one in found):
             self._report.cut_off += self._is_reported(request)
-            self._forget(key)
+            self._remove_request(key)
         else:
             self._count(key, end)
 
@@ -260,7 +260,7 @@ class AuditJudge:
         count.requests += 1
         count.violations += violations
 
-    def _in_force(self, pod: int, request: RequestStart) -> _InForce:
+    def _in_force(self, pod: int, request: RequestStart) -> _Requirements:
         """The settings that a request was made with: an engine's crawl has revisions of its own, from 1."""
         number = request.crawl if self._has_several else 0
         own = self._own.get((pod, request.slot, number))
@@ -272,24 +272,24 @@ class AuditJudge:
         # Another process of the pod has read an edit first: on Redis it is in force for all of them at once.
         return min(settings, self._settings_of(number, newest), key=lambda one: one.delay_s)
 
-    def _settings_of(self, number: int, revision: int) -> _InForce:
+    def _settings_of(self, number: int, revision: int) -> _Requirements:
         if (number, revision) not in self._settings:
             crawl = self._crawls.get(number)
             is_recorded = crawl is not None and 0 < revision <= crawl.revision
             config = crawl.config(revision if is_recorded else 0) if crawl is not None else None
-            self._settings[number, revision] = _InForce(config, is_recorded=is_recorded)
+            self._settings[number, revision] = _Requirements(config, is_recorded=is_recorded)
         return self._settings[number, revision]
 
     def _wait(
-        self, site: _Site, request: RequestStart, robots: Robots | None, settings: _InForce
+        self, site: _Site, request: RequestStart, robots: Robots | None, settings: _Requirements
     ) -> tuple[float, float]:
         """The seconds that a request has waited, and those that were required."""
         crawl_delay_s = robots.crawl_delay(settings.agent) if robots is not None and settings.agent else None
         since = site.last_end if min(request.places, settings.slots) == 1 else site.last_start
         return request.at - since, max(request.delay_s, settings.delay_s, crawl_delay_s or 0.0)
 
-    def _clock(
-        self, site: _Site, request: RequestStart, waited: float, needed: float, settings: _InForce
+    def _check_delay(
+        self, site: _Site, request: RequestStart, waited: float, needed: float, settings: _Requirements
     ) -> Iterator[Violation]:
         if waited + ROUNDING_S < needed:
             detail = f"{waited:.3f} s after the last request, {needed:g} s required"
@@ -299,8 +299,8 @@ class AuditJudge:
             detail = f"{len(site.open) + 1} requests open, {slots} allowed"
             yield self._violation("places", request, detail)
 
-    def _allowed(
-        self, request: RequestStart, robots: Robots | None, settings: _InForce, pod: int
+    def _check_robots(
+        self, request: RequestStart, robots: Robots | None, settings: _Requirements, pod: int
     ) -> Iterator[Violation]:
         is_robots = request.item < 0 or (request.is_part and request.url.endswith("/robots.txt"))
         if is_robots or settings.agent is None:  # a robots.txt itself, or a request of a crawl that was deleted
@@ -332,10 +332,10 @@ class AuditJudge:
         at = by_log if named is not None and not request.slot else max(by_wall, by_log)
         return None if at < 0 else history.robots[at]
 
-    def _history(self, origin: str) -> _History:
+    def _history(self, origin: str) -> _RobotsHistory:
         """The robots.txt files of an origin, cached up to a number of bytes: requests of the sites of a partition are
         interleaved."""
-        history = _History(self._view.robots_history(origin))
+        history = _RobotsHistory(self._view.robots_history(origin))
         self._histories_bytes += history.size
         if self._histories_bytes > _MOST_HISTORY_BYTES:
             self._histories.clear()

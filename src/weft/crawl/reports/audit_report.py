@@ -72,7 +72,7 @@ def _sort_key(violation: Violation) -> tuple[float, str, str]:
     return violation.wall, violation.url, violation.kind
 
 
-def together(reports: Iterable[Report]) -> Report:
+def combine_reports(reports: Iterable[Report]) -> Report:
     """Combines the reports of several partitions; the result does not depend on their order."""
     whole = Report()
     losses = set[Loss]()

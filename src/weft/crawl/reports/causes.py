@@ -103,11 +103,11 @@ def meaning_of(status: int, error: str, config: Config) -> Meaning | None:
         return Meaning(f"redirect-{reason}", led, hint, settings=_HELPS.get(reason, ""))
     kind, _, detail = error.partition(": ")
     if kind == Reason.ROBOTS_UNREACHABLE and detail:
-        return _of_robots(detail)
+        return _meaning_of_robots(detail)
     if kind in _MEANINGS and not (status >= 400 and kind not in (Reason.RETRY_AFTER,)):
-        return _of_kind(kind, detail, may_pass=kind in _MAY_PASS)
+        return _meaning_of_kind(kind, detail, may_pass=kind in _MAY_PASS)
     if status >= 400:
-        return _of_status(status, config)
+        return _meaning_of_status(status, config)
     return Meaning(kind, f"it failed ({error})") if not status else None
 
 
@@ -121,14 +121,16 @@ def unmatched_words(flag: str, pattern: str) -> str:
     return f"`{flag}={pattern!r}`"
 
 
-def _of_robots(detail: str) -> Meaning:
+def _meaning_of_robots(detail: str) -> Meaning:
     """The meaning of a robots.txt that could not be fetched. It is requested first, so an unreachable site ends
     here."""
     kind, _, more = detail.partition(": ")
-    return _of_kind(kind, more) if kind in _MEANINGS else _of_kind(str(Reason.ROBOTS_UNREACHABLE), detail)
+    return (
+        _meaning_of_kind(kind, more) if kind in _MEANINGS else _meaning_of_kind(str(Reason.ROBOTS_UNREACHABLE), detail)
+    )
 
 
-def _of_kind(kind: str, detail: str, *, may_pass: bool = True) -> Meaning:
+def _meaning_of_kind(kind: str, detail: str, *, may_pass: bool = True) -> Meaning:
     message, hint = _MEANINGS[kind]
     if kind == "tls" and detail and "certificate" not in detail:
         is_plain = detail == NOT_TLS
@@ -137,7 +139,7 @@ def _of_kind(kind: str, detail: str, *, may_pass: bool = True) -> Meaning:
     return Meaning(kind, f"{message} ({detail})" if detail else message, hint, may_pass, _HELPS.get(kind, ""))
 
 
-def _of_status(status: int, config: Config) -> Meaning:
+def _meaning_of_status(status: int, config: Config) -> Meaning:
     message, hint = _STATUSES.get(status, ("the site has a fault", _AGAIN) if status >= 500 else ("it is refused", ""))
     if status == 401 and config.fetch.auth:
         message, hint = "it asks for a login, and `auth` has none that it accepts", _CHECK

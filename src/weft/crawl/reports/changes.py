@@ -44,7 +44,7 @@ def changes(folder: CrawlFolder) -> Changes | None:
     report = Changes([], [], [], [])
     try:
         for row, before in _visits(store, began):
-            _sort(report, row, before, store)
+            _classify(report, row, before, store)
     finally:
         store.abandon()
     return report
@@ -72,7 +72,7 @@ def _visits(store: PageStore, began: dict[int, RecrawlStart]) -> Iterator[tuple[
         yield row, good[-1] if good else None
 
 
-def _sort(report: Changes, row: Row, before: Row | None, store: PageStore) -> None:
+def _classify(report: Changes, row: Row, before: Row | None, store: PageStore) -> None:
     if row.status == 304:
         report.unchanged += 1
     elif 200 <= row.status < 300:

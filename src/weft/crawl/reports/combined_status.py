@@ -61,14 +61,14 @@ class CombinedStatus:
             return self.status
         self._next_at = time.monotonic() + WRITE_EVERY_S
         reports = [(process, process.status()) for process in self._processes]
-        self.status = self._sum(reports)
+        self.status = self._combined(reports)
         write_status(self._path, self.status)
         return self.status
 
     def end(self, state: str, note: str, folder: CrawlFolder, pods: Mapping[int, FrontierStats]) -> None:
         """Writes the final status after all processes have ended. `pods`: the counts of pods that answered."""
         self._is_over = True
-        status = self.status = self._sum([(process, process.status()) for process in self._processes])
+        status = self.status = self._combined([(process, process.status()) for process in self._processes])
         for pod in status.pods:
             pod.state = state
             if (stats := pods.get(pod.pod)) is not None:
@@ -79,7 +79,7 @@ class CombinedStatus:
             status.queued, status.sites = sum(pod.queued for pod in status.pods), sum(pod.sites for pod in status.pods)
         _end(self._path, status, state, note, folder)
 
-    def _sum(self, reports: list[tuple[Process, CrawlStatus]]) -> CrawlStatus:
+    def _combined(self, reports: list[tuple[Process, CrawlStatus]]) -> CrawlStatus:
         now = time.time()
         total = CrawlStatus(pid=os.getpid(), started_at=self._started_at, updated_at=now)
         total.elapsed_s = self._earlier_s + now - self._started_at

@@ -128,21 +128,21 @@ class Explainer:
 
     def explain(self, text: str) -> Explanation:
         """The reason for one URL."""
-        answer = self._explained(text)
+        answer = self._explanation_of(text)
         answer.crawl = self._crawl.name if self._report.is_engines else ""
         return answer
 
-    def _explained(self, text: str) -> Explanation:
+    def _explanation_of(self, text: str) -> Explanation:
         try:
             wanted = [self._rules.rewritten(url) for url in urls.stored_as(text)]
         except BadUrl as bad:
             return Explanation(text, False, bad.reason, str(bad))
         for url in wanted:
             if rows := self._store.for_url(url, self._crawl.number):
-                return self._of_row(url, rows)
-        return self._of_unended(wanted[0])
+                return self._explain_row(url, rows)
+        return self._explain_unended(wanted[0])
 
-    def _of_unended(self, url: str) -> Explanation:
+    def _explain_unended(self, url: str) -> Explanation:
         """The reason for a URL without a row in the index."""
         if self._servers:
             return self._on_redis(url)
@@ -151,10 +151,10 @@ class Explainer:
             key = self._key_of(url)
             count, is_all = self._view.ahead_of(entries[-1], key, self._key_of)
             ahead = f"{count:,}" if is_all else f"at least {count:,}" if count else "an uncounted number of"
-            return self._of_queue(url, entries[-1], ahead, "in its queue, or being fetched", self._view.site(key))
+            return self._explain_queued(url, entries[-1], ahead, "in its queue, or being fetched", self._view.site(key))
         if entries and entries[-1].sitemap:
             return Explanation(url, True, "sitemap", "it was read as a sitemap; sitemaps are not stored as pages")
-        return self._of_robots_file(url) or self._of_rules(url) or self._of_unknown(url)
+        return self._explain_robots_file(url) or self._explain_by_rules(url) or self._explain_unknown(url)
 
     def _on_redis(self, url: str) -> Explanation:
         """The reason for a URL that no process has ended: the pod's server knows whether it is queued."""
@@ -168,10 +168,10 @@ class Explainer:
                 entry = waiting(client, where, pod, self._config.politeness.key_scope, url, spill)
                 pace = site_pace(client, where, self._key_of(url)) if entry else SitePace()
             if entry:
-                return self._of_queue(url, entry[-1].entry, f"{entry[-1].ahead:,}", entry[-1].place, pace)
+                return self._explain_queued(url, entry[-1].entry, f"{entry[-1].ahead:,}", entry[-1].place, pace)
         except (ServerAway, BadInput, Missing) as why:
             away = str(why)
-        known = self._of_robots_file(url) or self._of_rules(url)
+        known = self._explain_robots_file(url) or self._explain_by_rules(url)
         if known is None and away:
             summary = f"it has not ended; only the Redis of pod {pod} knows if it is queued, and does not answer"
             return Explanation(url, False, "unknown", summary, [away])
@@ -179,9 +179,9 @@ class Explainer:
             return Explanation(
                 url, False, "elsewhere", f"it belongs to pod {pod}, whose pages are on another node: ask there"
             )
-        return known or self._of_unknown(url)
+        return known or self._explain_unknown(url)
 
-    def _of_robots_file(self, url: str) -> Explanation | None:
+    def _explain_robots_file(self, url: str) -> Explanation | None:
         """The reason for a robots.txt, which is requested for the pages of its origin."""
         origin = urls.origin_of(url)
         record = self._view.robots(self._crawl.robots_key(origin)) if url == origin + "/robots.txt" else None
@@ -193,14 +193,14 @@ class Explainer:
 
     # ── from the index ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _of_row(self, url: str, rows: list[Row]) -> Explanation:
+    def _explain_row(self, url: str, rows: list[Row]) -> Explanation:
         """The reason from the last visit; requests with other methods than GET are listed with it."""
         others = [f"requested with {row.method}: {_outcome(row)}" for row in rows if row.request]
-        explanation = self._of_visits(url, [row for row in rows if not row.request] or rows)
+        explanation = self._explain_visits(url, [row for row in rows if not row.request] or rows)
         explanation.evidence += others
         return explanation
 
-    def _of_visits(self, url: str, rows: list[Row]) -> Explanation:
+    def _explain_visits(self, url: str, rows: list[Row]) -> Explanation:
         row, again = rows[-1], ""
         if row.status == 304:
             again = f"visited again {iso(row.fetched_at)}: unchanged"
@@ -213,9 +213,9 @@ class Explainer:
             evidence += [detail] if detail else []
             return Explanation(url, False, kind, _MEANING.get(Reason(kind), kind), evidence)
         if 300 <= row.status < 400 and row.final_url != url:
-            return self._of_redirect(url, row, evidence)
+            return self._explain_redirect(url, row, evidence)
         if 200 <= row.status < 300:
-            return self._of_page(url, row, evidence)
+            return self._explain_page(url, row, evidence)
         evidence += self._tries(row.item, row.url)
         what = f"HTTP {row.status}" if row.status else row.error
         return Explanation(url, False, "error", f"it was requested and failed: {what}", evidence)
@@ -228,7 +228,7 @@ class Explainer:
         how = "redirected to by" if row.hops else "found on"
         return f"{how} {self._store.url_of(row.parent)}"
 
-    def _of_page(self, url: str, row: Row, evidence: list[str]) -> Explanation:
+    def _explain_page(self, url: str, row: Row, evidence: list[str]) -> Explanation:
         if row.warc_file:
             evidence.append(
                 f"{row.warc_file} at {row.warc_offset:,}, {row.length:,} bytes, {row.content_type or 'no type'}"
@@ -245,7 +245,7 @@ class Explainer:
         is_crawled = row.error != "too_large"
         return Explanation(url, is_crawled, row.error if row.error in notes else "page", summary, evidence)
 
-    def _of_redirect(self, url: str, row: Row, evidence: list[str]) -> Explanation:
+    def _explain_redirect(self, url: str, row: Row, evidence: list[str]) -> Explanation:
         chain = chain_of(self._store, row, self._crawl.number)
         evidence += [f"{one.status} → {one.final_url}" for one in chain if 300 <= one.status < 400]
         if leads_to_no_page(self._store, row, self._crawl.number):
@@ -267,7 +267,7 @@ class Explainer:
 
     # ── from the frontier ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _of_queue(self, url: str, entry: Entry, ahead: str, location: str, pace: SitePace) -> Explanation:
+    def _explain_queued(self, url: str, entry: Entry, ahead: str, location: str, pace: SitePace) -> Explanation:
         evidence = [f"depth {entry.depth}; {ahead} URLs of its site come before it", f"it is {location}"]
         evidence += [f"found on {self._store.url_of(entry.parent)}"] if entry.parent else []
         evidence += self._pace(url, pace)
@@ -313,11 +313,11 @@ class Explainer:
 
     # ── from the rules ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _of_rules(self, url: str) -> Explanation | None:
+    def _explain_by_rules(self, url: str) -> Explanation | None:
         remembered = self._view.refusal(url, self._crawl.number)
         reason = Reason(remembered) if remembered else self._rules.refusal(url, 0)
         if reason is not None:
-            evidence = [self._why(reason, url)]
+            evidence = [self._rule_detail(reason, url)]
             return Explanation(url, False, str(reason), _MEANING.get(reason, str(reason)), [e for e in evidence if e])
         record = self._view.robots(self._crawl.robots_key(urls.origin_of(url)))
         if record is None:
@@ -329,7 +329,7 @@ class Explainer:
             return None
         return Explanation(url, False, "robots", _MEANING[Reason.ROBOTS], [f"{verdict.rule} (line {verdict.line})"])
 
-    def _why(self, reason: Reason, url: str) -> str:
+    def _rule_detail(self, reason: Reason, url: str) -> str:
         scope = self._config.scope
         if reason is Reason.SCOPE:
             return f"scope is {scope.scope}, seeds: {', '.join(self._seeds[:3])}"
@@ -343,11 +343,11 @@ class Explainer:
             return f"include {list(scope.include)}, exclude {list(scope.exclude)}"
         return ""
 
-    def _of_unknown(self, url: str) -> Explanation:
+    def _explain_unknown(self, url: str) -> Explanation:
         """The reason for a URL that no rule rejects, and that was never found."""
         scope = self._config.scope
         if self._search is not None:
-            return self._of_links(url, self._search)
+            return self._explain_by_links(url, self._search)
         if scope.seeded_urls_only:
             summary = "the crawl does not know it, and only the seeds are fetched (`seeded_urls_only`)"
             return Explanation(url, False, "scope", summary, [])
@@ -360,7 +360,7 @@ class Explainer:
 
     # ── from links ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _of_links(self, url: str, alive: Searched) -> Explanation:
+    def _explain_by_links(self, url: str, alive: Searched) -> Explanation:
         """Searches all rows and all stored pages for a link to it."""
         scope = self._config.scope
         if (cut := self._cut_redirect(url, alive)) is not None:

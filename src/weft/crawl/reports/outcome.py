@@ -81,7 +81,7 @@ def _judged(store: PageStore, config: Config, status: CrawlStatus) -> tuple[str,
     seeds, pages = store.kinds(depth=0), status.pages
     is_split = len(config.pods.here) < config.pods.num_pods
     if pages and (not seeds or _answered(seeds)):
-        if lacking := _lacking(store, config):
+        if lacking := _missing_in_first_pages(store, config):
             return "Nothing that can be read was stored:", lacking
         if _is_unmatched(config, status) and not is_split and _answered(store.kinds()) == _answered(seeds):
             return "Only seeds were stored:", [_not_included(status)]
@@ -143,11 +143,11 @@ def _not_included(status: CrawlStatus) -> Cause:
     return Cause("include", left_out, "no pattern of `include` matches", hint)
 
 
-def _lacking(store: PageStore, config: Config) -> list[Cause]:
+def _missing_in_first_pages(store: PageStore, config: Config) -> list[Cause]:
     """What the first pages lack, if all of them lack something; the first good page ends the search."""
     counts: Counter[str] = Counter()
     for row in _first_pages(store):
-        lack = _lack(store, row, config)
+        lack = _missing_content(store, row, config)
         if lack is None:
             return []
         counts[lack] += 1
@@ -164,7 +164,7 @@ def _first_pages(store: PageStore) -> Iterator[Row]:
             return
 
 
-def _lack(store: PageStore, row: Row, config: Config) -> str | None:
+def _missing_content(store: PageStore, row: Row, config: Config) -> str | None:
     if row.error == "parse_crash":  # parsing it would crash this process, too
         return None
     if "warc" not in config.store.store:

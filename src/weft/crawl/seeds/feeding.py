@@ -121,14 +121,14 @@ class Feeding:
         here = StreamPosition(piece.end) if last == len(piece.lines) else StreamPosition(piece.at, last)
         there = self._position(stream)
         if not self._admits or (here.at, here.lines) <= (there.at, there.lines):
-            self._know(lines)
+            self._admit_late_sitemaps(lines)
         else:
             self._admit(stream, lines, piece.lines_before + self._line, here)
         self._line = last
         if last == len(piece.lines):
             self._piece = None
 
-    def _know(self, lines: list[str]) -> None:
+    def _admit_late_sitemaps(self, lines: list[str]) -> None:
         if not self._crawl.scope.seeded_urls_only:
             sitemaps = [one for seed in all_seeds(lines) for one in self._late_sitemap(seed)]
             self._frontier.queue.admit(self._crawl.number, sitemaps)

@@ -67,7 +67,7 @@ class Again:
         self._owns = owns
         self._crawl = crawl
         self._queued = 0
-        self._left = list(self._wanted())
+        self._left = list(self._pending_walks())
         self._steps: Iterator[None] | None = None
         self.is_over = not self._left
 
@@ -93,7 +93,7 @@ class Again:
             self._steps = None  # a new one continues at the stored position
             raise
 
-    def _wanted(self) -> Iterator[Callable[[], Iterator[None]]]:
+    def _pending_walks(self) -> Iterator[Callable[[], Iterator[None]]]:
         run, note = self._spec.config.run, self._frontier.notes.note
         if run.retry_failed or is_cut_off(note(RETRY)):
             yield partial(self._walk, RETRY, self._spec.run, _may_succeed)
@@ -144,10 +144,10 @@ class Again:
             stored=True if wanted is None else None,
             may_change=wanted is not None,
         )
-        chosen = _is_first_page if wanted is None else _is_last
+        chosen = _is_first_page if wanted is None else _is_latest_visit
         rows = self._store.rows(where)
         while some := list(islice(rows, _ROWS)):
-            asked = [row for row in some if self._is_asked(row, start, wanted)]
+            asked = [row for row in some if self._is_to_queue(row, start, wanted)]
             again = {
                 row.item
                 for row, visits in self._store.with_visits(asked)
@@ -162,7 +162,7 @@ class Again:
             )
         self._frontier.notes.note(f"{name}_queued", self._frontier.notes.note(f"{name}_from"))
 
-    def _is_asked(self, row: Row, start: WalkStart, wanted: Callable[[Row], bool] | None) -> bool:
+    def _is_to_queue(self, row: Row, start: WalkStart, wanted: Callable[[Row], bool] | None) -> bool:
         is_kind = 200 <= row.status < 300 if wanted is None else wanted(row)
         return is_kind and not row.request and start.is_before(row.item, row.fetched_at) and self._owns(row.url)
 
@@ -171,7 +171,7 @@ def _is_first_page(row: Row, visits: list[Visit]) -> bool:
     return not any(200 <= other.status < 300 and other.item < row.item for other in visits)
 
 
-def _is_last(row: Row, visits: list[Visit]) -> bool:
+def _is_latest_visit(row: Row, visits: list[Visit]) -> bool:
     return visits[-1].item == row.item
 
 

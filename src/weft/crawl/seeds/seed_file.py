@@ -83,7 +83,7 @@ class SeedFile:
         """The whole file in pieces of complete lines; `report_progress` is called with its progress, every two
         seconds."""
         left, next_at = b"", time.monotonic() + _REPORT_EVERY_S
-        for block in self._blocks():
+        for block in self._read_blocks():
             end = block.rfind(b"\n") + 1
             if not end and len(left) + len(block) > LONGEST_LINE:
                 raise BadInput(f"seed file {self.path}: has a line of over a million bytes; write one URL a line")
@@ -97,7 +97,7 @@ class SeedFile:
         if left:
             yield left + b"\n"
 
-    def _blocks(self) -> Iterator[bytes]:
+    def _read_blocks(self) -> Iterator[bytes]:
         yield from (self._head[at : at + _READ] for at in range(0, len(self._head), _READ))
         done, last = len(self._head), self._head[-1:]
         while block := self._read(_READ):

@@ -92,7 +92,7 @@ class CompatRoutes:
             add(f"/crawl/{name}", "GET", self._active)
         for path, why in _ABSENT.items():
             for one in (path, path + "/{rest:path}"):
-                add(one, "GET POST PATCH PUT DELETE", self._absent, why)
+                add(one, "GET POST PATCH PUT DELETE", self._not_available, why)
         for path, kind in (("/crawl", "crawl"), ("/batch/scrape", "batch")):
             add(path, "POST", self._limited(self._start), kind)
             add(path + "/{task_id}", "GET", self._status)
@@ -236,7 +236,7 @@ class CompatRoutes:
         data: dict[str, Any] = dict.fromkeys(names, _PLENTY)
         return answers.json_answer({"success": True, "data": data, "warning": "nothing is metered"})
 
-    async def _absent(self, request: Request, version: int, why: str) -> Response:  # noqa: ARG002
+    async def _not_available(self, request: Request, version: int, why: str) -> Response:  # noqa: ARG002
         raise Denied(501, f"{request.url.path} is not available: {why}")
 
 

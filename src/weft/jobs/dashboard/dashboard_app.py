@@ -20,14 +20,14 @@ from weft.jobs.api.worker_metrics import WorkerMetrics
 from weft.jobs.dashboard.board import Board
 from weft.jobs.dashboard.deliveries import WebhookPages
 from weft.jobs.dashboard.door import Door
-from weft.jobs.dashboard.one_task import OneTask
-from weft.jobs.dashboard.pages import DashboardPages, squeezed
+from weft.jobs.dashboard.one_task import TaskPages
+from weft.jobs.dashboard.pages import DashboardPages, compressed
 from weft.jobs.dashboard.panels import Panel
 from weft.jobs.dashboard.service_page import ServicePage
 from weft.jobs.dashboard.sessions import Sessions
-from weft.jobs.dashboard.sign_in import Signing
+from weft.jobs.dashboard.sign_in import SignInPage
 from weft.jobs.dashboard.site_list import SiteListPage
-from weft.jobs.dashboard.task_form import Ordering
+from weft.jobs.dashboard.task_form import TaskForm
 from weft.jobs.dashboard.task_lists import TaskLists
 from weft.jobs.reading.hub import Hub, View
 from weft.jobs.service import JobService
@@ -57,11 +57,12 @@ class Dashboard:
         self._hub = hub
         sessions = Sessions(settings.data_dir, keyring)
         self._hooks = WebhookPages(service, self._board, pages)
-        self._task = OneTask(service, self._board, pages, settings, self._hooks)
+        self._task = TaskPages(service, self._board, pages, settings, self._hooks)
         self._sites = SiteListPage(service, self._board, pages, rate)
         routes = self._routes(
-            pages, TaskLists(service, self._board, pages), Ordering(service, pages, settings, rate, hub),
-            ServicePage(service, self._board, pages, settings, stream_slots, panels), Signing(keyring, sessions, pages),
+            pages, TaskLists(service, self._board, pages), TaskForm(service, pages, settings, rate, hub),
+            ServicePage(service, self._board, pages, settings, stream_slots, panels),
+            SignInPage(keyring, sessions, pages),
         )  # fmt: skip
         self._door = Door(Router(routes, redirect_slashes=False), pages, settings, keyring, sessions, watcher)
         self.owns = self._door.owns
@@ -71,7 +72,7 @@ class Dashboard:
         await self._door(scope, receive, send)
 
     def _routes(
-        self, pages: DashboardPages, lists: TaskLists, ordering: Ordering, service: ServicePage, signing: Signing
+        self, pages: DashboardPages, lists: TaskLists, ordering: TaskForm, service: ServicePage, signing: SignInPage
     ) -> list[Route]:
         async def static(request: Request) -> Response:
             return pages.static(request)
@@ -112,4 +113,4 @@ class Dashboard:
 
 async def _answered(endpoints: dict[str, Endpoint], request: Request) -> Response:
     response = await endpoints["GET" if request.method == "HEAD" else request.method](request)
-    return squeezed(response, request) if type(response) is Response else response
+    return compressed(response, request) if type(response) is Response else response

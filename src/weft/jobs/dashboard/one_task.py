@@ -34,7 +34,7 @@ STRETCH = 200
 _KINDS = {"": ("page", "error"), "page": ("page",), "error": ("error",)}
 
 
-class OneTask:
+class TaskPages:
     """Handlers of a task's pages."""
 
     def __init__(
@@ -111,9 +111,9 @@ class OneTask:
             raise Refusal.of_field("format", f"use one of {', '.join(FORMATS)}")
         task = (await self._service.status(task_id, visitor.owner)).task
         headers = {"Cache-Control": "no-store", "Content-Disposition": f'attachment; filename="{task_id}.{wanted}"'}
-        return StreamingResponse(self._stretches(task, wanted), 200, headers, MEDIA_TYPES[wanted])
+        return StreamingResponse(self._result_parts(task, wanted), 200, headers, MEDIA_TYPES[wanted])
 
-    async def _stretches(self, task: Task, wanted: str) -> AsyncGenerator[bytes, None]:
+    async def _result_parts(self, task: Task, wanted: str) -> AsyncGenerator[bytes, None]:
         after: int | None = 0
         while after is not None:
             results = await self._service.results(task.id, cursor=after, limit=STRETCH)

@@ -108,7 +108,7 @@ def accepts_gzip(request: Request) -> bool:
     return "gzip" in request.headers.get("accept-encoding", "")
 
 
-def squeezed(response: Response, request: Request) -> Response:
+def compressed(response: Response, request: Request) -> Response:
     """The response, compressed if that is worthwhile and the browser accepts it."""
     body = bytes(response.body)
     if len(body) < _SMALL or not accepts_gzip(request) or "content-encoding" in response.headers:

@@ -13,7 +13,7 @@ from weft.jobs.dashboard.pages import DashboardPages
 from weft.jobs.dashboard.sessions import Sessions
 
 
-class Signing:
+class SignInPage:
     """Handlers of the sign-in page."""
 
     def __init__(self, keyring: Keyring, sessions: Sessions, pages: DashboardPages) -> None:

@@ -52,15 +52,15 @@ class SiteListPage:
         owner = needs(request, KeyScope.SUBMIT).owner
         self._rate.check(owner)
         await self._service.sites.run(str(request.path_params["name"]), owner)
-        return self._back()
+        return self._redirect_to_sites()
 
     async def stop(self, request: Request) -> Response:
         """Ends a run, or cancels one that waits to start; stored results are kept."""
         owner = needs(request, KeyScope.CONTROL).owner
         await self._service.sites.stop(str(request.path_params["name"]), owner)
-        return self._back()
+        return self._redirect_to_sites()
 
-    def _back(self) -> Response:
+    def _redirect_to_sites(self) -> Response:
         self._board.forget()
         return RedirectResponse("/sites", 303, {"Cache-Control": "no-store"})
 

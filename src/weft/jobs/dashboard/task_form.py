@@ -50,7 +50,7 @@ _SWITCHES = {  # their initial state
 Form = dict[str, list[str]]
 
 
-class Ordering:
+class TaskForm:
     """Handlers of the form."""
 
     def __init__(self, service: JobService, pages: DashboardPages, settings: ApiSettings, rate: Rate, hub: Hub) -> None:

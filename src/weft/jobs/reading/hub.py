@@ -216,7 +216,7 @@ class Hub:
         `now_at`: the number of the task's last event. While the watcher has everything, new events go to `write`.
         """
         # A new feed starts at its first watcher's number if that is close: then no watcher needs the disk.
-        feed = self._open(task_id, self._of_task(task_id), after if now_at - after < RING_EVENTS else now_at)
+        feed = self._open_feed(task_id, self._of_task(task_id), after if now_at - after < RING_EVENTS else now_at)
         try:
             at, version = after, 0
             while True:
@@ -231,12 +231,12 @@ class Hub:
                 if at >= feed.last and not feed.has_ended:
                     at, version = await feed.follow(at, version, write)
         finally:
-            self._leave(task_id, feed)
+            self._remove_watcher(task_id, feed)
 
     async def numbers(self, task_id: str, at: int, silent_s: float) -> AsyncGenerator[int | None, None]:
         """Yields the number of a task's last event after `at` whenever it changes, and None after `silent_s` without a
         change. Ends with the task."""
-        feed = self._open(task_id, self._of_task(task_id), at)
+        feed = self._open_feed(task_id, self._of_task(task_id), at)
         try:
             while not feed.has_ended or feed.last > at:
                 if feed.last > at:
@@ -249,7 +249,7 @@ class Hub:
                         continue
                 yield None
         finally:
-            self._leave(task_id, feed)
+            self._remove_watcher(task_id, feed)
 
     async def ended(self, task_id: str, at_most_s: float) -> bool:
         """Waits for the end of a task; False if it has not ended in time."""
@@ -263,7 +263,7 @@ class Hub:
     async def view(self, key: Hashable, event: str, make: View, write: Write) -> AsyncGenerator[bytes, None]:
         """The pieces for a viewer of the dashboard: a whole view, rendered once a second for all viewers of the same
         view, and sent only when it has changed. None, or a view with `is_over`, is the last."""
-        feed = self._open(key, lambda _: self._view_updates(event, make), 0)
+        feed = self._open_feed(key, lambda _: self._view_updates(event, make), 0)
         try:
             version = 0
             while not feed.is_over(0, version):
@@ -272,16 +272,16 @@ class Hub:
                 _, version, piece = feed.news(0, version)
                 yield piece
         finally:
-            self._leave(key, feed)
+            self._remove_watcher(key, feed)
 
-    def _open(self, key: Hashable, source: Source, at: int) -> HubFeed:
+    def _open_feed(self, key: Hashable, source: Source, at: int) -> HubFeed:
         feed = self._feeds.get(key)
         if feed is None or feed.has_ended:
             feed = self._feeds[key] = HubFeed(source, at, self._heartbeat_s)
         feed.watchers += 1
         return feed
 
-    def _leave(self, key: Hashable, feed: HubFeed) -> None:
+    def _remove_watcher(self, key: Hashable, feed: HubFeed) -> None:
         feed.watchers -= 1
         if not feed.watchers:
             feed.close()

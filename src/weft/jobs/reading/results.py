@@ -43,7 +43,7 @@ class StoredResults:
         self._store = store
         self._index, self._local = IndexReaders(engine_dir, "results", 2), local()
         self._documents: list[Documents] = []
-        self._made = _Made()
+        self._made = _DocumentCache()
         self._page_counts = PageCounts()
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class StoredResults:
 
     def _results(self, task: Task, cursor: int, limit: int, include_errors: bool) -> ResultSlice:
         reader = self._index.reader
-        pages, errors = list[CrawledPage | _Kept](), list[Failure]()
+        pages, errors = list[CrawledPage | _CachedPage](), list[Failure]()
 
         def add_row(number: int, row: Row, kind: ErrorClass | None) -> int:
             if kind is not None:
@@ -114,10 +114,10 @@ class StoredResults:
                 return len(page.body)
             return 0
 
-        cursor, is_full = _stretch(reader, task.id, cursor, limit, include_errors, add_row)
+        cursor, is_full = _read_slice(reader, task.id, cursor, limit, include_errors, add_row)
         made = self._documents_of([page for page in pages if isinstance(page, CrawledPage)], task)
         return ResultSlice(
-            results=tuple(page.result if isinstance(page, _Kept) else next(made) for page in pages),
+            results=tuple(page.result if isinstance(page, _CachedPage) else next(made) for page in pages),
             errors=tuple(errors), cursor=cursor, next_cursor=cursor if is_full else None,
         )  # fmt: skip
 
@@ -129,7 +129,7 @@ class StoredResults:
             return row.warc_length
 
         begins = [] if cursor else [RecordMaker().info(f"{task.id}.warc.gz", info_of(task.id))]
-        cursor, is_full = _stretch(reader, task.id, cursor, limit, include_errors, add_row)
+        cursor, is_full = _read_slice(reader, task.id, cursor, limit, include_errors, add_row)
         rows.sort(key=lambda row: (row.warc_file, row.warc_offset))  # a request record precedes its response
         data = b"".join([*begins, *reader.records(rows)])
         return Records(data=data, cursor=cursor, next_cursor=cursor if is_full else None)
@@ -172,7 +172,7 @@ class PageCounts:
         return within[left - 1] if left <= len(within) else last
 
 
-class _Kept(Struct, frozen=True):
+class _CachedPage(Struct, frozen=True):
     """A cached page."""
 
     result: ScrapedResult
@@ -180,16 +180,16 @@ class _Kept(Struct, frozen=True):
     size: int
 
 
-class _Made:
+class _DocumentCache:
     """A cache of rendered documents: a stored page does not change. Firecrawl's clients request the first documents of
     a task at each poll, and a hundred pages would be read and parsed each time."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._kept: OrderedDict[tuple[str, int], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, int], _CachedPage] = OrderedDict()
         self._bytes = 0
 
-    def get(self, task_id: str, number: int) -> _Kept | None:
+    def get(self, task_id: str, number: int) -> _CachedPage | None:
         with self._lock:
             if (kept := self._kept.get((task_id, number))) is not None:
                 self._kept.move_to_end((task_id, number))
@@ -200,7 +200,7 @@ class _Made:
         with self._lock:
             if (task_id, result.number) in self._kept:
                 return
-            self._kept[task_id, result.number] = _Kept(result, body_bytes, size)
+            self._kept[task_id, result.number] = _CachedPage(result, body_bytes, size)
             self._bytes += size
             while self._bytes > KEPT_BYTES:
                 _, gone = self._kept.popitem(last=False)
@@ -221,7 +221,7 @@ def _length(value: object) -> int:
     return len(value) if isinstance(value, str) else 100 * len(value) if isinstance(value, list) else 0
 
 
-def _stretch(
+def _read_slice(
     reader: EngineReader, name: str, cursor: int, limit: int, include_errors: bool, add_row: AddRow
 ) -> tuple[int, bool]:
     """Passes a task's next rows to `add_row`; returns the number of the last row that was read, and whether there are

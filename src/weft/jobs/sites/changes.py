@@ -102,7 +102,7 @@ class Comparison:
             return _UrlChange("moved", no_page, row.final_url)
         return _UrlChange("failed")
 
-    def _settle(self) -> None:
+    def _resolve_loops(self) -> None:
         """Resolves circular redirects: only one of their rows has the error; the others have not moved, but failed."""
         for url, one in self._seen.items():
             if one.what == "moved" and self._leads_to_no_page(url):
@@ -120,7 +120,7 @@ class Comparison:
 
     def report(self, task: Task, at: float) -> ChangeReport:
         """The report, with URLs in sorted order."""
-        self._settle()
+        self._resolve_loops()
         urls: dict[str, list[str]] = {name: [] for name in NAMES}
         for url, one in sorted(self._seen.items()):
             if one.what:
@@ -136,7 +136,7 @@ class Comparison:
 
     def learnt(self) -> Learnt:
         """The updates for the site's memory."""
-        self._settle()
+        self._resolve_loops()
         known = tuple(one.known for one in self._seen.values() if one.known is not None)
         if not self._has_walked:
             return Learnt(known)

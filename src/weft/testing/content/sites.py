@@ -157,9 +157,9 @@ def make_sites(spec: WorldSpec, hostile: tuple[str, ...] = ()) -> list[Synthetic
     """All hosts of a world: the `spec.hosts` ordinary ones, then one more for each hostile behaviour."""
     sites = [_make_site(spec, index) for index in range(spec.hosts)]
     _share_pages(spec, sites)
-    _hang_together(sites)
+    _connect_hosts(sites)
     if spec.messy:
-        _flavour(spec, sites)
+        _assign_flavours(spec, sites)
     first = spec.hosts
     sites += [_make_site(spec, first + place, behaviour) for place, behaviour in enumerate(hostile)]
     return sites
@@ -241,14 +241,14 @@ def _share_pages(spec: WorldSpec, sites: list[SyntheticSite]) -> None:
         site.count += left // len(large) + (place < left % len(large))
 
 
-def _flavour(spec: WorldSpec, sites: list[SyntheticSite]) -> None:
+def _assign_flavours(spec: WorldSpec, sites: list[SyntheticSite]) -> None:
     """Assigns the flavours in turn to the hosts whose robots.txt causes no difficulties."""
     able = [site for site in sites if site.role == "ordinary" and site.robots.style not in ("late", "delayed")]
     for place, site in enumerate(able):
         site.flavour = FLAVOURS[(place + spec.seed) % len(FLAVOURS)]
 
 
-def _hang_together(sites: list[SyntheticSite]) -> None:
+def _connect_hosts(sites: list[SyntheticSite]) -> None:
     trunk = [site for site in sites if site.role == "ordinary"]
     for place, site in enumerate(trunk[1:]):
         trunk[place // 3].children.append(site)
