@@ -78,18 +78,18 @@ WAYS = {
     "exclude": Way("pattern", "--include and --exclude leave it out", {"/": linking("/a")}, ("--exclude", "/*")),
     "exclude-file": Way("excluded", "its domain is in --exclude-file", {"/": linking("/a")}, (
         "--exclude-file", "EXCLUDED")),
-    "private": Way("address", "--allow-private lets such addresses in", {}, ("--no-allow-private",)),
+    "private": Way("address", "--allow-private allows such addresses", {}, ("--no-allow-private",)),
     "javascript": Way("javascript", "filled in by JavaScript", {"/": page(SHELL)}),
     "login": Way("login", "the page is a login form", {"/": redirect("/enter?next=/"), "/enter": page(LOGIN)}),
     "blank": Way("blank", "the page is empty", {"/": page("")}),
-    "no-text": Way("no-text", "it holds no text, and --store text", {"/": page(GIF, "Content-Type: image/gif")}, (
+    "no-text": Way("no-text", "it has no text, and --store text", {"/": page(GIF, "Content-Type: image/gif")}, (
         "--store", "text", "--accept", "*/*")),
     "content-type": Way("content-type", "its content type is none of those in --accept (image/gif)", {
         "/": page(GIF, "Content-Type: image/gif")}),
     "too-large": Way("too_large", "larger than --max-body-bytes", {"/": page("x" * 5000)}, (
         "--max-body-bytes", "1000")),
     "circle": Way("too_many_redirects", "its redirects go in a circle", {"/": redirect("/b"), "/b": redirect("/")}),
-    "noindex": Way("noindex", "it asks not to be kept (noindex)", {
+    "noindex": Way("noindex", "it asks not to be stored (noindex)", {
         "/": page("<meta name=robots content='noindex'><p>words")}),
     "off-scope": Way("redirect-excluded", "its domain is in --exclude-file", {
         "/": redirect("http://excluded.test:PORT/")}, ("--exclude-file", "EXCLUDED")),
@@ -161,7 +161,7 @@ def test_the_last_line_has_the_whole_next_command(
     _, _, said = crawl(url, *way.flags)
     last = said.partition("\nThe corpus is in ")[2]
     assert then in last and f"--data-dir {tmp_path / 'data'}" in last, said
-    assert f"Start again: weft crawl {url} " in last and "--fresh" in last, said
+    assert f"Start over: weft crawl {url} " in last and "--fresh" in last, said
     assert "Errors: none" not in said, "the causes say otherwise"
 
 

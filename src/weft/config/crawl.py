@@ -264,6 +264,6 @@ class RunSection(Section, frozen=True, kw_only=True):
     start_or_resume: Annotated[
         bool, Tuning("resume the crawl in the data dir if there is one, else start it: for systemd and containers")
     ] = False
-    fresh: Annotated[bool, Help("delete the crawl in the data dir, and start again")] = False
+    fresh: Annotated[bool, Help("delete the crawl in the data dir, and start over")] = False
     retry_failed: Annotated[bool, Help("on resume, try failed URLs again")] = False
     recrawl: Annotated[bool, Help("on resume, visit known pages again; unchanged ones cost little")] = False

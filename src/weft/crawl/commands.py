@@ -120,7 +120,7 @@ class CrawlCommands:
         """Raises BadInput if the crawl was cancelled."""
         if self._folder.settings_record().is_cancelled:
             raise BadInput(
-                f"{self._folder.home}: the crawl was cancelled, which cannot be undone; start again with `fresh=True`"
+                f"{self._folder.home}: the crawl was cancelled, which cannot be undone; start over with `fresh=True`"
             )
 
 

@@ -43,11 +43,11 @@ from weft.store.pages import PageStore
 
 _LOCK_TEST_S = 0.2  # longer than another process needs to test the lock
 _SETTINGS_REMEDY = (
-    "without it the crawl's delay, scope and limits are unknown: restore it from a backup, or start again with "
+    "without it the crawl's delay, scope and limits are unknown: restore it from a backup, or start over with "
     "`fresh=True`"
 )
 _SEEDS_REMEDY = (
-    "without its seeds the crawl would end too early: restore it from a backup, or start again with `fresh=True`"
+    "without its seeds the crawl would end too early: restore it from a backup, or start over with `fresh=True`"
 )
 _ORIGINS_REMEDY = (
     "it says which sites may be sent the crawl's logins: restore it from a backup, or delete it, and they go to the "

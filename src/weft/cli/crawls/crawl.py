@@ -89,7 +89,7 @@ def start(
         prepared = prepare(urls, typed.flags, config_file, complain=say, announce=announcements.append)
     except Occupied as taken:
         dirs = typed.flags.get("data_dirs", [taken.home])
-        raise BadInput(f"{taken}\nContinue:    {resume(dirs)}\nStart again: {typed.fresh(dirs)}") from None
+        raise BadInput(f"{taken}\nContinue:   {resume(dirs)}\nStart over: {typed.fresh(dirs)}") from None
     # printed only after everything that can be refused: a refusal is a single message
     for text in () if quiet or as_json else announcements:
         say(text)
@@ -268,7 +268,7 @@ def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlO
     seeds, first = folder.seeds(), outcome.causes[0]
     if prepared.loaded.config.run.resume:
         typed = Typed.of_resumed(seeds, prepared.loaded.given())
-    over = f"\nStart again: {typed.fresh(folder.data_dirs, as_flags(first.settings))}"
+    over = f"\nStart over: {typed.fresh(folder.data_dirs, as_flags(first.settings))}"
     if first.may_pass:
         needed = as_flags(f"`retry_failed=True` {first.settings}".strip())
         return f"\nTry again: {resume(folder.data_dirs, needed)}{over}"

@@ -165,7 +165,7 @@ class RedisPods:
         self._frontiers[pod], self._connections[pod] = frontier, connection
         frontier.pod.hold_pod(self._node, HOLD_S)
         if not is_claimed(connection, where, identity):
-            raise BadInput(f"{where}: the crawl was just started again from another node; repeat the command")
+            raise BadInput(f"{where}: the crawl was just started over from another node; repeat the command")
 
     def _release_unused(self) -> None:
         """Releases pods that were never run from this node."""

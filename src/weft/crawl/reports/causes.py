@@ -42,7 +42,7 @@ _MEANINGS: dict[str, tuple[str, str]] = {
         "the request may have been sent, and its answer is not known",
         "Check the site, and send the request again by hand",
     ),
-    Reason.LOST_REQUEST: ("the stored request is damaged", "Start again with `fresh=True`"),
+    Reason.LOST_REQUEST: ("the stored request is damaged", "Start over with `fresh=True`"),
     "callback_error": ("the spider's callback failed", "weft errors says why"),
     Reason.BUDGET: ("its domain has had its `max_pages_per_domain`", ""),
     "dns": ("its host name could not be resolved", "Check its spelling, and this machine's network"),
