@@ -231,7 +231,7 @@ def test_resuming_with_other_data_dirs(site: str, data: Path) -> None:
     crawled(site, data, "--data-dir", other)
     third = data.with_name("third")
     refused(
-        "--resume", "--data-dir", data, "--data-dir", other, "--data-dir", third, says="is no data dir of the crawl"
+        "--resume", "--data-dir", data, "--data-dir", other, "--data-dir", third, says="is not a data dir of the crawl"
     )
     ended = weft("crawl", "--resume", "--data-dir", other, "--data-dir", data)
     assert ended.returncode == 0, ended.stderr

@@ -400,7 +400,7 @@ def test_a_new_spider_passes_its_own_test(tmp_path: Path, monkeypatch: pytest.Mo
     )  # fmt: skip
     assert tested.returncode == 0, tested.stdout
     assert "exists already" in weft_here("new", "my_quotes").stderr
-    assert "is no name of a module" in weft_here("new", "7 things").stderr
+    assert "is not a name of a module" in weft_here("new", "7 things").stderr
 
 
 def test_pods_hand_requests_to_each_other(site: QuotesSite, tmp_path: Path) -> None:

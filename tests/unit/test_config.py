@@ -89,7 +89,7 @@ def test_five_different_mistakes_are_reported_at_once_with_their_lines(tmp_path:
         ("dns_servers: [192.0.2.1, ns.example]", "F:1: dns_servers: 'ns.example' is not a name server"),
         ("dns_servers: '192.0.2.1:70000'", "F:1: dns_servers: '192.0.2.1:70000' is not a name server"),
         ("dns_servers: [system, 192.0.2.1]", "F:1: dns_servers: `system` cannot be combined with others"),
-        ("accept: [html, png]", "F:1: accept: 'png' is no content type: write text, html, xml, json or pdf"),
+        ("accept: [html, png]", "F:1: accept: 'png' is not a content type: write text, html, xml, json"),
         ("accept: []", "F:1: accept: [] is not accepted"),
         ("dns_timeout: 0.1", "F:1: dns_timeout: 0.1 is not accepted"),
         ("resolve: {a: b}", "F:1: resolve: a: 'b' is not an IP address"),

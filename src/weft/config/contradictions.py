@@ -92,7 +92,10 @@ def _host_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]
     for pattern in values["accept"]:
         if not re.fullmatch(r"text|html|xml|json|pdf|[^\s/;,]+/[^\s/;,]+", pattern):
             known = "text, html, xml, json or pdf"
-            yield "accept", f"{pattern!r} is no content type: write {known}, a glob as image/*, or */* for everything"
+            yield (
+                "accept",
+                f"{pattern!r} is not a content type: write {known}, a glob as image/*, or */* for everything",
+            )
     yield from _name_server_contradictions(values["dns_servers"])
     yield from _proxy_contradictions(values)
 

@@ -63,7 +63,7 @@ def _read(path: Path) -> str:
     with path.open("rb") as file:
         raw = file.read(LONGEST_FILE + 1)
     if len(raw) > LONGEST_FILE:
-        raise BadConfig([f"{path}: is longer than {LONGEST_FILE >> 20} MiB: it is no configuration"])
+        raise BadConfig([f"{path}: is longer than {LONGEST_FILE >> 20} MiB: it is not a configuration"])
     return raw.decode()
 
 

@@ -53,7 +53,7 @@ def all_data_dirs(given: Sequence[str | Path]) -> list[Path]:
             unnamed.append(path)
         elif other is None or other.crawl_id != known.crawl_id:
             raise BadInput(
-                f"{path}: is no data dir of the crawl in {dirs[0]}, which has {len(known.far)}: leave it out"
+                f"{path}: is not a data dir of the crawl in {dirs[0]}, which has {len(known.far)}: leave it out"
             )
         else:
             own[other.index] = path

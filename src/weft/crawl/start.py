@@ -260,7 +260,7 @@ def _keep_origins(folder: CrawlFolder, loaded: Loaded, seeds: Sequence[str], com
     new = [origin for origin in seed_origins(seeds, fetch.headers, fetch.auth) if origin not in known]
     if new:
         complain(
-            f"{new[0]}: is sent no credentials, because its seed came later than they did; name its host: "
+            f"{new[0]}: gets no credentials, because its seed was added after them; name its host: "
             "`headers={'HOST:NAME': 'VALUE'}`"
         )
 

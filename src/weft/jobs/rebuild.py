@@ -87,7 +87,7 @@ def rebuild_service(data_dir: Path, *, watch: Callable[[int, int], None] = lambd
     """Rebuilds what is damaged; raises Busy while the engine runs."""
     engine = data_dir / ENGINE
     if not is_service(data_dir):
-        raise BadInput(f"{data_dir} holds no service")
+        raise BadInput(f"{data_dir} is not the data dir of a service")
     index = None if is_index_whole(engine) else rebuild_engine(engine, watch=watch)
     lock = hold_engine(engine)
     try:

@@ -16,7 +16,7 @@ _METADATA_NAMES = frozenset({"metadata.google.internal", "metadata", "instance-d
 def check_target(text: str, allow_private: bool) -> str:
     """The canonical URL; raises BadUrl if it is invalid, or leads to a private address."""
     if not text.lower().startswith(("http://", "https://")):
-        raise BadUrl(text, "scheme", "is no URL that is scraped: write http://... or https://...")
+        raise BadUrl(text, "scheme", "is not a URL that can be scraped: write http://... or https://...")
     url = urls.seed(text)
     if reason := why_not_public(urls.host_of(url), allow_private):
         exception = "" if reason == METADATA else ", unless the service is started with --allow-private"

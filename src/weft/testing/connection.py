@@ -313,7 +313,7 @@ class WebConnection(asyncio.Protocol):
         return True
 
     async def send(self, data: bytes, *, last: bool = False) -> None:
-        """Sends bytes and waits until the kernel has them; raises HungUp if the client has disconnected."""
+        """Sends bytes and waits until the kernel has them; raises ClientDisconnected if the client has disconnected."""
         if not self._claim_moment():
             raise ClientDisconnected
         self._ending = last

@@ -31,7 +31,7 @@ def check_flags(out: str | None, *, overwrite: bool, append: bool) -> None:
     if out is None and (overwrite or append):
         raise BadInput("--overwrite and --append need the file of `--out`: give it, too")
     if overwrite and append:
-        raise BadInput("--overwrite and --append: give one of them")
+        raise BadInput("--overwrite and --append cannot be combined")
     if out is not None:
         check_output(out)
 

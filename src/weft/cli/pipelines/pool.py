@@ -209,7 +209,7 @@ def _config(name: str | None) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         raise BadInput(f"--config {name}: {getattr(error, 'strerror', None) or error}") from None
     if not isinstance(config, dict):
-        raise BadInput(f"--config {name}: it must hold names with values, this is {type(config).__name__}")
+        raise BadInput(f"--config {name}: it must be a mapping, not {type(config).__name__}")
     return config
 
 

@@ -112,7 +112,7 @@ def get(
                 part = _part(what, markdown_links)
                 read = parsers.result(parsers.submit(page.readable, page.url, page.readable_type, [part]))
         except Unparsed as error:
-            raise WeftError(f"{url} cannot be parsed ({error}); --body and --headers give what is stored") from error
+            raise WeftError(f"{url} cannot be parsed ({error}); --body and --headers print what is stored") from error
         if what == "links":
             links = list(urls.join_all(read.base, read.hrefs, read.charset or "utf-8"))
             _show(facts | {"links": links}, "\n".join(links), "utf-8", as_json, nl=bool(links))

@@ -142,7 +142,7 @@ def _print_losses(report: Rebuilt, dirs: list[Path], is_engines: bool) -> None:
     """Reports where the files are damaged, what is lost, and how to restore it."""
     for one in report.damage[:MOST_SHOWN]:
         pages = f", with {', '.join(one.urls[:MOST_SHOWN])}" if one.urls else ""
-        click.echo(visible(f"damaged: {one.file} at {one.offset:,}, {one.bytes:,} bytes passed over{pages}"))
+        click.echo(visible(f"damaged: {one.file} at {one.offset:,}, {one.bytes:,} bytes skipped{pages}"))
     if len(report.damage) > MOST_SHOWN:
         click.echo(f"... and {len(report.damage) - MOST_SHOWN:,} more damaged locations (--json has all)")
     if report.lost:

@@ -107,7 +107,7 @@ def _run(prepared: Prepared, number: int, watch: Watch) -> Reextracted:
         status = orchestrator.status()
         if status.state == "failed":
             raise WeftError(status.note)
-        raise BadInput("it was interrupted: the failed pages that are left are read when the crawl runs again")
+        raise BadInput("interrupted: the remaining failed pages are processed when the crawl runs again")
     return made
 
 

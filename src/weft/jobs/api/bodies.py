@@ -48,7 +48,7 @@ def decoded(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise Refusal.of_field("body", f"is no JSON: {error}", 400) from None
+        raise Refusal.of_field("body", f"is not JSON: {error}", 400) from None
 
 
 def wrong_fields(problems: dict[str, str], unnamed: int = 0) -> Refusal:

@@ -44,7 +44,7 @@ def position(task_id: str, cursor: str | None, beginning: int) -> int:
     try:
         return beginning if cursor is None else decode(task_id, cursor)
     except BadCursor:
-        raise Refusal.of_field("cursor", "is none that an answer about this task has given") from None
+        raise Refusal.of_field("cursor", "is not a cursor of this task") from None
 
 
 def _sum(task_id: str, packed: bytes) -> bytes:

@@ -66,12 +66,12 @@ def create_app(service: JobService, settings: ApiSettings, panels: Sequence[Pane
     pages = DashboardPages(lambda: not keyring.is_empty)
     routes = [*routes_of(operations), *compat.routes(), *_documents(operations, keyring, pages)]
     gate = Gate(Router(routes, redirect_slashes=False, lifespan=lifespan), settings, keyring, metrics)
-    return Doors(
+    return ServiceApp(
         gate, Dashboard(service, settings, keyring, metrics, stream_slots, tasks.rate, hub, pages, panels), hub
     )
 
 
-class Doors:
+class ServiceApp:
     """Routes a request to the dashboard or to the API, by its path."""
 
     def __init__(self, gate: Gate, dashboard: Dashboard, hub: Hub) -> None:

@@ -98,4 +98,4 @@ def problem_of(error: WeftError) -> Refusal:
             return Refusal(500, "what the service has stored is damaged: its operator finds in its log what to do")
         case BadInput():
             return Refusal(422, message)
-    return Refusal(500, "the service made a mistake, which is in its log")
+    return Refusal(500, "internal error: see the service's log")

@@ -74,7 +74,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, kind, number, _, address = socket.getaddrinfo(bare, port, type=socket.SOCK_STREAM)[0]
     except socket.gaierror as error:
-        raise BadInput(f"host: {host!r} is no address of this machine: {error.strerror}") from None
+        raise BadInput(f"host: {host!r} is not an address of this machine: {error.strerror}") from None
     listening = socket.socket(family, kind, number)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -26,7 +26,7 @@ def body_of(raw: bytes) -> Any:
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise Denied(400, f"the body is no JSON: {error}", "BAD_REQUEST_INVALID_JSON") from None
+        raise Denied(400, f"the body is not JSON: {error}", "BAD_REQUEST_INVALID_JSON") from None
 
 
 def base_of(request: Request) -> str:

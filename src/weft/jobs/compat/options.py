@@ -120,7 +120,7 @@ def _formats(fields: BodyFields, version: int) -> tuple[tuple[str, ...], tuple[t
         elif name in _LACKING_FORMATS:
             raise bad(at, f"{name!r} is not available: {_LACKING_FORMATS[name]}")
         elif name not in _FORMATS or (name == "images" and version == 1):
-            raise bad(at, f"{str(name)[:60]!r} is no format: use {', '.join(_FORMATS)}")
+            raise bad(at, f"{str(name)[:60]!r} is not a format: use {', '.join(_FORMATS)}")
         else:
             formats.append(name)
     return (*dict.fromkeys(formats), "metadata"), tuple(attributes), screenshot

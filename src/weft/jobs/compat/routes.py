@@ -266,7 +266,7 @@ def _cursor(request: Request, task_id: str) -> int:
     try:
         return cursors.decode(task_id, text)
     except cursors.BadCursor:
-        raise Denied(400, "cursor: is none that an answer about this job has given", BAD_REQUEST) from None
+        raise Denied(400, "cursor: is not a cursor of this job", BAD_REQUEST) from None
 
 
 def _failure(number: int, at: float, data: dict[str, Any]) -> Failure:

@@ -43,7 +43,7 @@ class ScrapeRoute:
         submission = Submission(urls=wanted.urls, spec=wanted.spec, owner=owner)
         task = (await self._service.submit(submission)).task
         if not await self._waited(task, task.spec.timeout_s + GRACE_S):
-            raise Denied(408, "the page was not there in time", TIMEOUT)
+            raise Denied(408, "the page was not scraped in time", TIMEOUT)
         return await self._answer(task.id, owner)
 
     async def again(self, request: Request, version: int) -> Response:  # noqa: ARG002 (as all routes)
@@ -82,7 +82,7 @@ def _denied(task: Task, failure: Failure | None) -> Denied:
     if failure is None:
         if not task.is_terminal:
             return Denied(404, "this scrape has not ended yet")
-        return Denied(408, "the page was not there in time", TIMEOUT)
+        return Denied(408, "the page was not scraped in time", TIMEOUT)
     message = f"{failure.url} could not be scraped: {failure.error}"
     kind = failure.error_class
     if kind is ErrorClass.TIMEOUT:

@@ -133,7 +133,7 @@ def warning_of(task: Task) -> str:
     warnings = list(task.spec.extra.get("warnings", ()))
     progress = task.progress
     if task.finish_reason is FinishReason.DEADLINE:
-        warnings.append("the time was over before everything was scraped")
+        warnings.append("the time limit was reached before everything was scraped")
     elif task.state is TaskState.PARTIAL:
         warnings.append(f"{progress.failed:,} of {progress.ended:,} pages failed: GET .../errors lists them")
     elif task.state is TaskState.FAILED:

@@ -19,7 +19,7 @@ from weft.jobs.api.streams import EventStream, StreamSlots
 from weft.jobs.api.worker_metrics import WorkerMetrics
 from weft.jobs.dashboard.board import Board
 from weft.jobs.dashboard.deliveries import WebhookPages
-from weft.jobs.dashboard.door import Door
+from weft.jobs.dashboard.door import DashboardAccess
 from weft.jobs.dashboard.one_task import TaskPages
 from weft.jobs.dashboard.pages import DashboardPages, compressed
 from weft.jobs.dashboard.panels import Panel
@@ -36,7 +36,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Dashboard:
-    """The dashboard's application: its pages behind the access checks of `Door`."""
+    """The dashboard's application: its pages behind the access checks of `DashboardAccess`."""
 
     def __init__(
         self,
@@ -64,7 +64,9 @@ class Dashboard:
             ServicePage(service, self._board, pages, settings, stream_slots, panels),
             SignInPage(keyring, sessions, pages),
         )  # fmt: skip
-        self._door = Door(Router(routes, redirect_slashes=False), pages, settings, keyring, sessions, watcher)
+        self._door = DashboardAccess(
+            Router(routes, redirect_slashes=False), pages, settings, keyring, sessions, watcher
+        )
         self.owns = self._door.owns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

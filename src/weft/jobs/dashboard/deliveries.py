@@ -98,5 +98,5 @@ def _number(given: str, empty: int) -> int:
     if not given:
         return empty
     if not (given.isascii() and given.removeprefix("-").isdigit() and len(given) < 18):
-        raise Refusal.of_field("number", f"{given[:40]!r} is no number of an event")
+        raise Refusal.of_field("number", f"{given[:40]!r} is not the number of an event")
     return int(given)

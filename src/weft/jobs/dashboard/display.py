@@ -23,13 +23,13 @@ LABELS: Mapping[str, str] = {
 }
 REASONS: Mapping[str, str] = {
     FinishReason.DONE: "nothing was left to do",
-    FinishReason.DEADLINE: "its time was over",
-    FinishReason.MAX_PAGES: "it had as many pages as it may",
-    FinishReason.MAX_MEMORY: "it had as much memory as it may",
+    FinishReason.DEADLINE: "its time limit was reached",
+    FinishReason.MAX_PAGES: "its limit of pages was reached",
+    FinishReason.MAX_MEMORY: "its limit of memory was reached",
     FinishReason.CANCELLED: "it was cancelled",
     FinishReason.TOO_MANY_ERRORS: "no page could be scraped",
-    FinishReason.REFUSED: "nothing of it could be asked for",
-    FinishReason.EXPIRED: "it waited for too long",
+    FinishReason.REFUSED: "none of its URLs could be requested",
+    FinishReason.EXPIRED: "it waited too long",
     FinishReason.ERROR: "the engine could not run it",
 }
 CLASSES: Mapping[str, str] = {

@@ -60,7 +60,7 @@ class Visitor(Caller, frozen=True):
     name: str = ""
 
 
-class Door:
+class DashboardAccess:
     """ASGI middleware: checks access, then calls the dashboard's routes."""
 
     def __init__(

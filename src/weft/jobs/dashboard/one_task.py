@@ -71,7 +71,7 @@ class TaskPages:
         if kind not in _KINDS or (error_class and error_class not in set(ErrorClass)):
             raise Refusal(422, f"kind: use page or error; class: one of {', '.join(ErrorClass)}")
         if before and not (before.isascii() and before.isdigit() and len(before) < 18):
-            raise Refusal.of_field("before", "is no number of an event")
+            raise Refusal.of_field("before", "is not the number of an event")
         status = await self._board.status(task_id, visitor.owner)
         latest = await self._service.latest(
             task_id, limit=AT_ONCE, before=int(before) if before else None, kinds=_KINDS[kind], error_class=error_class

@@ -161,7 +161,7 @@ def _extras(given: dict[str, str]) -> dict[str, Any]:
         try:
             extras["metadata"] = json.loads(metadata)
         except (ValueError, RecursionError) as error:
-            raise Refusal.of_field("webhook", f"metadata: is no JSON: {error}") from None
+            raise Refusal.of_field("webhook", f"metadata: is not JSON: {error}") from None
     return extras
 
 
@@ -171,7 +171,7 @@ def rules_of(written: str) -> Any:
         try:
             return json.loads(written)
         except (ValueError, RecursionError) as error:
-            raise Refusal.of_field("extract", f"is no JSON: {error}") from None
+            raise Refusal.of_field("extract", f"is not JSON: {error}") from None
     rules: dict[str, str] = {}
     for number, line in enumerate(written.splitlines(), 1):
         name, colon, selector = (part.strip() for part in line.partition(":"))

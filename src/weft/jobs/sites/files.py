@@ -67,7 +67,7 @@ def _json(path: Path) -> tuple[Any, dict[str, str], list[str]] | None:
         with path.open("rb") as file:
             raw = file.read(LONGEST_FILE + 1)
         if len(raw) > LONGEST_FILE:
-            raise BadInput(f"{path}: is longer than {LONGEST_FILE >> 20} MiB: it is no site file")
+            raise BadInput(f"{path}: is longer than {LONGEST_FILE >> 20} MiB: it is not a site file")
         text = raw.decode()
         return (json.loads(text, object_pairs_hook=_once), {}, []) if text.lstrip().startswith("{") else None
     except OSError as error:

@@ -101,5 +101,5 @@ def _parsed(cursor: str | None) -> tuple[bool, int]:
         return False, 1 << 62
     parts = _CURSOR.fullmatch(cursor)
     if parts is None or not cursor.isascii():
-        raise BadInput(f"{cursor[:40]!r} is no cursor: use the next_cursor of a listing")
+        raise BadInput(f"{cursor[:40]!r} is not a cursor: use the next_cursor of a listing")
     return bool(parts[1]), int(parts[2])

@@ -60,7 +60,7 @@ class Webhooks:
         hook that was given up, or whose receiver answered 410, continues where it stopped."""
         task, hook_spec = self._ordered(task_id, owner)
         if after is not None and numbers:
-            raise BadInput("after, numbers: give one of the two")
+            raise BadInput("after, numbers: cannot be combined")
         if len(numbers) > MOST_RESENT:
             raise BadInput(f"numbers: at most {MOST_RESENT} at a time; use `after` for more")
         if after is not None and task.is_terminal and after >= end_number(task):

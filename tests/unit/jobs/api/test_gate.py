@@ -227,7 +227,7 @@ def test_a_damaged_key_file_lets_nobody_in(tmp_path: Path) -> None:
     path.write_bytes(os.urandom(50))
     ring = Keyring(path)
     assert not ring.is_empty and isinstance(ring.problem, Damaged)
-    with pytest.raises(Damaged, match="is no file of API keys"):
+    with pytest.raises(Damaged, match="is not a file of API keys"):
         ring.all()
 
 

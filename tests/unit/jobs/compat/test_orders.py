@@ -88,7 +88,7 @@ def test_a_crawls_own_fields() -> None:
         ({"scrapeOptions": {"formats": ["summary"]}}, "scrapeOptions.formats.0", "'summary' is not available"),
         ({"scrapeOptions": {"formats": [{"type": "json"}]}}, "scrapeOptions.formats.0", "'json' is not available"),
         ({"scrapeOptions": {"formats": ["branding"]}}, "scrapeOptions.formats.0", "it is not taken from pages"),
-        ({"scrapeOptions": {"formats": ["markup"]}}, "scrapeOptions.formats.0", "'markup' is no format"),
+        ({"scrapeOptions": {"formats": ["markup"]}}, "scrapeOptions.formats.0", "'markup' is not a format"),
         ({"scrapeOptions": {"formats": [7]}}, "scrapeOptions.formats.0", "must be a text"),
         ({"scrapeOptions": {"waitFor": 100_000}}, "scrapeOptions.waitFor", "60,000"),
         ({"scrapeOptions": {"actions": [{"type": "wait"}]}}, "scrapeOptions.actions.0", "needs `milliseconds`"),

@@ -175,7 +175,7 @@ def _refusal_of(error: Exception, scope: Scope, what: str) -> Refusal:
             log.warning("request refused", path=scope["path"], status=refusal.status, error=str(error))
         return refusal
     log.error("request failed", exc_info=True, method=scope["method"], path=scope["path"])
-    return Refusal(500, "the service made a mistake, which is in its log")
+    return Refusal(500, "internal error: see the service's log")
 
 
 def _error_response(refusal: Refusal, scope: Scope) -> Response:
@@ -197,7 +197,9 @@ def check_origin(method: str, headers: Mapping[str, str]) -> None:
     """Refuses requests that a page of another site could have sent; used where no API key identifies the caller."""
     host = headers.get("host", "")
     if not is_loopback(_PORT.sub("", host)):
-        raise Refusal.of_field("Host", "is no name of this machine: without API keys only loopback names are", 403)
+        raise Refusal.of_field(
+            "Host", "is not a name of this machine: without API keys only loopback names are accepted", 403
+        )
     origin = headers.get("origin")
     if origin is not None and origin.lower() != f"http://{host}".lower():
         raise Refusal.of_field("Origin", "is another site's: its pages may not use this service", 403)

@@ -96,7 +96,7 @@ class Keyring:
     def create(self, name: str, scopes: tuple[KeyScope, ...] = tuple(KeyScope)) -> tuple[str, ApiKey]:
         """Creates a key. The returned text is the only copy: the file has its digest alone."""
         if not NAME.fullmatch(name):
-            raise BadInput(f"{name!r} is no name of a key: use 1 to 64 letters, digits, spaces and . _ @ -")
+            raise BadInput(f"{name!r} is not a name of a key: use 1 to 64 letters, digits, spaces and . _ @ -")
         if not scopes:
             raise BadInput(f"a key needs a scope: {', '.join(KeyScope)}")
         secret = secrets.token_urlsafe(32)
@@ -175,4 +175,4 @@ def _read(path: Path) -> dict[str, ApiKey]:
     except OSError as error:
         raise Damaged(path, f"cannot be read: {error.strerror}", "let the service's user read it") from None
     except (ValueError, msgspec.DecodeError):
-        raise Damaged(path, "is no file of API keys", "bring back a copy, or delete it and make new keys") from None
+        raise Damaged(path, "is not a file of API keys", "bring back a copy, or delete it and make new keys") from None

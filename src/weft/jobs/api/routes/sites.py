@@ -190,7 +190,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
     except ValueError:
         raise Refusal.of_field("body", "has too many parts for a site") from None
     if not isinstance(given, dict):
-        raise Refusal.of_field("body", "is no site: an object with `name` and `start_urls` is expected")
+        raise Refusal.of_field("body", "is not a site: an object with `name` and `start_urls` is expected")
     return given
 
 

@@ -127,12 +127,12 @@ class TaskRoutes:
         after, last_id = query.after or 0, request.headers.get("last-event-id")
         if last_id is not None:
             if not _NUMBER.fullmatch(last_id):
-                raise Refusal.of_field("Last-Event-ID", f"{last_id[:40]!r} is no number of an event")
+                raise Refusal.of_field("Last-Event-ID", f"{last_id[:40]!r} is not the number of an event")
             after = int(last_id)
         status = await self._service.status(task_id, owner)
         if after > status.number:
             raise Refusal.of_field(
-                "Last-Event-ID", f"{after} is no event of this task: its last one is {status.number}"
+                "Last-Event-ID", f"{after} is not an event of this task: its last one is {status.number}"
             )
         if status.task.is_terminal and after == status.number:
             return Response(status_code=204)
@@ -173,7 +173,7 @@ class TaskRoutes:
 def check_empty_body(body: bytes) -> None:
     """Refuses a body with fields; an empty object is accepted, because many HTTP clients send `{}` for no body."""
     if body.strip() not in (b"", b"{}", b"null"):
-        raise Refusal.of_field("body", "this route takes none")
+        raise Refusal.of_field("body", "this route accepts no body")
 
 
 def read_task_request(body: bytes, settings: ApiSettings) -> tuple[str, TaskSpec]:
