@@ -47,7 +47,7 @@ def create(
     click.echo(text)
     if not quiet:
         click.echo(
-            "Save it: it is shown only once. Commands read it from WEFT_API_KEY or --key-file FILE, HTTP requests from "
+            "Save it: it is shown once. Commands read it from WEFT_API_KEY or --key-file FILE, HTTP requests from "
             "`Authorization: Bearer KEY`.",
             err=True,
         )
