@@ -184,7 +184,7 @@ def _crawl_lines(crawls: list[dict[str, Any]]) -> list[str]:
 
 
 def _waiting(facts: dict[str, Any]) -> list[str]:
-    """What a running crawl waits for, if it sends no requests although URLs are queued."""
+    """Lines on what a running crawl waits for, if it sends no requests although URLs are queued."""
     if not facts["waiting_for"]:
         return []
     return [

@@ -103,7 +103,7 @@ class Overview:
         return Latest(tuple(found), top + 1 if top else None)
 
     async def timeline(self, task_id: str, owner: str | None = None, *, after: int = 0) -> Timeline:
-        """What a task did, per second; see `JobService.timeline`."""
+        """What a task did in each second; see `JobService.timeline`."""
         self._store.task(task_id, owner)
         return await self._index.run(lambda: self._timeline(task_id, after))
 
