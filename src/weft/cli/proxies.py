@@ -100,10 +100,10 @@ def list_(config_file: str | None, as_json: bool, quiet: bool, **values: Any) ->
 
     config = _loaded(config_file, values)
     path = live_of(config.fetch.proxies, Path(config.server.data_dir))
-    found, job = live.read(path), last_job(path)
-    rows = found.proxies if found is not None else ()
+    list_read, job = live.read(path), last_job(path)
+    rows = list_read.proxies if list_read is not None else ()
     if as_json:
-        tested_at = found.tested_at if found is not None else None
+        tested_at = list_read.tested_at if list_read is not None else None
         refreshed = _fields(job) if job is not None else None
         print_document({"tested_at": tested_at, "proxies": [_facts(one) for one in rows], "refresh": refreshed})
         return 0

@@ -94,8 +94,8 @@ def show(name: str, as_json: bool, quiet: bool) -> int:  # noqa: ARG001
     return 0
 
 
-def _stage_text(found: Pipeline, name: str) -> str:
-    stage = found.spec.stages[name]
+def _stage_text(pipeline: Pipeline, name: str) -> str:
+    stage = pipeline.spec.stages[name]
     text = stage.run + _settings(stage.settings)
     if stage.inputs is not None:
         text += f", reads {', '.join(stage.inputs) or 'no field'}"
@@ -225,9 +225,9 @@ def _report_interrupted(logs: Path, name: str, *, quiet: bool) -> None:
             return
 
 
-def _run(one: PipelineRun, asked: str, found: Pipeline, *, quiet: bool, as_json: bool) -> int:
+def _run(one: PipelineRun, asked: str, pipeline: Pipeline, *, quiet: bool, as_json: bool) -> int:
     run_id, folder = one.facts.run_id, one.directory.path
-    title = f"weft pipeline {found.name}  run {run_id}"
+    title = f"weft pipeline {pipeline.name}  run {run_id}"
     try:
         with stdout_to_stderr(), terminate_like_interrupt():
             summary = one.run(lambda: RunView(title, quiet=quiet))

@@ -41,15 +41,15 @@ class WebhookPages:
         task_id, owner = asked_task(request, KeyScope.READ)
         after = _number(request.query_params.get("after", ""), NOTHING)
         status = await self._board.status(task_id, owner)
-        hook, found = (
+        hook, deliveries = (
             await self._hooks.status(task_id, owner),
             await self._hooks.deliveries(task_id, owner, after=after, limit=AT_ONCE),
         )
         moment = await self._board.moment()
         return self._pages.page("webhook.html", caller_of(request), {
             "nav": "tasks", "task": status.task, "about": display.described(status.task, moment.at),
-            "hook": hook_view(hook, moment.at), "rows": [_row(one, moment.at) for one in found.deliveries],
-            "next": found.next_cursor, "is_first": after == NOTHING,
+            "hook": hook_view(hook, moment.at), "rows": [_row(one, moment.at) for one in deliveries.deliveries],
+            "next": deliveries.next_cursor, "is_first": after == NOTHING,
         })  # fmt: skip
 
     async def replay(self, request: Request) -> Response:

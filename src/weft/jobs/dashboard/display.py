@@ -94,12 +94,12 @@ def stored(task: Task) -> TaskSnapshot:
 
 def segments(task: Task, progress: JobProgress) -> list[tuple[float, float]]:
     """The start and the width of each part of a progress bar, in percent."""
-    whole, at, found = max(1, progress.within(task.spec.max_pages)), 0.0, []
+    whole, at, parts = max(1, progress.within(task.spec.max_pages)), 0.0, []
     for name in SEGMENTS:
         width = min(100 * getattr(progress, name) / whole, 100 - at)
-        found.append((round(at, 2), round(width, 2)))
+        parts.append((round(at, 2), round(width, 2)))
         at += width
-    return found
+    return parts
 
 
 def figures(status: TaskSnapshot, body_bytes: int, now: float) -> dict[str, str]:
