@@ -147,6 +147,10 @@ def _prepare(
     description: Description | None,
 ) -> Prepared:
     config, resume = loaded.config, loaded.config.run.resume
+    for note in description.notes if description is not None else ():
+        complain(note)
+    if config.spider.scrapy and (config.spider.spider_workers or 1) > 1:
+        complain("spider_workers: each process has a spider object of its own, which sees a part of the pages")
     large = given if given is not None and not given.is_small else None
     first = given.seeds(complain) if given is not None else []
     if large is None:
@@ -163,7 +167,8 @@ def _prepare(
         raise BadInput(
             "no seeds: give URLs, or `seed_file=FILE` with one a line, or `resume=True` to go on with a crawl"
         )
-    check_email([*seeds, *first], config.fetch)
+    named = description.start_urls if description is not None and not resume else []
+    check_email([*seeds, *first, *named], config.fetch)
     extraction_of(config.extract)
     checked_login(config)
     _check_proxies(config, complain)

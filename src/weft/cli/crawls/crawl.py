@@ -199,6 +199,7 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
     """What a person wants to know at the end; the last line says where the corpus is and how to go on."""
     from weft.crawl.processes.ends import NOTHING
     from weft.crawl.reports.changes import changes
+    from weft.engine.loop.stop import Stop
 
     home = prepared.folder.home
     pages = status.pages - status.pages_at_start
@@ -207,6 +208,8 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
     errors = ", ".join(f"{kind} {count}" for kind, count in sorted(failed.items(), key=lambda e: -e[1])[:6])
     ends = {0: "Finished", NOTHING: "Finished", 3: f"Stopped by a limit ({status.note})", 130: "Interrupted"}
     end = "Cancelled" if status.state == CANCELLED else ends.get(code, "Ended")
+    if status.stop and status.note == Stop.CLOSED:
+        end = f"Ended by the spider ({status.stop})"
     before = f" ({status.pages:,} in all)" if status.pages_at_start else ""
     stored = f"{pages:,} {'page' if pages == 1 else 'pages'}{before}"
     lines = [
@@ -298,6 +301,8 @@ def _resume(prepared: Prepared, status: CrawlStatus) -> str:
         command += f" --max-pages {2 * (limits.max_pages or 1)}"
     if status.note == "callback_errors":
         command += f" --max-callback-errors {2 * status.errors.get('callback_error', 1)}"
+    if status.note == "max_items":
+        command += f" --max-items {2 * status.items}"
     if status.note == "budget":
         command += f" --max-pages-per-domain {2 * (limits.max_pages_per_domain or 1)}"
     return command

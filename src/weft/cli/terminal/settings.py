@@ -44,6 +44,7 @@ _METAVARS = {
     "login": "FILE",
     "logins": "FILE",
     "spider": "FILE[:CLASS]",
+    "scrapy": "FILE|MODULE[:CLASS]",
     "on_page": "FILE:NAME",
     "proxies": "FILE",
     "proxy_sources": "FILE|URL",
@@ -140,6 +141,7 @@ class SettingOption(click.Option):
         """`--delay N` and what it means, with its default."""
         key, words = self.key, self.key.default_words
         flag = key.flag if key.default is not True else f"--[no-]{key.flag[2:]}"
+        flag = f"{key.letter}, {flag}" if key.letter else flag
         name = flag if key.schema.get("type") == "boolean" else f"{flag} {self.metavar}"
         shown = f"  [default: {words}]" if words and (words != "off" or key.schema.get("type") != "boolean") else ""
         return name, as_flags(sentence(key.help)) + shown
@@ -218,7 +220,7 @@ def _option(item: Key) -> Callable[..., Any]:
     from weft.config import IN_FILES
 
     kind, by_key = item.schema.get("type"), "--" + item.name.replace("_", "-")
-    flags = list(dict.fromkeys((item.flag, by_key)))
+    flags = list(dict.fromkeys(filter(None, (item.letter, item.flag, by_key))))
     if kind == "boolean":
         # What a file or a variable turned on can be turned off again, and the other way round.
         flags = [f"{flag}/--no-{flag[2:]}" for flag in flags]

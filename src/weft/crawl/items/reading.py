@@ -6,10 +6,10 @@ DATA/crawls/crawl/items-NAME.json   how far a reader of that name is: the last b
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -20,9 +20,6 @@ from weft.errors import BadInput, WeftError
 from weft.files import replace_file
 from weft.store.pages import PageStore
 
-WRITE_EVERY_S = 1.0
-PROGRAM = "program"  # the reader that is a Python program
-
 
 class ItemPosition(Struct):
     """How far a reader is."""
@@ -30,6 +27,14 @@ class ItemPosition(Struct):
     batches: dict[str, int] = {}  # by data dir and index
     read: dict[int, int] = {}  # items read of pages behind those
     length: int = 0  # of the file that it has written
+    offset: int = 0  # in the items that pipelines have returned
+
+
+class CommittedItem(NamedTuple):
+    """An item as it was committed with its page."""
+
+    json: bytes
+    whole: bytes  # as `CallResult.objects` had it; empty where its spider had no pipelines
 
 
 class ItemReader:
@@ -42,9 +47,30 @@ class ItemReader:
         split = [(*key.partition("/")[::2], batch) for key, batch in self.position.batches.items()]
         self._seen = {places[number] / name: batch for number, name, batch in split if number in places}
         self._store: PageStore | None = None
+        self._left: Iterator[tuple[int, int, CommittedItem]] = iter(())
 
     def new(self) -> Iterator[bytes]:
         """The items that are new, each as JSON; one counts as read when the next is asked for."""
+        for page, at, item in self._unread():
+            yield item.json
+            self.position.read[page] = at + 1
+
+    def take(self, most: int) -> list[CommittedItem]:
+        """Some of the items that are new: they count as read."""
+        taken = list[CommittedItem]()
+        for page, at, item in chain(self._left, self._read_on()):
+            self.position.read[page] = at + 1  # at once: behind the last page of a batch its entry is deleted
+            taken.append(item)
+            if len(taken) >= most:
+                break
+        return taken
+
+    def _read_on(self) -> Iterator[tuple[int, int, CommittedItem]]:
+        self._left = self._unread()
+        yield from self._left
+
+    def _unread(self) -> Iterator[tuple[int, int, CommittedItem]]:
+        """Each with its page, and its index among the page's."""
         store = self._opened()
         if store is None:
             return
@@ -57,10 +83,10 @@ class ItemReader:
             self._note()
 
         for page, output in store.new_outputs(self._seen, passed):
-            items = decode_output(output.data).items
-            for at in range(read.get(page, 0), len(items)):
-                yield bytes(items[at])
-                read[page] = at + 1
+            made = decode_output(output.data)
+            for at in range(read.get(page, 0), len(made.items)):
+                whole = made.objects[at] if made.objects else b""
+                yield page, at, CommittedItem(bytes(made.items[at]), whole)
             taken.append(page)
 
     def close(self) -> None:
@@ -80,28 +106,6 @@ class ItemReader:
     def _note(self) -> None:
         numbers = {folder: number for number, folder in enumerate(self._data_dirs)}
         self.position.batches = {f"{numbers[path.parent]}/{path.name}": batch for path, batch in self._seen.items()}
-
-
-class KeptReader:
-    """A reader whose position is kept in the crawl's folder."""
-
-    def __init__(self, data_dirs: Sequence[Path], name: str, *, anew: bool = False) -> None:
-        """`anew`: from the first item on."""
-        self._path = position_path(data_dirs, name)
-        self.reader = ItemReader(data_dirs, None if anew else read_position(self._path))
-        self._write_at = time.monotonic() + WRITE_EVERY_S
-
-    def new(self) -> Iterator[dict[str, Any]]:
-        """The items that are new, decoded."""
-        for item in self.reader.new():
-            yield msgspec.json.decode(item)
-            if time.monotonic() >= self._write_at:
-                self.write()
-
-    def write(self) -> None:
-        """Keeps the position."""
-        self._write_at = time.monotonic() + WRITE_EVERY_S
-        write_position(self._path, self.reader.position)
 
 
 def position_path(data_dirs: Sequence[Path], name: str) -> Path:

@@ -19,7 +19,8 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from weft.crawl.items.reading import ItemPosition, ItemReader, position_path, read_position, write_position
+from weft.crawl.items.processed import reader_of
+from weft.crawl.items.reading import ItemPosition, position_path, read_position, write_position
 from weft.errors import BadInput, Missing, writing
 
 FORMATS = ("jsonl", "csv", "json", "parquet")
@@ -72,7 +73,7 @@ def open_output(data_dirs: Sequence[Path], out: str, *, overwrite: bool = False,
 
 def all_items(data_dirs: Sequence[Path]) -> Iterator[bytes]:
     """Every committed item of a crawl."""
-    reader = ItemReader(data_dirs)
+    reader = reader_of(data_dirs)
     try:
         yield from reader.new()
     finally:
@@ -88,7 +89,7 @@ class ItemLines:
         """`kept`: how far an earlier run was with it."""
         self.written = 0
         self._path = path
-        self._reader = ItemReader(data_dirs, kept)
+        self._reader = reader_of(data_dirs, kept)
         self._is_stdout = out == STDOUT
         self._file: BinaryIO
         if self._is_stdout:
@@ -98,7 +99,7 @@ class ItemLines:
         if kept is not None and there < kept.length:  # it was deleted, or cut: all of it once more
             kept, there = None, 0
         if kept is None:
-            self._reader = ItemReader(data_dirs, kept := ItemPosition(length=there))
+            self._reader = reader_of(data_dirs, kept := ItemPosition(length=there))
             write_position(path, kept, durable=True)  # before there is a file: from now on it is the crawl's own
         with writing(Path(out)):
             self._file = Path(out).open("ab")  # noqa: SIM115 (`close` closes it)

@@ -29,7 +29,7 @@ def call_again(parsers: Parsers, store: PageStore, row: Row, output: RowOutput |
     if page is None:
         return None
     head = f"HTTP/1.1 {row.status} \r\n" + "".join(f"{name}: {value}\r\n" for name, value in page.headers)
-    call = Call(calls.PAGE, spec_in(output), row.url, row.url, row.status, head.encode(), row.depth, row.fetched_at)
+    call = Call(calls.PAGE, spec_in(output), row.url, (), row.status, head.encode(), row.depth, row.fetched_at)
     if page.rendered:
         call.is_rendered, call.original, call.screenshot = True, page.body, page.screenshot
     message = encode(call)
@@ -52,7 +52,7 @@ def request_again(crawl: RunningCrawl, queue: QueuePart, parsers: Parsers, store
     assert crawl.spider is not None
     output = store.outputs_of([row.item]).get(row.item)
     lease = lease_of(row, spec_in(output))
-    if row.status in REDIRECTS:
+    if row.status in REDIRECTS and spec_in(output).redirects:
         _redirect_again(crawl, queue, lease, row)
         return
     if not 200 <= row.status < 300 or (pending := call_again(parsers, store, row, output)) is None:

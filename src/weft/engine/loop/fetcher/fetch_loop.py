@@ -44,7 +44,7 @@ REPORT_IDLE_EVERY_S = 0.1
 log = Log("weft.engine.loop.fetcher.fetch_loop")
 
 
-_LIMITS = (Stop.MAX_PAGES, Stop.BUDGET, Stop.MAX_DURATION, Stop.CALLBACK_ERRORS)
+_LIMITS = (Stop.MAX_PAGES, Stop.BUDGET, Stop.MAX_DURATION, Stop.CALLBACK_ERRORS, Stop.MAX_ITEMS, Stop.CLOSED)
 
 
 class UrlFeed(Protocol):
@@ -326,6 +326,8 @@ class Loop:
         headers = crawl.headers(lease, now)
         spec = crawl.spider.spec_of(lease) if crawl.spider is not None and lease.request else None
         asked: dict[str, Any] = {} if spec is None or spec.is_plain else {"method": spec.method, "body": spec.body}
+        if spec is not None and spec.timeout_s:
+            asked["timeout_s"] = spec.timeout_s
         if spec is not None and not spec.idempotent:
             self._send_once(lease)
         is_robots = lease.purpose is Purpose.ROBOTS
@@ -405,7 +407,7 @@ class Loop:
         if (reason := REFUSALS.get(record.status)) is not None:
             self._results.refuse(lease, reason, record.detail)
             return False
-        if rule := book.rule_against(lease.url, robots):
+        if not crawl.disregards_robots(lease) and (rule := book.rule_against(lease.url, robots)):
             self._results.refuse(lease, Reason.ROBOTS, rule)
             return False
         if lease.purpose is Purpose.PAGE and origin not in crawl.known_origins:

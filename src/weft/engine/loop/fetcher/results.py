@@ -110,14 +110,10 @@ class ResultHandler:
         assert self._parsing is not None
         self._parsing.call(message, ended)
 
-    def call_now(self, message: bytes) -> CallResult:
-        """The same when the loop has ended: waits for the result."""
-        results = list[CallResult]()
-        self.call(message, results.append)
-        while not results:
-            assert self._parsing is not None
-            self._parsing.wait()
-        return results[0]
+    def wait(self) -> None:
+        """When the loop has ended: until something has come from the user's code, or a moment has passed."""
+        assert self._parsing is not None
+        self._parsing.wait()
 
     def close(self) -> None:
         """Ends the parser children."""
