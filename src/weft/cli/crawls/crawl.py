@@ -220,7 +220,7 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
     if errors or not outcome.is_nothing:  # what is no error by its kind (robots.txt, a scope) is among the causes
         lines.append(f"Errors: {errors or 'none'}. Retries: {status.retries:,}.")
     if prepared.loaded.config.spider.is_given:
-        lines.append(f"{items_of(prepared):,} items.")
+        lines += items_of(prepared)
     if prepared.loaded.config.run.recrawl and (report := changes(prepared.folder)) is not None:
         lines.append(
             f"Since the last visit: {report.summary()} ({shlex.join(['weft', 'stats', str(home), '--changes'])})."
@@ -247,15 +247,27 @@ def summary(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: Craw
     return "\n".join(lines)
 
 
-def items_of(prepared: Prepared) -> int:
-    """How many items a crawl has."""
+def items_of(prepared: Prepared) -> list[str]:
+    """How many items a crawl has, and what became of those that went through pipelines."""
+    from weft.crawl.items.processed import has_pipelines, read_state
     from weft.store.pages import PageStore
 
-    store = PageStore.open(prepared.folder.data_dirs, read_only=True)
+    data_dirs = prepared.folder.data_dirs
+    store = PageStore.open(data_dirs, read_only=True)
     try:
-        return store.items_made()
+        made = store.items_made()
     finally:
         store.abandon()
+    if not has_pipelines(data_dirs):
+        return [f"{made:,} items."]
+    state = read_state(data_dirs)
+    left = made - state.items - state.dropped - state.losses
+    lines = [f"{state.items:,} items from the pipelines, which dropped {state.dropped:,}."]
+    if state.losses:
+        lines.append(f"Pipelines failed at {state.losses:,} items: {shlex.join(['weft', 'errors', str(data_dirs[0])])}")
+    if left:
+        lines.append(f"{left:,} items wait for the pipelines.")
+    return lines
 
 
 def _next(prepared: Prepared, typed: Typed, status: CrawlStatus, outcome: CrawlOutcome, code: int) -> str:

@@ -12,7 +12,6 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -31,7 +30,9 @@ _SAMPLED = 1000  # items that Parquet's columns are made of at a time
 class ItemOutput(Protocol):
     """Where items go."""
 
-    written: int  # items so far
+    @property
+    def written(self) -> int:
+        """Items so far."""
 
     def write(self) -> None:
         """Writes what is new, if it is written as it comes."""
@@ -57,9 +58,20 @@ def check_output(out: str) -> str:
     return format_
 
 
-def open_output(data_dirs: Sequence[Path], out: str, *, overwrite: bool = False, append: bool = False) -> ItemOutput:
-    """An output of a crawl; BadInput for a file that is there and is not the crawl's own, unless that is wanted."""
-    format_ = check_output(out)
+def open_output(
+    data_dirs: Sequence[Path],
+    out: str,
+    *,
+    overwrite: bool = False,
+    append: bool = False,
+    format_: str = "",
+    fields: Sequence[str] = (),
+) -> ItemOutput:
+    """An output of a crawl; BadInput for a file that is there and is not the crawl's own, unless that is wanted.
+
+    `format_`: where the name of the file does not say it; `fields`: those that are written, in this order; all without.
+    """
+    format_ = format_ or check_output(out)
     path = position_path(data_dirs, _name_of(out))
     kept = None if overwrite else read_position(path)
     if out != STDOUT and Path(out).exists() and kept is None and not (overwrite or append):
@@ -67,8 +79,18 @@ def open_output(data_dirs: Sequence[Path], out: str, *, overwrite: bool = False,
     if format_ != "jsonl":
         if append:
             raise BadInput(f"{out}: only lines of JSON can be added to a file: leave `--append` out")
-        return WholeFile(partial(all_items, data_dirs), Path(out), format_, path)
-    return ItemLines(data_dirs, out, path, kept, overwrite=overwrite)
+        return WholeFile(lambda: with_fields(all_items(data_dirs), fields), Path(out), format_, path, fields)
+    return ItemLines(data_dirs, out, path, kept, overwrite=overwrite, fields=fields)
+
+
+def with_fields(items: Iterator[bytes], fields: Sequence[str]) -> Iterator[bytes]:
+    """The items with these fields alone, in this order."""
+    if not fields:
+        yield from items
+        return
+    for item in items:
+        values = msgspec.json.decode(item)
+        yield msgspec.json.encode({name: values[name] for name in fields if name in values})
 
 
 def all_items(data_dirs: Sequence[Path]) -> Iterator[bytes]:
@@ -84,10 +106,18 @@ class ItemLines:
     """Lines of JSON, written as items are committed."""
 
     def __init__(
-        self, data_dirs: Sequence[Path], out: str, path: Path, kept: ItemPosition | None, *, overwrite: bool = False
+        self,
+        data_dirs: Sequence[Path],
+        out: str,
+        path: Path,
+        kept: ItemPosition | None,
+        *,
+        overwrite: bool = False,
+        fields: Sequence[str] = (),
     ) -> None:
         """`kept`: how far an earlier run was with it."""
         self.written = 0
+        self._fields = fields
         self._path = path
         self._reader = reader_of(data_dirs, kept)
         self._is_stdout = out == STDOUT
@@ -109,7 +139,7 @@ class ItemLines:
     def write(self) -> None:
         """What is new; the position is kept when the lines are on the disk."""
         before = self.written
-        for item in self._reader.new():
+        for item in with_fields(self._reader.new(), self._fields):
             self._file.write(item + b"\n")
             self.written += 1
         if self.written == before:
@@ -129,15 +159,40 @@ class ItemLines:
             self._file.close()
 
 
+class SeveralOutputs:
+    """Several files of one crawl."""
+
+    def __init__(self, outputs: Sequence[ItemOutput]) -> None:
+        self._outputs = outputs
+
+    @property
+    def written(self) -> int:
+        """Items so far."""
+        return max(one.written for one in self._outputs)
+
+    def write(self) -> None:
+        """Writes what is new."""
+        for one in self._outputs:
+            one.write()
+
+    def close(self) -> None:
+        """Writes the rest."""
+        for one in self._outputs:
+            one.close()
+
+
 Items = Callable[[], Iterator[bytes]]  # all items from the first on, as often as it is called
 
 
 class WholeFile:
     """A file that is made of all items at the end."""
 
-    def __init__(self, items: Items, out: Path, format_: str, path: Path | None = None) -> None:
-        """`path`: where it is noted that the file is the crawl's own."""
+    def __init__(
+        self, items: Items, out: Path, format_: str, path: Path | None = None, fields: Sequence[str] = ()
+    ) -> None:
+        """`path`: where it is noted that the file is the crawl's own. `fields`: the columns of a table."""
         self.written = 0
+        self._fields = fields
         self._path = path
         self._items = items
         self._out = out
@@ -176,8 +231,9 @@ class WholeFile:
 
     def _csv(self, file: BinaryIO) -> int:
         names, count = dict[str, None](), 0
-        for item in self._items():
+        for item in self._items() if not self._fields else ():
             names.update(dict.fromkeys(msgspec.json.decode(item)))
+        names.update(dict.fromkeys(self._fields))
         text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
         table = csv.writer(text)
         table.writerow(names)

@@ -72,15 +72,21 @@ class Fetcher:
             read_more=failed_again.read if failed_again is not None else lambda: None,
         )  # fmt: skip
         start.is_over()
+        self._ends_alone = folder.is_one_process
         self.feed = opening.feed
         self.loop = parts.start(
             backend.owner,
-            [*periodic_tasks, following],
+            [*periodic_tasks, following, self._end_if_closed],
             why_over=self._why_over,
-            ends_alone=folder.is_one_process,
+            ends_alone=self._ends_alone,
             gather_s=backend.gather_s,
             feed=self.feed,
         )
+
+    def _end_if_closed(self, _now: float) -> None:
+        """The user's code wants the crawl to end: of several processes the orchestrator ends all."""
+        if self.progress.status.stop and self._ends_alone:
+            self.loop.drain(Stop.CLOSED)
 
     def _why_over(self) -> Stop | None:
         is_busy = self._failed_again is not None and self._failed_again.is_busy

@@ -65,7 +65,7 @@ class RequestSpecs:
         given = settings.getpriority("DEFAULT_REQUEST_HEADERS") or 0
         self._headers: Mapping[str, Any] = settings.getdict("DEFAULT_REQUEST_HEADERS") if given else {}
         self._agent: str = getattr(spider, "user_agent", None) or ""
-        self._authorization = _authorization(spider)
+        self._authorization = _authorization(spider, settings)
         self._names: dict[Any, str] = {}
         self._told: set[str] = set()
 
@@ -216,15 +216,18 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _authorization(spider: Spider) -> tuple[str, str] | None:
-    """The domain that a spider's login is for, and the header (`http_user`, `http_pass`, `http_auth_domain`)."""
-    user, password = getattr(spider, "http_user", ""), getattr(spider, "http_pass", "")
-    domain = getattr(spider, "http_auth_domain", None)
-    if not (user or password) or not domain:
+def _authorization(spider: Spider, settings: BaseSettings) -> tuple[str, str] | None:
+    """The domain that a spider's login is for, and the header."""
+    user = getattr(spider, "http_user", "") or settings.get("HTTPAUTH_USER") or ""
+    password = getattr(spider, "http_pass", "") or settings.get("HTTPAUTH_PASS") or ""
+    domain = getattr(spider, "http_auth_domain", None) or settings.get("HTTPAUTH_DOMAIN")
+    if not (user or password):
         return None
+    if not domain:
+        raise BadInput("HTTPAUTH_DOMAIN: name the domain that the login is for: it is not sent to all hosts")
     return str(domain), basic_auth_header(user, password).decode("latin-1")
 
 
 def _is_within(url: str, domain: str) -> bool:
-    host = urlsplit(url).hostname or ""
+    host = urlsplit(url).netloc.lower()  # with its port, as Scrapy has it
     return host == domain or host.endswith(f".{domain}")
