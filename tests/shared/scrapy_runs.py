@@ -1,6 +1,6 @@
 """One Scrapy spider, run by Scrapy and by Weft, and the items that it is expected to give.
 
-    python tests/shared/scrapy_runs.py     has Scrapy run every spider, and keeps its items as those that are expected
+python tests/shared/scrapy_runs.py     has Scrapy run every spider, and keeps its items as those that are expected
 """
 
 from __future__ import annotations

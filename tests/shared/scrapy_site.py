@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 from quotes_site import Asked, QuotesSite, quotes_site
 
 HTML, XML = {"Content-Type": "text/html; charset=utf-8"}, {"Content-Type": "application/xml"}
+TABLE = "id;name;price\n1;Lamp;9.50\n2;'Desk; oak';80\n3;Pen;1\n"
 RSS = "<rss><channel>{}</channel></rss>"
 SLOW_S = 30.0  # longer than a spider waits; the end of the site ends it
 
@@ -67,8 +68,12 @@ def _sitemaps(url: str) -> dict[str, Any]:
 
 
 def _catalogue() -> dict[str, Any]:
-    pages = {f"/list/{n}": _links(*(f"/thing/{n}{k}" for k in "ab"), f"/list/{n + 1}", more=f"<h1>{n}</h1>") for n in (1, 2)}
-    things = {f"/thing/{n}{k}": _links("/skip/1", "/list/1", more=f"<h1>thing {n}{k}</h1>") for n in (1, 2) for k in "ab"}
+    pages = {
+        f"/list/{n}": _links(*(f"/thing/{n}{k}" for k in "ab"), f"/list/{n + 1}", more=f"<h1>{n}</h1>") for n in (1, 2)
+    }
+    things = {
+        f"/thing/{n}{k}": _links("/skip/1", "/list/1", more=f"<h1>thing {n}{k}</h1>") for n in (1, 2) for k in "ab"
+    }
     return {**pages, **things, "/list/3": _links(more="<h1>3</h1>"), "/skip/1": _links(more="<h1>skip</h1>")}
 
 
@@ -90,7 +95,7 @@ def scrapy_site() -> Iterator[QuotesSite]:
             "/teapot": (418, HTML, "<h1>teapot</h1>"),
             "/feed.xml": (200, XML, RSS.format("".join(
                 f"<item id='{n}'><title>Item {n}</title><price>{n}.50</price></item>" for n in range(1, 4)))),
-            "/table.csv": (200, {"Content-Type": "text/csv"}, "id;name;price\n1;Lamp;9.50\n2;'Desk; oak';80\n3;Pen;1\n"),
+            "/table.csv": (200, {"Content-Type": "text/csv"}, TABLE),
             "/other": _links(more="<h1>other</h1>"),
             **{f"/level/{n}": _level for n in range(10)}, **_sitemaps(site.url), **_catalogue(),
         }  # fmt: skip

@@ -42,11 +42,18 @@ class CallbacksSpider(scrapy.Spider):
                 f"{self.site}page/1?{kind}",
                 getattr(self, kind),
                 meta={
-                    "raw": b"\x00\xff", "pair": (1, "zwei"), "kinds": {kind}, "day": datetime.date(2024, 2, 29),
-                    "at": datetime.datetime(2024, 2, 29, 12, 30), "price": Decimal("1.10"), 3: "three",
+                    "raw": b"\x00\xff",
+                    "pair": (1, "zwei"),
+                    "kinds": {kind},
+                    "day": datetime.date(2024, 2, 29),
+                    "at": datetime.datetime(2024, 2, 29, 12, 30),
+                    "price": Decimal("1.10"),
+                    3: "three",
                 },  # fmt: skip
                 cb_kwargs={
-                    "book": Book(title=f"Book {number}"), "place": Place(number, {"a"}), "owner": Owner(kind),
+                    "book": Book(title=f"Book {number}"),
+                    "place": Place(number, {"a"}),
+                    "owner": Owner(kind),
                     "number": number,
                 },  # fmt: skip
             )

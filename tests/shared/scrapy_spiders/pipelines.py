@@ -79,4 +79,6 @@ class PipelinesSpider(scrapy.Spider):
         stats = self.crawler.stats
         told = {name: self.told.count(name) for name in sorted(set(self.told))}
         with open("closed.txt", "w") as file:
-            file.write(f"{reason} {told} {self.counted} {stats.get_value('counted')} {stats.get_value('item_dropped_count')}")
+            file.write(
+                f"{reason} {told} {self.counted} {stats.get_value('counted')} {stats.get_value('item_dropped_count')}"
+            )

@@ -17,8 +17,9 @@ from twisted.python.failure import Failure
 
 from weft.engine.user_code.calls import Call
 from weft.fetch.headers import Head
+from weft.records import Reason
 
-_REFUSED = frozenset({"robots", "robots_unreachable", "address", "breaker", "budget", "scope", "trap"})
+_REFUSED = frozenset(Reason)
 
 
 def _also(own: type[Exception], name: str) -> type[Exception]:
@@ -48,7 +49,7 @@ def response_of(call: Call, request: Request, body: bytes) -> Response:
         headers["Content-Type"] = "text/html; charset=utf-8"
     kind: Any = responsetypes.from_args(headers=headers, url=call.url, body=body)
     return kind(  # type: ignore[no-any-return]
-        url=call.url, status=call.status, headers=headers, body=body, flags=list(request.flags), request=request,
+        url=call.url, status=call.status, headers=headers, body=body, request=request,
         ip_address=ip_address(call.address) if call.address else None, protocol="HTTP/1.1",
     )  # fmt: skip
 
@@ -57,8 +58,10 @@ def failure_of(call: Call, request: Request) -> Failure:
     """Why there is no response, as Scrapy says it."""
     kind, _, more = call.error.partition(":")
     detail = call.detail or more.strip() or call.error
-    if kind in _REFUSED or (kind not in _ERRORS and not call.error):
-        message = f"Forbidden by robots.txt: {detail}" if kind == "robots" else f"{kind}: {detail}"
+    if kind == Reason.ROBOTS_UNREACHABLE:  # Scrapy would have asked for the page all the same
+        kind = detail.partition(":")[0]
+    if kind in _REFUSED or not call.error:
+        message = f"Forbidden by robots.txt: {detail}" if kind == Reason.ROBOTS else f"{kind}: {detail}"
         return with_request(IgnoreRequest(message), request)
     return with_request(_ERRORS.get(kind, _OTHER)(detail), request)
 

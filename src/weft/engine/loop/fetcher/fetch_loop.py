@@ -247,7 +247,7 @@ class Loop:
         for rejection in rejected:
             self._results.reject(rejection)
             self._round.touched.add(rejection.crawl)
-        self._committer.ended(rejection.item.item for rejection in rejected)
+        self._committer.ended(self._results.ended_rejections())
 
     def _flush(self) -> None:
         """Reports results to the frontier; what fails now is reported again before the next commit."""
@@ -439,7 +439,14 @@ class Loop:
         except BLOCKING as why:
             self._pause(why)
             return None
+        if over is not None and self._has_untold_rejections():
+            return None
         return None if self._is_fed and over is not Stop.MAX_PAGES else over
+
+    def _has_untold_rejections(self) -> bool:
+        """Whether the user's code hears of rejections first, and may have more to request."""
+        self.record_rejections()
+        return self._results.unread > 0
 
     def _report_idle(self, why: Stop) -> None:
         """Reports to the orchestrator that nothing is left here; only after a commit."""

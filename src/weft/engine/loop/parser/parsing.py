@@ -273,22 +273,23 @@ class Parsing:
         pending = self._parsers.submit(body, lease.url, answer.head.get("content-type"), ("called",), call=message)
 
         def record(output: RowOutput, failed: str) -> None:
-            self._rows.record(answer, error=name or failed, stored=stored, output=output)
+            why = f"{name}: {failed}" if name and failed else name or failed
+            self._rows.record(answer, error=why, stored=stored, output=output)
 
         self._sent[pending.position] = _Failure(answer.crawl, lease, record, len(body))
         self._sent_bytes += len(body)
 
-    def refuse(self, crawl: RunningCrawl, lease: Lease, reason: Reason, detail: str) -> None:
-        """Calls the user's code for what was refused before it was asked for, and then records it."""
+    def refuse(self, crawl: RunningCrawl, lease: Lease, reason: Reason, detail: str, ended: Callable[[], None]) -> None:
+        """Calls the user's code for what was refused before it was asked for, and then records it; `ended` ends it."""
         spider = crawl.spider
         assert spider is not None
         message = spider.call(calls.FAILURE, lease, 0, b"", time.time(), str(reason), detail)
         pending = self._parsers.submit(b"", lease.url, None, ("called",), call=message)
 
-        def record(output: RowOutput, _: str) -> None:
-            request = spider.request_of(lease)
-            self._rows.refused(lease, lease.crawl, reason, detail, request=request, output=output)
-            self._round.row(lease, End.OTHER)
+        def record(output: RowOutput, failed: str) -> None:
+            request, why = spider.request_of(lease), "; ".join(filter(None, (detail, failed)))
+            self._rows.refused(lease, lease.crawl, reason, why, request=request, output=output)
+            ended()
 
         self._sent[pending.position] = _Failure(crawl, lease, record)
 
