@@ -172,8 +172,9 @@ class KilledRuns:
 
     def check(self) -> None:
         """Each item once, in the file and in what the crawl has."""
-        wanted = [{"item": f"{n}-{k}"} for n in range(PAGES) for k in (1, 2, 3)]
-        wanted += [{"detail": n} for n in range(PAGES)] + [{"failed": n, "status": 404} for n in range(PAGES)]
+        wanted: list[dict[str, object]] = [{"item": f"{n}-{k}"} for n in range(PAGES) for k in (1, 2, 3)]
+        for n in range(PAGES):
+            wanted += [{"detail": n}, {"failed": n, "status": 404}]
         texts = Counter(in_order([{**item, "through": True} for item in wanted]))
         assert Counter(in_order([json.loads(line) for line in self.out.read_text().splitlines()])) == texts
         listed = weft_command("items", self.folder / "data").stdout.splitlines()

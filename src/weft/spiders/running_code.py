@@ -13,6 +13,7 @@ from pathlib import Path
 
 import weft
 from weft.engine.user_code.calls import CallResult
+from weft.errors import BadInput
 
 MOST_PRINTED, MOST_TRACEBACK = 64 * 1024, 20_000  # characters of one call
 _NOT_THEIRS = (str(Path(weft.__file__).parent), str(Path(os.__file__).parent), "<")  # files that are not the user's
@@ -66,6 +67,8 @@ def cause_of(error: BaseException) -> str:
     if not place:  # nothing of the user's ran: what was yielded is wrong, or the callback is missing
         lines = str(error).strip().splitlines()
         return lines[0][:200] if lines else type(error).__name__
+    if isinstance(error, BadInput):  # what Weft refuses is named
+        return f"{str(error).splitlines()[0][:200]}{place}"
     return f"{type(error).__name__}{place}"
 
 

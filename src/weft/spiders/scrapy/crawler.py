@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from inspect import isawaitable
+from collections.abc import Awaitable, Callable
+from inspect import Parameter, isawaitable, signature
 from typing import Any, NoReturn
 
 from pydispatch import dispatcher
@@ -70,6 +70,19 @@ class SpiderCrawler(Crawler):
         if not hasattr(self.spider, "state"):
             self.spider.state = {}  # type: ignore[attr-defined]
         self.settings.freeze()
+
+    def begin_stats(self) -> None:
+        """Opens the stats of the spider."""
+        self.stats.open_spider(**self._named(self.stats.open_spider))
+
+    def end_stats(self, reason: str) -> None:
+        """Closes them; Scrapy logs them then."""
+        self.stats.close_spider(**self._named(self.stats.close_spider), reason=reason)
+
+    def _named(self, method: Callable[..., Any]) -> dict[str, Any]:
+        """The argument for the spider, where a version of Scrapy, or a class of the user's, needs it."""
+        parameter = signature(method).parameters.get("spider")
+        return {"spider": self.spider} if parameter is not None and parameter.default is Parameter.empty else {}
 
     @property
     def the_spider(self) -> Spider:

@@ -115,7 +115,7 @@ class ScrapyRunner:
         if self._is_open:
             return
         self._is_open = True
-        self._crawler.stats.open_spider(self._spider)
+        self._crawler.begin_stats()
         self._send("spider_opened", spider=self._spider)
 
     def _call(self, call: Call, body: bytes, result: CallResult) -> None:
@@ -199,7 +199,7 @@ class ScrapyRunner:
             pipelines, self._pipelines = self._pipelines, None
             pipelines.close()
         self._send("spider_closed", spider=self._spider, reason=reason)
-        self._crawler.stats.close_spider(self._spider, reason)
+        self._crawler.end_stats(reason)
         self._is_open = False
 
     def _send(self, name: str, **values: Any) -> None:
