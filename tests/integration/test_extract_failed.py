@@ -154,7 +154,7 @@ def test_a_crawl_that_runs_does_it_itself(site: QuotesSite, tmp_path: Path) -> N
         other = spider_file(
             tmp_path, "import weft\nclass Other(weft.Spider):\n    def parse(self, page): pass\n", "o.py"
         )
-        assert "the crawl that runs has another one" in run("extract", data, "--failed", "--spider", other, code=2)
+        assert "the crawl that runs has another spider" in run("extract", data, "--failed", "--spider", other, code=2)
         written(tmp_path, site, {}, '"delay": 0.03')
         assert "that had failed are committed" in run("extract", data, "--failed")
         assert running.poll() is None

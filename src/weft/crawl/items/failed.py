@@ -58,9 +58,7 @@ def _by_its_owner(
     """Of a crawl that runs; None where it has ended before it has done it."""
     if spider is not None and other_code(config, spider) != code_in(config):
         named = config.spider.spider or config.spider.on_page or config.spider.scrapy
-        raise BadInput(
-            f"--spider: the crawl that runs has another one ({named}): stop it first, or leave `--spider` out"
-        )
+        raise BadInput(f"the crawl that runs has another spider ({named}): stop it first, or leave `spider` out")
     try:
         number = int(command(folder, "extract", spider=msgspec.to_builtins(description))["number"])
     except Busy:

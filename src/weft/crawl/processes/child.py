@@ -68,6 +68,8 @@ def run_child(work: Callable[[ProcessSpec, Control], int]) -> int:
         progress_of(spec).write("failed", f"{type(error).__name__}: {error}")
         return CRASHED
     finally:
+        # A start that has failed leaves its timer: its signal would kill an interpreter that has no handlers any more.
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
         gc.freeze()  # the interpreter's end would look through everything for cycles, several times
 
 
