@@ -156,14 +156,14 @@ class KilledRuns:
         self._file = folder / "lists.py"
         self._file.write_text(SPIDER)
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self, *more: str) -> subprocess.Popen[bytes]:
         begin = ["--scrapy", str(self._file), "-a", f"site={self.site.url}", "-a", f"pages={PAGES}"]
         if (self.folder / "data" / "engine.json").exists():
             begin = ["--resume"]
         flags = ["--data-dir", "data", "--allow-private", "--prometheus-port", "0", "-o", "out.jsonl"]
         with (self.folder / "stderr.txt").open("wb") as told:
             return subprocess.Popen(
-                [sys.executable, "-m", "weft", "run", *begin, *flags],
+                [sys.executable, "-m", "weft", "run", *begin, *flags, *more],
                 stdout=told, stderr=told, cwd=self.folder, env=environment(),
             )  # fmt: skip
 
@@ -208,3 +208,15 @@ def test_killed_again_and_again_each_item_comes_once(site: QuotesSite, tmp_path:
     crawl.finish()
     crawl.check()
     assert (tmp_path / "opened.txt").read_text().count("opened") >= 2  # at each start
+
+
+def test_items_come_once_where_the_index_was_made_again_between_two_runs(site: QuotesSite, tmp_path: Path) -> None:
+    crawl = KilledRuns(site, tmp_path)
+    crawl.start("--max-pages", str(PAGES)).wait(patience(100))
+    before = crawl.out.read_text()
+    assert before
+    assert weft_command("rebuild", tmp_path / "data").returncode == 0
+    more = crawl.start("--max-pages", str(4 * PAGES))
+    assert more.wait(patience(100)) == 0, (tmp_path / "stderr.txt").read_text()
+    assert crawl.out.read_text().startswith(before)
+    crawl.check()

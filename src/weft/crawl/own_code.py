@@ -57,6 +57,12 @@ def check_resumed(folder: CrawlFolder, description: Description | None, complain
         return
     if before is None:
         raise BadInput(f"{folder.home}: the crawl was started without a spider: start a new one in another `data_dir`")
+    if before.has_pipelines is not description.has_pipelines:
+        was, now = ("with", "without") if before.has_pipelines else ("without", "with")
+        raise BadInput(
+            f"{folder.home}: the crawl was started {was} item pipelines, and its spider comes {now}: its output would "
+            "be of two kinds; start a new one in another `data_dir`"
+        )
     if before.digest and before.digest != description.digest:
         complain(
             f"{description.title} has changed since the crawl ran last: pages that are stored keep their items "

@@ -66,6 +66,11 @@ def read_state(data_dirs: Sequence[Path]) -> ProcessedState:
         raise Damaged(path, f"cannot be read: {error}", _REMEDY) from None
 
 
+def write_state(data_dirs: Sequence[Path], state: ProcessedState) -> None:
+    """Keeps how far the pipelines are."""
+    replace_file(_state_path(data_dirs), msgspec.json.encode(state))
+
+
 class ProcessedItems:
     """The two files, for the one process that runs the pipelines."""
 

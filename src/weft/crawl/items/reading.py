@@ -43,9 +43,7 @@ class ItemReader:
     def __init__(self, data_dirs: Sequence[Path], position: ItemPosition | None = None) -> None:
         self._data_dirs = list(data_dirs)
         self.position = position or ItemPosition()
-        places = {str(number): folder for number, folder in enumerate(self._data_dirs)}
-        split = [(*key.partition("/")[::2], batch) for key, batch in self.position.batches.items()]
-        self._seen = {places[number] / name: batch for number, name, batch in split if number in places}
+        self._seen = batches_in(self.position, self._data_dirs)
         self._store: PageStore | None = None
         self._left: Iterator[tuple[int, int, CommittedItem]] = iter(())
 
@@ -106,6 +104,13 @@ class ItemReader:
     def _note(self) -> None:
         numbers = {folder: number for number, folder in enumerate(self._data_dirs)}
         self.position.batches = {f"{numbers[path.parent]}/{path.name}": batch for path, batch in self._seen.items()}
+
+
+def batches_in(position: ItemPosition, data_dirs: Sequence[Path]) -> dict[Path, int]:
+    """The last batch of each index that a reader has read whole."""
+    places = {str(number): folder for number, folder in enumerate(data_dirs)}
+    split = [(*key.partition("/")[::2], batch) for key, batch in position.batches.items()]
+    return {places[number] / name: batch for number, name, batch in split if number in places}
 
 
 def position_path(data_dirs: Sequence[Path], name: str) -> Path:

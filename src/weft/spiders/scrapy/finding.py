@@ -30,7 +30,7 @@ def check_version() -> None:
 
 def find_spider(code: Code) -> type[Spider]:
     """The class; BadInput where there is none, or no single one."""
-    module = load_module(code.source)
+    module = load_module(_module_name(code.source))
     if code.name:
         found: Any = module
         for part in code.name.split("."):
@@ -51,6 +51,20 @@ def find_spider(code: Code) -> type[Spider]:
             f"{code.source} has {len(spiders)} spiders ({names}): name one, as {code.source}:{spiders[0].__name__}"
         )
     return spiders[0]
+
+
+def _module_name(source: str) -> str:
+    """What to import: a file in a package of a project is a module of that package, as its relative imports need."""
+    if not source.endswith(".py"):
+        return source
+    file = Path(source)
+    root = next((one for one in file.parents if (one / "scrapy.cfg").is_file()), None)
+    if root is None or file.parent == root:
+        return source
+    parts = file.relative_to(root).with_suffix("").parts
+    packages = [one for one in file.parents if one.is_relative_to(root) and one != root]
+    is_package = all(part.isidentifier() for part in parts) and all((one / "__init__.py").is_file() for one in packages)
+    return ".".join(parts) if is_package else source
 
 
 def settings_of(code: Code) -> Settings:

@@ -74,7 +74,10 @@ def crawl_settings(settings: Settings, spider: Spider) -> CrawlSettings:
     problems = [*_refusals(settings, given), *_pipeline_refusals(settings)]
     if "ROBOTSTXT_OBEY" in given and not settings.getbool("ROBOTSTXT_OBEY") and hosts and not is_private:
         host = next(host for host in hosts if not is_private_host(host))
-        problems.append(f"ROBOTSTXT_OBEY=False is refused: {host} is no private host, and its robots.txt is obeyed")
+        problems.append(
+            f"ROBOTSTXT_OBEY=False is refused: {host} is no private host, and its robots.txt is obeyed "
+            "(-s ROBOTSTXT_OBEY=True)"
+        )
     feeds = _feeds(settings, spider, problems)
     if problems:
         raise BadInput("; ".join(problems) + " (docs/from-scrapy.md says what is supported)")
@@ -173,6 +176,8 @@ def _differs(settings: Settings, name: str) -> bool:
     value, usual = settings.get(name), getattr(default_settings, name, None)
     if isinstance(value, BaseSettings):
         value = value.copy_to_dict()
+    if name == "FEED_EXPORT_ENCODING" and str(value).lower().replace("-", "") == "utf8":
+        return False
     if isinstance(usual, bool):
         return settings.getbool(name) is not usual
     return bool(value != usual and str(value) != str(usual))
