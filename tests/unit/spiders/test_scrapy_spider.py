@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -276,3 +278,17 @@ def test_a_value_that_contains_itself_is_refused() -> None:
     endless.append(endless)
     with pytest.raises(BadInput, match="contains itself"):
         encode_value(endless, "meta")
+
+
+def test_without_scrapy_one_line_says_how_to_install_it() -> None:
+    script = (
+        "import sys\nsys.modules['scrapy'] = None\n"
+        "from weft.engine.user_code.calls import Code, Loading\n"
+        "from weft.engine.user_code.describing import runner_of\n"
+        "from weft.errors import Missing\n"
+        f"try:\n    runner_of(Loading(Code({SCRAPY_MAKER!r}, 'x')))\nexcept Missing as missing:\n    print(missing)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    (line,) = done.stdout.splitlines()
+    assert line.startswith("scrapy is not installed: it comes with the extra 'scrapy': ")
+    assert "weft[scrapy]" in line

@@ -112,7 +112,8 @@ class SpiderLoop:
     """The asyncio loop of the process; no reactor runs in it."""
 
     def __init__(self) -> None:
-        self._runner = asyncio.Runner()
+        self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
 
     def run(self, work: Awaitable[Any]) -> Any:
         """Waits for a coroutine."""
@@ -121,7 +122,7 @@ class SpiderLoop:
             return await work
 
         try:
-            return self._runner.run(main())
+            return self._loop.run_until_complete(main())
         except RuntimeError as error:
             if "Task got bad yield" in str(error) and "Deferred" in str(error):
                 raise BadInput(NO_DEFERRED) from None

@@ -153,7 +153,8 @@ def _refusals(settings: Settings, given: Iterable[str]) -> list[str]:
     handled = {*_READ, *_COMPONENTS, *_REPLACED}
     for name in given:
         is_harmless = name in handled or _SILENT(name) or _NO_EFFECT(name)
-        if hasattr(default_settings, name) and not is_harmless and _differs(settings, name):
+        is_scrapys = hasattr(default_settings, name) or name.startswith("CLOSESPIDER_")  # older ones lack those
+        if is_scrapys and not is_harmless and _differs(settings, name):
             problems.append(f"{name} is not supported")
     return problems
 
