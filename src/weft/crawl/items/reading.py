@@ -1,7 +1,7 @@
-"""Reads a crawl's items in the order of their commits, each once, also across restarts of whoever reads.
+"""Reads a crawl's items in the order of their commits, each once, also across restarts of the reader.
 
-DATA/crawls/crawl/items-NAME.json   how far a reader of that name is: the last batch of each index that it has read
-                                    whole, and how many items it has read of pages behind that
+DATA/crawls/crawl/items-NAME.json   the position of the reader of that name: the last batch of each index that it has
+                                    read completely, and how many items it has read of pages after that
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from weft.store.pages import PageStore
 
 
 class ItemPosition(Struct):
-    """How far a reader is."""
+    """The position of a reader."""
 
     batches: dict[str, int] = {}  # by data dir and index
-    read: dict[int, int] = {}  # items read of pages behind those
+    read: dict[int, int] = {}  # item → how many of its page's items were read, for pages after the batches
     length: int = 0  # of the file that it has written
     offset: int = 0  # in the items that pipelines have returned
 
@@ -38,7 +38,7 @@ class CommittedItem(NamedTuple):
 
 
 class ItemReader:
-    """One reader of a crawl's items."""
+    """Reads a crawl's items from a position on."""
 
     def __init__(self, data_dirs: Sequence[Path], position: ItemPosition | None = None) -> None:
         self._data_dirs = list(data_dirs)
@@ -48,13 +48,13 @@ class ItemReader:
         self._left: Iterator[tuple[int, int, CommittedItem]] = iter(())
 
     def new(self) -> Iterator[bytes]:
-        """The items that are new, each as JSON; one counts as read when the next is asked for."""
+        """Yields the new items as JSON; an item counts as read when the next one is requested."""
         for page, at, item in self._unread():
             yield item.json
             self.position.read[page] = at + 1
 
     def take(self, most: int) -> list[CommittedItem]:
-        """Some of the items that are new: they count as read."""
+        """Some of the new items; they count as read."""
         taken = list[CommittedItem]()
         for page, at, item in chain(self._left, self._read_on()):
             self.position.read[page] = at + 1  # at once: behind the last page of a batch its entry is deleted
@@ -68,7 +68,7 @@ class ItemReader:
         yield from self._left
 
     def _unread(self) -> Iterator[tuple[int, int, CommittedItem]]:
-        """Each with its page, and its index among the page's."""
+        """Each new item with its page, and its index among the items of the page."""
         store = self._opened()
         if store is None:
             return
@@ -93,7 +93,7 @@ class ItemReader:
             self._store.abandon()
 
     def _opened(self) -> PageStore | None:
-        """The store, once the crawl has made its index."""
+        """The store, once the crawl has created its index."""
         if self._store is None:
             try:
                 self._store = PageStore.open(self._data_dirs, read_only=True)
@@ -107,19 +107,19 @@ class ItemReader:
 
 
 def batches_in(position: ItemPosition, data_dirs: Sequence[Path]) -> dict[Path, int]:
-    """The last batch of each index that a reader has read whole."""
-    places = {str(number): folder for number, folder in enumerate(data_dirs)}
+    """The last batch of each index that a reader has read to its end."""
+    indexes = {str(number): folder for number, folder in enumerate(data_dirs)}
     split = [(*key.partition("/")[::2], batch) for key, batch in position.batches.items()]
-    return {places[number] / name: batch for number, name, batch in split if number in places}
+    return {indexes[number] / name: batch for number, name, batch in split if number in indexes}
 
 
 def position_path(data_dirs: Sequence[Path], name: str) -> Path:
-    """Where a reader's position is kept."""
+    """The path of a reader's position."""
     return CrawlFolder(data_dirs).own / f"items-{name}.json"
 
 
 def read_position(path: Path) -> ItemPosition | None:
-    """A kept position; None where there is none that can be read."""
+    """A stored position; None if there is none that can be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=ItemPosition)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -127,7 +127,7 @@ def read_position(path: Path) -> ItemPosition | None:
 
 
 def write_position(path: Path, position: ItemPosition, *, durable: bool = False) -> None:
-    """Keeps a position. Where that cannot be written, items may come twice after a restart."""
+    """Stores a position. If that fails, items may be repeated after a restart."""
     try:
         replace_file(path, msgspec.json.encode(position), durable=durable)
     except (OSError, WeftError):
