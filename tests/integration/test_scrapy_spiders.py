@@ -24,6 +24,8 @@ from quotes_site import Asked, QuotesSite
 from scrapy_runs import NAMES, SPIDERS, by_scrapy, expected, in_order
 from scrapy_site import scrapy_site
 
+from weft.frontier.clock import FOLDER
+
 AT_ONCE = 3
 KILLS = int(os.environ.get("WEFT_TEST_SPIDER_KILLS", "3"))
 PAGES = int(os.environ.get("WEFT_TEST_SPIDER_PAGES", "20"))
@@ -51,10 +53,17 @@ def run(name: str, folder: Path) -> ScrapyRun:
     return ScrapyRun(in_order([json.loads(line) for line in listed.splitlines()]), done.stderr, folder, asked)
 
 
+def alone(folder: Path) -> dict[str, str]:
+    """As if this was the only crawl of the machine: all of them ask 127.0.0.1."""
+    machine = folder / "machine"
+    machine.mkdir(exist_ok=True)
+    return environment(**{FOLDER: str(machine)})
+
+
 def weft_command_in(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "weft", *map(str, arguments)],
-        cwd=folder, capture_output=True, text=True, timeout=patience(60), env=environment(), check=False,
+        cwd=folder, capture_output=True, text=True, timeout=patience(60), env=alone(folder), check=False,
     )  # fmt: skip
 
 
@@ -164,7 +173,7 @@ class KilledRuns:
         with (self.folder / "stderr.txt").open("wb") as told:
             return subprocess.Popen(
                 [sys.executable, "-m", "weft", "run", *begin, *flags, *more],
-                stdout=told, stderr=told, cwd=self.folder, env=environment(),
+                stdout=told, stderr=told, cwd=self.folder, env=alone(self.folder),
             )  # fmt: skip
 
     def finish(self) -> None:

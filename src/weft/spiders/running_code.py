@@ -49,7 +49,7 @@ class Printed(io.StringIO):
 def failed(error: BaseException) -> CallResult:
     """The result of a call that raised: the user's part of the traceback, and one line."""
     first = error.__traceback__
-    while first is not None and first.tb_frame.f_code.co_filename.startswith(_NOT_THEIRS[0]):
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(_NOT_THEIRS):
         first = first.tb_next
     text = "".join(traceback.format_exception(type(error), error, first))
     return CallResult(error=cause_of(error), traceback=text[-MOST_TRACEBACK:])
