@@ -36,13 +36,20 @@ SMALL_BLOCK_CHARS = 400
 LINK_DENSITY = 0.5
 _JUNK = (
     "script, style, template, noscript, svg, iframe, object, video, audio, canvas, "
-    "button, select, textarea, input, label, nav, footer, aside, menu, "
+    # A button that is a heading opens a part of the page.
+    ":not(h1, h2, h3, h4, h5, h6, dt, summary) > button, "
+    "select, textarea, input, label, nav, footer, aside, menu, "
     "[role=navigation], [role=contentinfo], [role=search], [role=menu], [role=menubar]"
 )
 _HIDDEN = (
     # Ids like S:1 are parts of a page that React sends late, to be put in their place by a script.
     "dialog, [hidden]:not([id^='S:']), [style*='display:none' i], [style*='display: none' i], [role=banner], "
     "[role=complementary], [role=dialog], [role=alert], [role=alertdialog], [aria-modal=true]"
+)
+# Words of parts that are folded up until a reader opens them: tabs, answers to questions, slides.
+_FOLDED = frozenset(
+    "accordion collapse collapsed collapsible expand expandable expanded expander faq faqs answer answers tab tabs "
+    "tabpanel panel toggle disclosure slide slides".split()
 )
 _ENTRY = "input:not([type=hidden], [type=checkbox], [type=radio], [type=submit], [type=button]), textarea"
 _ROOTS = "main, [role=main], #content, #main, article"
@@ -138,7 +145,7 @@ def _pruned(element: Element) -> Pruned:
     root.remove(_JUNK)
     size = size_of(root)
     dropped = _drop(forms, FORM_SHARE * size)
-    dropped |= _drop(root.select(_HIDDEN), HIDDEN_SHARE * size)
+    dropped |= _drop([one for one in root.select(_HIDDEN) if not _is_folded(one)], HIDDEN_SHARE * size)
     named = _named(root)
     before = size_of(root)
     dropped |= _drop(named[_Name.CONSENT], CONSENT_SHARE * size)
@@ -150,6 +157,16 @@ def _pruned(element: Element) -> Pruned:
     _drop_sections(root, SECTION_SHARE * size)
     _drop_link_blocks(root)
     return Pruned(root, _outermost(root, named[_Name.COMMENTS][:MAX_COMMENTS]), consent_chars)
+
+
+def _is_folded(element: Element) -> bool:
+    """Whether an element is hidden only until a reader opens it."""
+    if (role := element.attr("role")) == "tabpanel":
+        return True
+    if role not in (None, "region") or "hidden" not in element.attrs and "display" not in (element.attr("style") or ""):
+        return False
+    words = words_of((element.attr("class") or "")[:MAX_NAME_CHARS])
+    return "aria-labelledby" in element.attrs or not _FOLDED.isdisjoint(words)
 
 
 def _heads_a_part(header: Element) -> bool:
