@@ -31,7 +31,7 @@ CAPTION_SHARE = 0.2
 
 _MARKED = ("p", "li", "dd", "pre", "blockquote", "td")
 _BLOCKS = ("div", "section", "article", "main", "font", "span", "center", "td")
-_KEPT_BEHIND = "ul, ol, dl, table, pre, blockquote, h2, h3, h4, p"
+_MATTER = "ul, ol, dl, table, pre, blockquote, h2, h3, h4, p"
 _CAPTION = re.compile("caption|credit|gallery|slideshow|pull-?quote", re.IGNORECASE).search
 # How a line begins that is not of the matter, in the languages that most pages are in.
 _ASIDE = re.compile(
@@ -136,17 +136,21 @@ def narrowed(root: Element, found: list[Paragraph]) -> Element:
 
 
 def _drop_before(first: Element, core: Element) -> None:
-    for sibling in _around(first, core, "previous_siblings"):
-        sibling.extract()
+    for sibling in list(_around(first, core, "previous_siblings")):
+        if not isinstance(sibling, Element) or not _is_matter(sibling):
+            sibling.extract()
 
 
 def _drop_behind(last: Element, core: Element) -> None:
     for sibling in _around(last, core, "next_siblings"):
-        if not isinstance(sibling, Element):
-            continue
-        is_kept = sibling.matches(_KEPT_BEHIND) or sibling.select_one(_KEPT_BEHIND) is not None
-        if not is_kept or not _has_few_links(sibling, len(sibling.text.strip())):
+        if isinstance(sibling, Element) and not _is_matter(sibling):
             sibling.decompose()
+
+
+def _is_matter(element: Element) -> bool:
+    """Whether an element without a paragraph is text none the less: lists, tables, sections, with few links."""
+    is_text = element.matches(_MATTER) or element.select_one(_MATTER) is not None
+    return is_text and _has_few_links(element, len(element.text.strip()))
 
 
 def _around(element: Element, core: Element, side: str) -> Iterator[Node]:

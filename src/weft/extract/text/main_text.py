@@ -25,7 +25,7 @@ TEXT_BESIDE_COMMENTS = 1500
 COMMENTS_SHARE = 0.6
 # From an article they are if at least this is left.
 ARTICLE_CHARS = 250
-LIKELY = 0.5
+LIKELY = 0.45
 _NARROWED = frozenset((PageKind.ARTICLE, PageKind.DOCUMENTATION, PageKind.FORUM))
 
 

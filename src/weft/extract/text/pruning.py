@@ -54,6 +54,9 @@ _FOLDED = frozenset(
 _ENTRY = "input:not([type=hidden], [type=checkbox], [type=radio], [type=submit], [type=button]), textarea"
 _ROOTS = "main, [role=main], #content, #main, article"
 _BLOCKS = frozenset(("ul", "ol", "div", "section", "table"))
+_LISTS = frozenset(("ul", "ol"))
+_HEADINGS = frozenset(("h2", "h3", "h4", "h5", "h6"))
+_FLOW = frozenset(("p", "ul", "ol"))
 _INLINE = frozenset("a abbr b cite code dfn em i mark q strong sub sup u".split())
 _NEVER = frozenset(("html", "body", "main", "article"))
 
@@ -95,6 +98,9 @@ _ASIDE_HEADING = re.compile(
     r"|(?:references|footnotes|tags|categories|share|see also|linked)\W*$)",
     re.IGNORECASE,
 ).match
+# Of those the ones that also head text: it is dropped if links have more of it than this share.
+_MORE_HEADING = re.compile(r"\W*(?:more (?:on|about)|related|see also)", re.IGNORECASE).match
+SECTION_LINK_SHARE = 0.3
 _HEADING_CHARS = 80
 
 
@@ -243,8 +249,14 @@ def _drop_sections(root: Element, limit: float) -> None:
         title = heading.text.strip()
         if 0 < len(title) <= _HEADING_CHARS and _ASIDE_HEADING(title):
             section = _section(root, heading, len(title))
-            if section is not None and size_of(section) <= limit:
+            if section is not None and size_of(section) <= limit and not _is_prose_about(title, section):
                 section.decompose()
+
+
+def _is_prose_about(title: str, section: Element) -> bool:
+    """Whether a section headed "More on tides" has text of its own, not links to other pages."""
+    links = sum(len(link.text) for link in section.find_all("a"))
+    return _MORE_HEADING(title) is not None and links < SECTION_LINK_SHARE * size_of(section)
 
 
 def _section(root: Element, heading: Element, title_chars: int) -> Element | None:
@@ -286,8 +298,18 @@ def _drop_link_blocks(root: Element) -> None:
     if not _has_prose(root):
         return
     for block in _small_blocks(root):
+        if block.tag in _LISTS and _is_in_flow(block):
+            continue
         if sum(len(link.text) for link in block.find_all("a")) > LINK_DENSITY * len(block.text.strip()):
             block.decompose()
+
+
+def _is_in_flow(block: Element) -> bool:
+    """Whether a list is part of a text: it stands behind a paragraph, or behind a heading in a text."""
+    before = [one for one in islice(block.previous_siblings, 6) if isinstance(one, Element)][:2]
+    if not before:
+        return False
+    return before[0].tag == "p" or (before[0].tag in _HEADINGS and len(before) > 1 and before[1].tag in _FLOW)
 
 
 def _has_prose(root: Element) -> bool:
