@@ -21,6 +21,8 @@ PARAGRAPH_CHARS = 80
 LINK_SHARE = 0.45
 # The article is the smallest element that has this share of the paragraphs' text.
 CORE_SHARE = 0.8
+# Of a thread it has nearly all of it: the question may be a small part, and stand apart from the answers.
+THREAD_SHARE = 0.95
 # Where paragraphs that are marked as such have less of the text than this, texts directly in blocks count too.
 MARKED_SHARE = 0.4
 MAX_PARAGRAPHS = 3000
@@ -104,8 +106,8 @@ def _has_few_links(element: Element, chars: int) -> bool:
     return not links or sum(len(link.text) for link in links) < LINK_SHARE * chars
 
 
-def core_of(root: Element, found: list[Paragraph]) -> Element:
-    """The smallest element that holds nearly all paragraphs."""
+def core_of(root: Element, found: list[Paragraph], share: float) -> Element:
+    """The smallest element that holds a share of the paragraphs' text."""
     weights: dict[Element, int] = {}
     for element, chars in found:
         node: Node | None = element
@@ -114,7 +116,7 @@ def core_of(root: Element, found: list[Paragraph]) -> Element:
             if node == root:
                 break
             node = node.parent
-    limit = CORE_SHARE * sum(one.chars for one in found)
+    limit = share * sum(one.chars for one in found)
     best = root
     while True:
         inner = [e for e in best.children if isinstance(e, Element) and weights.get(e, 0) >= limit]
@@ -123,9 +125,9 @@ def core_of(root: Element, found: list[Paragraph]) -> Element:
         best = inner[0]
 
 
-def narrowed(root: Element, found: list[Paragraph]) -> Element:
+def narrowed(root: Element, found: list[Paragraph], share: float = CORE_SHARE) -> Element:
     """The article in a tree: what remains of the tree is changed."""
-    core = core_of(root, found)
+    core = core_of(root, found, share)
     inside = [one.element for one in found if one.element == core or core in one.element.ancestors]
     if inside:
         _drop_before(inside[0], core)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.extract.text.article import narrowed, paragraphs
+from weft.extract.text.article import CORE_SHARE, THREAD_SHARE, narrowed, paragraphs
 from weft.extract.text.lines import without_repeats
 from weft.extract.text.page_kind import Judgement, PageKind, judged
 from weft.extract.text.pruning import Pruned, pruned_content, size_of
@@ -53,7 +53,7 @@ def content_of(document: Document, url: str) -> Content | None:
     root, headline = pruned.root, ""
     if found and kind.kind in _NARROWED and kind.certainty >= LIKELY:
         headline = _headline(root)
-        root = narrowed(root, found)
+        root = narrowed(root, found, THREAD_SHARE if kind.kind is PageKind.FORUM else CORE_SHARE)
     return Content(root, kind, comments, headline, pruned.consent_chars)
 
 

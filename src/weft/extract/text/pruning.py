@@ -41,8 +41,10 @@ _JUNK = (
     "select, textarea, input, label, nav, footer, aside, menu, "
     "[role=navigation], [role=contentinfo], [role=search], [role=menu], [role=menubar]"
 )
+# Ids like S:1 are parts of a page that React sends late; a template B:1 is where a script puts them.
+_LATE = "[hidden][id^='S:']"
+MAX_LATE = 1000
 _HIDDEN = (
-    # Ids like S:1 are parts of a page that React sends late, to be put in their place by a script.
     "dialog, [hidden]:not([id^='S:']), [style*='display:none' i], [style*='display: none' i], [role=banner], "
     "[role=complementary], [role=dialog], [role=alert], [role=alertdialog], [aria-modal=true]"
 )
@@ -122,12 +124,26 @@ class Pruned(NamedTuple):
 
 def pruned_content(document: Document) -> Pruned | None:
     """The pruned copy of the element that holds a page's main content."""
+    if document.select_one(_LATE) is not None:
+        document = _assembled(document)
     for candidate in _candidates(document):
         found = _pruned(candidate)
         if size_of(found.root) > ROOT_CHARS:
             return found
     body = document.find("body")
     return _pruned(body) if body is not None else None
+
+
+def _assembled(document: Document) -> Document:
+    """A copy in which the parts that React sends late are where its script would put them."""
+    document = copy.deepcopy(document)
+    places = {place.attr("id"): place for place in document.select("template[id^='B:']")}
+    for part in islice(document.select(_LATE), MAX_LATE):
+        place = places.get("B" + (part.attr("id") or "")[1:])
+        if place is not None and part not in place.ancestors:
+            del part.attrs["hidden"]
+            place.insert_before(part)
+    return document
 
 
 def _candidates(document: Document) -> Iterator[Element]:
