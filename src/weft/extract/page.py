@@ -135,7 +135,7 @@ class ParsedPage:
     @lazy
     def main_text(self) -> str:
         """The text the page is about, as plain lines; of what is no HTML, all its text."""
-        return _main.main_text(self._document, self.content_root) if self._document is not None else self.text
+        return _main.main_text(self._document, self.content) if self._document is not None else self.text
 
     @lazy
     def markdown(self) -> str:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weft.extract.metadata import json_ld
 from weft.extract.text.article import CORE_SHARE, THREAD_SHARE, narrowed, paragraphs
 from weft.extract.text.lines import without_repeats
 from weft.extract.text.page_kind import Judgement, PageKind, judged
 from weft.extract.text.pruning import Pruned, pruned_content, size_of
+from weft.extract.text.stated import stated_text
 from weft.extract.turbo import LAYOUT, Document, Element
 
 # A page whose text needs scripts may have an excerpt in its metadata, which is used if it is long enough.
@@ -26,6 +28,13 @@ COMMENTS_SHARE = 0.6
 # From an article they are if at least this is left.
 ARTICLE_CHARS = 250
 LIKELY = 0.45
+# A text shorter than this is completed by what the page's JSON-LD says; a longer one if that is several times as long.
+SHORT_CHARS = 600
+STATED_FACTOR = 3
+# Prose may have this share of its text in lines that are repeated; a page with more shows its blocks twice.
+PROSE_REPEATS = 0.1
+_PROSE = frozenset((PageKind.ARTICLE, PageKind.DOCUMENTATION))
+_LINKED_DATA = "script[type*='ld+json' i]"
 _NARROWED = frozenset((PageKind.ARTICLE, PageKind.DOCUMENTATION, PageKind.FORUM))
 
 
@@ -81,10 +90,28 @@ def _without_comments(pruned: Pruned, kind: Judgement) -> str:
     return without_repeats("\n\n".join(texts))
 
 
-def main_text(document: Document, root: Element | None) -> str:
-    """The text of a pruned tree; for a page that shows nothing without scripts, the excerpt in its metadata."""
-    text = without_repeats(root.to_text(LAYOUT)) if root is not None else ""
+def main_text(document: Document, content: Content | None) -> str:
+    """The text of a page's content; what its JSON-LD or its metadata say of it where the page shows less."""
+    text = without_repeats(content.root.to_text(LAYOUT), repeats_of(content)) if content is not None else ""
+    text = "\n\n".join(filter(None, (text, stated_beside(document, text))))
     return text if len(text) >= EMPTY_CHARS else _excerpt(document) or text
+
+
+def repeats_of(content: Content) -> float:
+    """The share of its text that may be lines that it has already: code and refrains are, blocks for phones are more."""
+    return PROSE_REPEATS if content.kind.kind in _PROSE else 0.0
+
+
+def stated_beside(document: Document, text: str) -> str:
+    """What a page's JSON-LD has beyond a text; empty where the text is as long."""
+    stated = sum(len(script.text) for script in document.select(_LINKED_DATA))
+    if not stated or (len(text) >= SHORT_CHARS and stated < STATED_FACTOR * len(text)):
+        return ""
+    found = stated_text(json_ld(document))
+    if len(text) >= SHORT_CHARS and len(found) < STATED_FACTOR * len(text):
+        return ""
+    shown = " ".join(text.split())
+    return "\n\n".join(one for one in found.split("\n\n") if " ".join(one.split()) not in shown)
 
 
 def _excerpt(document: Document) -> str:
