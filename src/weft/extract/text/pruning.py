@@ -69,7 +69,7 @@ _BOILERPLATE = frozenset(
     "advert advertisement sponsored cta announcement notice alert disclaimer "
     "pagination pager facet facets filter filters swatch swatches cart minicart wishlist payment payments "
     "meta author authors byline bio signature badge badges vote voting rating ratings reviews respond "
-    "references reflist".split()
+    "references reflist compare tagline".split()
 )
 _CONSENT = frozenset(("cookie", "cookies", "consent", "onetrust", "gdpr"))
 _COMMENTS = frozenset(("comment", "comments", "commentlist", "disqus"))
@@ -192,10 +192,10 @@ def _is_folded(element: Element) -> bool:
 
 
 def _heads_a_part(header: Element) -> bool:
-    """Whether a header has the headline of the page, or that of one of its parts."""
+    """Whether a header has the headline of the page, or the headline or the introduction of one of its parts."""
     if header.find("h1") is not None:
         return True
-    return header.find(["h2", "h3"]) is not None and header.closest("article, section") is not None
+    return header.find(["h2", "h3", "p"]) is not None and header.closest("article, section, main") is not None
 
 
 def _tag(node: object) -> str:
