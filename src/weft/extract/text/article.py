@@ -17,6 +17,7 @@ from weft.extract.text.names import MAX_NAME_CHARS
 from weft.extract.turbo import Element, Node, is_comment, is_text
 
 PARAGRAPH_CHARS = 80
+LEAD_CHARS = 45
 # Links have at most this share of a paragraph's text.
 LINK_SHARE = 0.45
 # The article is the smallest element that has this share of the paragraphs' text.
@@ -33,7 +34,8 @@ CAPTION_SHARE = 0.2
 
 _MARKED = ("p", "li", "dd", "pre", "blockquote", "td")
 _BLOCKS = ("div", "section", "article", "main", "font", "span", "center", "td")
-_MATTER = "ul, ol, dl, table, pre, blockquote, h2, h3, h4, p"
+_LEADING = "ul, ol, dl, table, pre, blockquote, h2, h3, h4"
+_MATTER = f"{_LEADING}, p"
 _CAPTION = re.compile("caption|credit|gallery|slideshow|pull-?quote", re.IGNORECASE).search
 # How a line begins that is not of the matter, in the languages that most pages are in.
 _ASIDE = re.compile(
@@ -139,20 +141,25 @@ def narrowed(root: Element, found: list[Paragraph], share: float = CORE_SHARE) -
 
 def _drop_before(first: Element, core: Element) -> None:
     for sibling in list(_around(first, core, "previous_siblings")):
-        if not isinstance(sibling, Element) or not _is_matter(sibling):
+        if not isinstance(sibling, Element) or not (_is_matter(sibling, _LEADING) or _is_lead(sibling)):
             sibling.extract()
+
+
+def _is_lead(element: Element) -> bool:
+    """Whether an element is a line or two before the first paragraph, longer than who wrote it and when."""
+    return element.tag == "p" and len(element.text.strip()) >= LEAD_CHARS and _has_few_links(element, len(element.text))
 
 
 def _drop_behind(last: Element, core: Element) -> None:
     for sibling in _around(last, core, "next_siblings"):
-        if isinstance(sibling, Element) and not _is_matter(sibling):
+        if isinstance(sibling, Element) and not _is_matter(sibling, _MATTER):
             sibling.decompose()
 
 
-def _is_matter(element: Element) -> bool:
+def _is_matter(element: Element, matter: str) -> bool:
     """Whether an element without a paragraph is text none the less: lists, tables, sections, with few links."""
-    is_text = element.matches(_MATTER) or element.select_one(_MATTER) is not None
-    return is_text and _has_few_links(element, len(element.text.strip()))
+    has_text = element.matches(matter) or element.select_one(matter) is not None
+    return has_text and _has_few_links(element, len(element.text.strip()))
 
 
 def _around(element: Element, core: Element, side: str) -> Iterator[Node]:

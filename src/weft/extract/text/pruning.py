@@ -25,6 +25,9 @@ ROOT_CHARS = 600
 # An element named as boilerplate is kept if it has more than this share of the page's text.
 NAMED_SHARE = 0.4
 CONSENT_SHARE = 0.9
+# A line about cookies has so many characters, and at most this share of the text.
+CONSENT_CHARS = (40, 700)
+CONSENT_TEXT_SHARE = 0.2
 HIDDEN_SHARE = 0.5
 FORM_SHARE = 0.3
 SECTION_SHARE = 0.3
@@ -73,6 +76,15 @@ _BOILERPLATE = frozenset(
 )
 _CONSENT = frozenset(("cookie", "cookies", "consent", "onetrust", "gdpr"))
 _COMMENTS = frozenset(("comment", "comments", "commentlist", "disqus"))
+_NOTICES = ("p", "div", "section", "span")
+_COOKIES = re.compile(r"[Cc]ookies\b").search
+_USES = re.compile(
+    r"\b(?:use[sd]?|using|set|store|verwende[nt]|nutzen|utilis\w+|usamos|utiliza\w*)\s+(?:\w+\s+){0,3}cookies", re.IGNORECASE
+).search
+_AGREES = re.compile(
+    r"accept|agree|consent|analy[sz]|policy|preferences|experience|akzeptier|zustimm|datenschutz|accepte|aceptar|aceita",
+    re.IGNORECASE,
+).search
 # Names that are boilerplate only as a whole: around a post in a forum, around a product in a shop.
 _COMPOUND = re.compile(
     r"(?:^|[\s_-])(?:user-?(?:info|details|card|profile|title|stats|extras)|post-?(?:profile|signature)"
@@ -95,6 +107,8 @@ _ASIDE_HEADING = re.compile(
     r"|share (?:this|on|via)|leave a (?:reply|comment|review)|(?:write|post|add) a (?:review|comment)"
     r"|join the (?:conversation|discussion)|stay (?:connected|updated|in touch|up to date)|about (?:the )?author"
     r"|written by|explore (?:more|related)|(?:read|up|what to read) next|(?:keep|continue|further) reading|read more"
+    r"|(?:this is )?what customers|(?:choose|select) your add-?ons|complete (?:the|your) (?:look|set|order|purchase)"
+    r"|compare (?:products|with (?:similar|other))|(?:bundles|offers) (?:&|and) (?:bundles|offers)"
     r"|privacy (?:preference|overview)|your privacy|quick links|hot network|need help|contact us|report (?:this|abuse)"
     r"|(?:\d+ )?comments?\W*$|(?:customer |product |top )?reviews?\W*$|ratings? (?:&|and) reviews?"
     r"|(?:references|footnotes|tags|categories|share|see also|linked)\W*$)",
@@ -177,8 +191,25 @@ def _pruned(element: Element) -> Pruned:
         size = size_of(root)
     _drop(named[_Name.BOILERPLATE], NAMED_SHARE * size)
     _drop_sections(root, SECTION_SHARE * size)
+    consent_chars += _drop_consent(root)
     _drop_link_blocks(root)
     return Pruned(root, _outermost(root, named[_Name.COMMENTS][:MAX_COMMENTS]), consent_chars)
+
+
+def _drop_consent(root: Element) -> int:
+    """Drops lines that tell of cookies whatever they are called; returns how many characters they had."""
+    text = root.text
+    if _COOKIES(text) is None:
+        return 0
+    for element in root.find_all(list(_NOTICES)):
+        notice = element.text
+        if CONSENT_CHARS[0] < len(notice) < min(CONSENT_CHARS[1], CONSENT_TEXT_SHARE * len(text)) and _is_notice(notice):
+            element.decompose()
+    return len(text) - size_of(root)
+
+
+def _is_notice(text: str) -> bool:
+    return _COOKIES(text) is not None and _USES(text) is not None and _AGREES(text) is not None
 
 
 def _is_folded(element: Element) -> bool:
