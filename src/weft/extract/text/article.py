@@ -23,7 +23,7 @@ LINK_SHARE = 0.45
 # The article is the smallest element that has this share of the paragraphs' text.
 CORE_SHARE = 0.8
 # Of a thread it has nearly all of it: the question may be a small part, and stand apart from the answers.
-THREAD_SHARE = 0.95
+THREAD_SHARE = 0.99
 # Where paragraphs that are marked as such have less of the text than this, texts directly in blocks count too.
 MARKED_SHARE = 0.4
 MAX_PARAGRAPHS = 3000

@@ -90,16 +90,20 @@ def _without_comments(pruned: Pruned, kind: Judgement) -> str:
     return without_repeats("\n\n".join(texts))
 
 
-def main_text(document: Document, content: Content | None) -> str:
-    """The text of a page's content; what its JSON-LD or its metadata say of it where the page shows less."""
-    text = without_repeats(content.root.to_text(LAYOUT), repeats_of(content)) if content is not None else ""
-    text = "\n\n".join(filter(None, (text, stated_beside(document, text))))
+def visible_text(content: Content | None) -> str:
+    """The text of a page's content, as a reader sees it."""
+    return without_repeats(content.root.to_text(LAYOUT), repeats_of(content)) if content is not None else ""
+
+
+def main_text(document: Document, visible: str, stated: str) -> str:
+    """The text that a page shows and states; the excerpt in its metadata where it has next to none."""
+    text = "\n\n".join(filter(None, (visible, stated)))
     return text if len(text) >= EMPTY_CHARS else _excerpt(document) or text
 
 
-def repeats_of(content: Content) -> float:
-    """The share of its text that may be lines that it has already: code and refrains are, blocks for phones are more."""
-    return PROSE_REPEATS if content.kind.kind in _PROSE else 0.0
+def repeats_of(content: Content | None) -> float:
+    """The share of a text that may be lines it has already: code and refrains repeat some, blocks for phones many."""
+    return PROSE_REPEATS if content is not None and content.kind.kind in _PROSE else 0.0
 
 
 def stated_beside(document: Document, text: str) -> str:
@@ -110,8 +114,8 @@ def stated_beside(document: Document, text: str) -> str:
     found = stated_text(json_ld(document))
     if len(text) >= SHORT_CHARS and len(found) < STATED_FACTOR * len(text):
         return ""
-    shown = " ".join(text.split())
-    return "\n\n".join(one for one in found.split("\n\n") if " ".join(one.split()) not in shown)
+    visible = " ".join(text.split())
+    return "\n\n".join(one for one in found.split("\n\n") if " ".join(one.split()) not in visible)
 
 
 def _excerpt(document: Document) -> str:

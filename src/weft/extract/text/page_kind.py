@@ -2,7 +2,7 @@
 
 Signals are facts that many sites share: declared types (JSON-LD, Open Graph), words of the address, how much of the
 text is in paragraphs, in links, in repeated elements. Each has a weight for each kind, whole numbers in
-`page_kind.json`, which `benchmarks/train_page_kind.py` fits; the kind with the largest sum is the page's.
+`page_kind.json`, which `benchmarks/main_text.py --train` fits; the kind with the largest sum is the page's.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ _BODY = {
 _BODY_WORDS = {word: name for name, listed in _BODY.items() for word in listed.split()}
 # Of the programs that call themselves the generator of a page.
 _GENERATOR = {
-    "docs": "sphinx mkdocs docusaurus vuepress vitepress gitbook rustdoc javadoc doxygen docutils asciidoctor nextra starlight "
-    "mediawiki dokuwiki",
+    "docs": "sphinx mkdocs docusaurus vuepress vitepress gitbook rustdoc javadoc doxygen docutils asciidoctor "
+    "nextra starlight mediawiki dokuwiki",
     "forum": "discourse phpbb vbulletin xenforo flarum mybb vanilla smf nodebb invision",
     "shop": "woocommerce shopify magento prestashop opencart bigcommerce",
 }

@@ -79,7 +79,8 @@ _COMMENTS = frozenset(("comment", "comments", "commentlist", "disqus"))
 _NOTICES = ("p", "div", "section", "span")
 _COOKIES = re.compile(r"[Cc]ookies\b").search
 _USES = re.compile(
-    r"\b(?:use[sd]?|using|set|store|verwende[nt]|nutzen|utilis\w+|usamos|utiliza\w*)\s+(?:\w+\s+){0,3}cookies", re.IGNORECASE
+    r"\b(?:use[sd]?|using|set|store|verwende[nt]|nutzen|utilis\w+|usamos|utiliza\w*)\s+(?:\w+\s+){0,3}cookies",
+    re.IGNORECASE,
 ).search
 _AGREES = re.compile(
     r"accept|agree|consent|analy[sz]|policy|preferences|experience|akzeptier|zustimm|datenschutz|accepte|aceptar|aceita",
@@ -203,7 +204,9 @@ def _drop_consent(root: Element) -> int:
         return 0
     for element in root.find_all(list(_NOTICES)):
         notice = element.text
-        if CONSENT_CHARS[0] < len(notice) < min(CONSENT_CHARS[1], CONSENT_TEXT_SHARE * len(text)) and _is_notice(notice):
+        if CONSENT_CHARS[0] < len(notice) < min(CONSENT_CHARS[1], CONSENT_TEXT_SHARE * len(text)) and _is_notice(
+            notice
+        ):
             element.decompose()
     return len(text) - size_of(root)
 
@@ -216,7 +219,9 @@ def _is_folded(element: Element) -> bool:
     """Whether an element is hidden only until a reader opens it."""
     if (role := element.attr("role")) == "tabpanel":
         return True
-    if role not in (None, "region") or "hidden" not in element.attrs and "display" not in (element.attr("style") or ""):
+    if role not in (None, "region") or (
+        "hidden" not in element.attrs and "display" not in (element.attr("style") or "")
+    ):
         return False
     words = words_of((element.attr("class") or "")[:MAX_NAME_CHARS])
     return "aria-labelledby" in element.attrs or not _FOLDED.isdisjoint(words)

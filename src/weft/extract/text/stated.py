@@ -32,6 +32,8 @@ _TEXTS = {
     "HowToSection": ("name", "itemListElement"),
     "HowToStep": ("text",),
 }
+# Fields that have objects; a text there is an address.
+_OBJECTS = frozenset(("mainEntity", "acceptedAnswer", "suggestedAnswer", "comment", "itemListElement"))
 _NAMED = frozenset(("Question",))  # whose name is a part of the text
 
 
@@ -63,16 +65,18 @@ def _of_object(item: dict[str, Json], depth: int) -> Iterator[str]:
     if "@graph" in item:
         yield from _texts(item["@graph"], depth + 1)
     kinds = item.get("@type")
-    kind = next((one for one in (kinds if isinstance(kinds, list) else [kinds]) if one in _TEXTS), None)
-    if not isinstance(kind, str):
+    names = (one for one in (kinds if isinstance(kinds, list) else [kinds]) if isinstance(one, str))
+    kind = next((name for name in names if name in _TEXTS), None)
+    if kind is None:
         return
     if kind in _NAMED and isinstance(name := item.get("name"), str):
         yield name
     for field in _TEXTS[kind]:
         value = item.get(field)
         for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, str) and (field != "description" or len(one) >= LEAST_CHARS):
-                yield one
+            if isinstance(one, str):
+                if field not in _OBJECTS and (field != "description" or len(one) >= LEAST_CHARS):
+                    yield one
             elif isinstance(one, dict):
                 yield from _of_object(one, depth + 1) if depth < MAX_DEPTH else ()
 
