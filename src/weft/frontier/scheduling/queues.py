@@ -34,11 +34,12 @@ from weft.frontier.scheduling.wheel import Wheel
 from weft.records import Found, Purpose
 
 MAX_IN_MEMORY = 10_000  # sites in memory, unless a claim needs more
+MOST_IDLE = 10_000  # of them and more, at which nothing waits
 SOON_S = 10.0  # a site that is due later may be swapped out
 _TURNS = KNOWN_TURNS + 1  # that a site has had when others may have its place
 _KEYS = 50_000
 _FORGOTTEN_AT_ONCE = 20
-_EXCESS_AT_ONCE = 500  # where more are in memory than are needed
+_EXCESS_AT_ONCE = 500  # where there are more
 
 
 class Queues:
@@ -111,10 +112,10 @@ class Queues:
         return attempt, now + self.clocks.wait_s(wall)
 
     def forget_idle(self, now: float) -> list[Site]:
-        """Forgets a few of the sites that have long been idle, and returns them. Where more are in memory than a crawl
-        needs, those that nobody need wait for: links to one would keep it, and its queue, in memory."""
+        """Forgets a few of the sites that have long been idle, and returns them. Where many are in memory, those that
+        nobody need wait for: links to one would keep it, and its queue, in memory and in each checkpoint."""
         gone: list[Site] = []
-        excess = len(self.sites) - self.max_in_memory
+        excess = len(self.sites) - self.max_in_memory - MOST_IDLE
         early_s = max(0.0, FORGET_AFTER_S - max(self.section.delay_s, self.clocks.longest_delay_s))
         for _ in range(min(len(self._idle), max(_FORGOTTEN_AT_ONCE, min(excess, _EXCESS_AT_ONCE)))):
             if self._idle[0][0] > (now + early_s if len(gone) < excess else now):
