@@ -178,14 +178,16 @@ def judge_some(work: AuditWork) -> Report:
 def _judge(report: ReportFolder, view: FrontierView, work: AuditWork, readers: list[LogReader]) -> Report:
     crawls = report.crawls()
 
+    def judged_of(partition: Partition) -> tuple[Report, float]:
+        judge = AuditJudge(view, crawls, work.scope, has_several=report.is_engines)
+        return judge.run(_events(readers, partition)), judge.longest_delay_s
+
     def judged() -> Iterator[Report]:
         for partition in work.partitions:
-            judge = AuditJudge(view, crawls, work.scope, has_several=report.is_engines)
-            found = judge.run(_events(readers, partition))
-            if judge.longest_delay_s > partition.before_s and partition.since > -inf:
+            found, longest_delay_s = judged_of(partition)
+            if longest_delay_s > partition.before_s and partition.since > -inf:
                 # A delay that no line of the range names: of the settings, or of a robots.txt that was not followed.
-                judge = AuditJudge(view, crawls, work.scope, has_several=report.is_engines)
-                found = judge.run(_events(readers, replace(partition, before_s=judge.longest_delay_s)))
+                found, _ = judged_of(replace(partition, before_s=longest_delay_s))
             yield found
 
     whole = together(judged())

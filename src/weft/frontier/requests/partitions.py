@@ -297,7 +297,6 @@ class LogReader:
         except (Unjudged, FileNotFoundError):
             yield Lost(0.0, slot)
 
-
     def _in_flight(self, slot: str, span: slice, partition: Partition, takes: Takes) -> Iterator[Line]:
         """The starts of the requests that are open where a range begins: their ends are in it."""
         behind = [entry for entry in self._slots[slot][: span.start] if isinstance(entry, LogPart)]
