@@ -1,6 +1,7 @@
 """What a frontier holds beyond its memory: pieces of long queues and rows of swapped-out sites, as numbered blobs.
 
-    FOLDER/queues.db    blobs: number → checksum (8 bytes), content (`compression`); facts: which store it is, which checkpoint it has
+    FOLDER/queues.db    blobs: number → checksum (8 bytes), content (see `compression`)
+                        facts: which store it is, which checkpoint it has
 
 A blob is written once and never changed; numbers are not used again. A checkpoint names blobs (`begin`). What it may
 name is deleted only once a later checkpoint is on the disk (`saved`), so that a process which comes back from a

@@ -3,9 +3,9 @@
 What grows with a crawl is written as it comes: the pieces of long queues and the swapped-out sites as blobs (`blobs`),
 the list of those sites as changes (`swap_file`). A checkpoint names what of them counts, and has itself what is in
 memory of sites that are in memory, which are bounded. It names the last journal line that it includes; the journal
-stays the truth. It is a stream of length-prefixed, compressed msgpack records, written to a temporary file that replaces the old
-one when it is complete and on the disk. Where it is missing, torn, of another layout or fails its checksum, or where
-what it names is not there, the whole journal is replayed instead.
+stays the truth. It is a stream of length-prefixed msgpack records, compressed, written to a temporary file that
+replaces the old one when it is complete and on the disk. Where it is missing, torn, of another layout or fails its
+checksum, or where what it names is not there, the whole journal is replayed instead.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ def requests_read_of_the_end(home: Path, files: int) -> int:
 
 
 def test_a_delay_that_no_request_names_is_looked_for_as_far_back_as_it_is_long(tmp_path: Path) -> None:
-    """The settings ask for more than the requests were made with: one before the range, of a file of its own, counts."""
+    """The settings ask for more than the requests were made with: one long before the range counts."""
     crawled = Crawled(tmp_path / "crawl")
     crawled.folder.keep_settings(SETTINGS | {"politeness_delay_seconds": 900.0})
     crawled.robots("https://a", (0.0, b""))
