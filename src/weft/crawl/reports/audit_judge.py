@@ -117,6 +117,7 @@ class AuditJudge:
         self._histories: dict[str, _RobotsHistory] = {}
         self._histories_bytes = 0
         self._margins: list[tuple[float, float, float, str]] = []
+        self.longest_delay_s = 0.0  # that a request had to wait for, of those that are reported
 
     def run(self, events: Iterable[tuple[int, Event]]) -> Report:
         """The findings of all events, each with its pod."""
@@ -220,6 +221,8 @@ class AuditJudge:
         waited, needed = self._waits.pop(key)
         if not self._is_reported(request):
             return
+        if needed > self.longest_delay_s:
+            self.longest_delay_s = needed
         self._asked.add(request.key)
         self._report.requests += not request.is_part
         self._report.parts += request.is_part

@@ -28,6 +28,7 @@ _SUMMED = (
     "pages",
     "requests",
     "body_bytes",
+    "items",
     "in_flight",
     "retries",
     "redirects",
@@ -90,6 +91,7 @@ class CombinedStatus:
             for _, status in reports:
                 counts.update(getattr(status, kind))
             setattr(total, kind, dict(counts))
+        total.stop = next((status.stop for _, status in reports if status.stop), "")
         total.seeds = sum(status.seeds for _, status in reports)
         total.seeds_read = min((status.seeds_read for _, status in reports), default=1.0)
         total.matched = sorted({pattern for _, status in reports for pattern in status.matched})

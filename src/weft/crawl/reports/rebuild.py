@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from weft.crawl.folder import CrawlFolder
+from weft.crawl.items.rebuilt import note_items_rebuild
 from weft.crawl.yielded import note_rebuild
 from weft.engine.stored.rebuild import rebuild_engine, rebuild_index
 from weft.errors import BadInput
@@ -25,6 +26,7 @@ def rebuild(
     folder.hold()
     try:
         note_rebuild(folder.data_dirs)
+        note_items_rebuild(folder.data_dirs)
         slots = [Slot(pod, "fetcher").name for pod in folder.here]
         return rebuild_index(folder, slots, text=text or "text" in (folder.settings().get("store") or ()), watch=watch)
     finally:
