@@ -198,7 +198,7 @@ def requests_read_of_the_end(home: Path, files: int) -> int:
     partitions = [Partition(bucket, since=last - 30, before_s=10.0) for bucket in range(BUCKETS)]
     lines = [line for partition in partitions for line in reader.events(partition)]
     report = judged(crawled, since=last - 30)
-    assert (report.requests, report.found) == (2, 0)
+    assert (report.requests, report.violation_count) == (2, 0)
     return sum(isinstance(line, RequestStart) for line in lines)
 
 
