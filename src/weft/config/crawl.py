@@ -203,11 +203,11 @@ class SpiderSection(Section, frozen=True, kw_only=True):
     on_page: Annotated[
         str | None, Help("function called with each page, which may yield items and requests: FILE.py:NAME")
     ] = None
-    scrapy: Annotated[str | None, Help("a spider of Scrapy's to run as it is: FILE.py[:CLASS] or MODULE[:CLASS]")] = (
+    scrapy: Annotated[str | None, Tuning("a spider of Scrapy's to run as it is: FILE.py[:CLASS] or MODULE[:CLASS]")] = (
         None
     )
-    scrapy_arguments: Annotated[dict[str, str], Help("argument of the Scrapy spider")] = field(default_factory=dict)
-    scrapy_settings: Annotated[dict[str, str], Help("setting of Scrapy, before those of the spider")] = field(
+    scrapy_arguments: Annotated[dict[str, str], Tuning("argument of the Scrapy spider")] = field(default_factory=dict)
+    scrapy_settings: Annotated[dict[str, str], Tuning("setting of Scrapy, before those of the spider")] = field(
         default_factory=dict
     )
     spider_workers: Annotated[
@@ -219,7 +219,7 @@ class SpiderSection(Section, frozen=True, kw_only=True):
     )
     callback_memory_mb: Annotated[Positive, Tuning("memory limit of a callback, in megabytes")] = 500
     max_callback_errors: Annotated[Positive | None, Help("failed callbacks after which the crawl ends")] = None
-    max_items: Annotated[Positive | None, Help("items after which the crawl ends; pages in flight may add some")] = None
+    max_items: Annotated[Positive | None, Help("items after which the crawl ends, or a few more")] = None
 
     @property
     def is_given(self) -> bool:
