@@ -17,7 +17,8 @@ def page(html: str) -> ParsedPage:
 
 @pytest.mark.parametrize("wall", [f"<div id=cookie-consent>{CONSENT}</div>", f"<main><p>{CONSENT}</p></main>"])
 def test_a_cookie_wall_is_reported_as_such(wall: str) -> None:
-    assert page(f"<body>{wall}<div>Site</div>").withheld == "consent"
+    read = page(f"<body>{wall}<div>Site</div>")
+    assert (read.withheld, read.main_text, read.markdown) == ("consent", "", "")
 
 
 @pytest.mark.parametrize(
