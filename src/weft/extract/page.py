@@ -168,7 +168,7 @@ class ParsedPage:
     @lazy
     def language(self) -> str | None:
         """The two letters (ISO 639-1) of the page's language."""
-        return _language.language(self._document, self.main_text)
+        return _language.language(self._document, self.offered_text or self.text)
 
     @lazy
     def meta(self) -> Meta:

@@ -85,3 +85,10 @@ def test_hidden_text_is_not_the_text() -> None:
 @pytest.mark.parametrize("shape", ["<html amp><body><article>{}</article>", "<body class=print><div id=print>{}</div>"])
 def test_amp_pages_and_print_views_are_read_as_any_other(shape: str) -> None:
     assert page(shape.format(STORY)).main_text.count("Paragraph") == 6
+
+
+def test_a_question_for_consent_has_a_language() -> None:
+    read = page(
+        "<div class=cookie-consent><p>We use cookies for what we do. You can accept all cookies or go away.</p></div>"
+    )
+    assert (read.withheld, read.main_text, read.language) == ("consent", "", "en")
