@@ -260,7 +260,7 @@ class RenderTab:
 
     async def _decide(self, session: str, params: dict[str, Any]) -> None:
         request, number = params["request"], params["requestId"]
-        url, kind = request["url"] + request.get("urlFragment", ""), params.get("resourceType", "Other")
+        url, kind = request["url"] + request.get("urlFragment", ""), _kind_of(params)
         is_own = kind == "Document" and params.get("frameId") == self._frame and session == self.session
         try:
             if is_own and not self._is_answered:
@@ -475,6 +475,13 @@ def _method_of(request: dict[str, Any]) -> str:
     """A request's method; that of the request behind it for a preflight."""
     headers = {name.lower(): value for name, value in request.get("headers", {}).items()}
     return str(headers.get("access-control-request-method") or request.get("method", "GET"))
+
+
+def _kind_of(params: dict[str, Any]) -> str:
+    """What a request is for. One made in advance has the kind of a script's own: a header alone tells them apart."""
+    headers = {name.lower(): value for name, value in params["request"].get("headers", {}).items()}
+    is_early = "prefetch" in headers.get("sec-purpose", headers.get("purpose", ""))
+    return "Prefetch" if is_early else params.get("resourceType", "Other")
 
 
 def _host(url: str) -> str:
