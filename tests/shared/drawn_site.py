@@ -105,7 +105,11 @@ class DrawnSite:
         text = HOSTILE.get(path)
         if text is None:
             text = (
-                APP + self.leaks if path == "/app.js" else SHELL if path.startswith("/drawn") and not path.endswith("/next") else ""
+                APP + self.leaks
+                if path == "/app.js"
+                else SHELL
+                if path.startswith("/drawn") and not path.endswith("/next")
+                else ""
             )
         for name, value in names.items():
             text = text.replace(name, value)

@@ -1,4 +1,4 @@
-"""A network of a test's own: what a crawl sends beyond this machine is counted, and every name that it asks for is known.
+"""A network of a test's own: what leaves this machine is counted, and every name that is asked for is known.
 
 The calling thread, and what it starts, moves to a network namespace: loopback, and one link with a default route,
 behind which nobody is. Whatever leaves for another address adds to the link's counters in /proc/net/dev; listeners on
@@ -51,7 +51,10 @@ class Fence:
 
     def listen(self) -> None:
         """Begins to count. The name servers of this machine are this thread's now."""
-        for address in {OWN, *re.findall(r"^nameserver\s+([\d.]+)", Path("/etc/resolv.conf").read_text(), re.MULTILINE)}:
+        for address in {
+            OWN,
+            *re.findall(r"^nameserver\s+([\d.]+)", Path("/etc/resolv.conf").read_text(), re.MULTILINE),
+        }:
             if not address.startswith("127.") and address != OWN:
                 _ip(f"addr add {address}/32 dev lo")
             if address != OWN:

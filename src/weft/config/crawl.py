@@ -8,6 +8,9 @@ from weft import __version__
 from weft.config.section import Count, Help, Port, Positive, Seconds, Section, Texts, Timeout, Tuning
 
 Scope = Literal["any", "domain", "host", "prefix"]
+Screenshot = Annotated[str, Meta(pattern=r"^(none|viewport|full|css:.+)$", max_length=1000)]
+ViewportSize = Annotated[str, Meta(pattern=r"^[1-9][0-9]{1,3}x[1-9][0-9]{1,3}$")]
+VIEWPORT = "1280x800"
 
 
 class ScopeSection(Section, frozen=True, kw_only=True):
@@ -142,16 +145,21 @@ class FetchSection(Section, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=0, le=100)], Tuning("how often a page is scrolled to its end while it grows")
     ] = 0
     render_screenshot: Annotated[
-        Literal["none", "viewport", "full"],
-        Tuning("keep a picture of each rendered page, of what is in view or of all"),
+        Screenshot,
+        Tuning(
+            "keep a picture of each rendered page: of what is in view, all of it (full), or an element (css:SELECTOR)"
+        ),
     ] = "none"
+    render_viewport: Annotated[ViewportSize, Tuning("width and height of what is in view, in pixels")] = VIEWPORT
+    render_pdf: Annotated[bool, Tuning("keep each rendered page as a PDF, too, of 200 sheets at most")] = False
     render_blocked: Annotated[
-        tuple[Literal["media", "font", "image", "stylesheet"], ...], Tuning("parts of pages that a browser leaves out")
-    ] = ("media", "font")
+        tuple[Literal["media", "font", "tracker", "image", "stylesheet"], ...],
+        Tuning("parts of pages that a browser leaves out"),
+    ] = ("media", "font", "tracker")
     render_mobile: Annotated[bool, Tuning("show pages as a telephone would")] = False
     render_actions: Annotated[
         tuple[dict[str, Any], ...],
-        Tuning("what is done on a page before it is read: click, write, press, scroll, wait, select, screenshot"),
+        Tuning("what is done on a page before it is read: click, write, press, scroll, wait, select, screenshot, pdf"),
     ] = ()
     max_browsers: Annotated[Annotated[int, Meta(ge=1, le=64)], Tuning("browsers that run at a time")] = 2
     pages_per_browser: Annotated[

@@ -240,12 +240,16 @@ def _profiles_of(folder: Path) -> Path:
 def options_of(section: FetchSection) -> RenderOptions:
     """How the pages of a crawl are rendered."""
     wait = section.render_wait_for
+    width, _, height = section.render_viewport.partition("x")
     return RenderOptions(
         wait_for=float(wait) if wait is not None and _is_number(wait) else wait,
         scrolls=section.render_scrolls,
         screenshot="" if section.render_screenshot == "none" else section.render_screenshot,
         actions=tuple(section.render_actions),
+        pdf=section.render_pdf,
         mobile=section.render_mobile,
+        width=int(width),
+        height=int(height),
         blocked=tuple(section.render_blocked),
         allow_scripts=True,  # whoever sets a crawl up may; what callers of the service may is decided there
     )

@@ -21,7 +21,9 @@ from collections import Counter, deque
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from weft.fetch.browser.chromium import ChromiumTree
 from weft.fetch.browser.devtools import DevtoolsError, DevtoolsPipe
@@ -51,6 +53,7 @@ START_S = 30.0
 LATE_START_S = 6.0  # after which it is reported that the first browser does not start
 FAILED_STARTS = 3
 RETRY_START_S = 10.0
+LEAST_S = 2.0  # with less time than this left no page is given to a browser
 HARD_BYTES = 2 << 30  # above an idle browser: it is killed at once
 
 
@@ -157,6 +160,18 @@ class BrowserSlot:
         tab.attach(session, target)
 
 
+class WaitingOrder(NamedTuple):
+    """A page that no browser has had room for yet."""
+
+    order: RenderOrder
+    until: float
+
+    @property
+    def left_s(self) -> float:
+        """The time that it still has."""
+        return self.until - time.monotonic()
+
+
 class BrowserHost:
     """All browsers of an engine."""
 
@@ -166,7 +181,7 @@ class BrowserHost:
         self._proxy = GuardProxy()
         self._slots: list[BrowserSlot] = []
         self._starting = 0
-        self._waiting: deque[RenderOrder] = deque()
+        self._waiting: deque[WaitingOrder] = deque()
         self._running: dict[int, asyncio.Task[None]] = {}
         self._questions: dict[tuple[int, int], asyncio.Future[str]] = {}
         self._names: dict[tuple[tuple[str, str], ...], AwaitedNames] = {}
@@ -188,10 +203,10 @@ class BrowserHost:
         """A message of the engine."""
         match message:
             case RenderOrder():
-                self._waiting.append(message)
+                self._waiting.append(WaitingOrder(message, time.monotonic() + message.left_s))
                 self._next()
             case CancelRender(number):
-                self._waiting = deque(order for order in self._waiting if order.number != number)
+                self._waiting = deque(one for one in self._waiting if one.order.number != number)
                 if (task := self._running.get(number)) is not None:
                     task.cancel()
             case PartVerdict(number, question, refused):
@@ -216,8 +231,13 @@ class BrowserHost:
         """Gives waiting orders to browsers that have room."""
         while self._waiting:
             if self._unusable and time.monotonic() < self._unusable_until:
-                order = self._waiting.popleft()
-                self._tell(RenderedPage(order.number, error="browser", detail=self._unusable))
+                order = self._waiting.popleft().order
+                self._send(RenderedPage(order.number, error="browser", detail=self._unusable))
+                continue
+            if self._waiting[0].left_s < LEAST_S:
+                order = self._waiting.popleft().order
+                self._deaths["busy"] += 1
+                self._send(RenderedPage(order.number, error="busy", detail="no browser had room for it in time"))
                 continue
             slot = self._free_slot()
             if slot is None:
@@ -226,7 +246,8 @@ class BrowserHost:
                     self._starting += 1
                     self._keep(self._start())
                 return
-            order = self._waiting.popleft()
+            waiting = self._waiting.popleft()
+            order = msgspec.structs.replace(waiting.order, left_s=min(waiting.order.page_s, waiting.left_s))
             task = asyncio.ensure_future(self._render(slot, order))
             self._running[order.number] = task
             task.add_done_callback(partial(self._ended, order.number))
@@ -282,7 +303,7 @@ class BrowserHost:
             self._question += 1
             answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             self._questions[order.number, self._question] = answer
-            self._tell(PartQuestion(order.number, self._question, url, kind, is_page))
+            self._send(PartQuestion(order.number, self._question, url, kind, is_page))
             return await answer
 
         settings = self._settings
@@ -307,7 +328,7 @@ class BrowserHost:
                 self._questions.pop(key).cancel()
             self._progress = time.monotonic()
             self._rendered += not page.error
-            self._tell(page)
+            self._send(page)
             self._tidy(slot)
             self._next()
 
@@ -357,7 +378,7 @@ class BrowserHost:
                 measured = now
                 await self._measure()
             self._next()
-            self._tell(self._report(now))
+            self._send(self._report(now))
 
     async def _measure(self) -> None:
         """Reads what the browsers take; in a thread, since the kernel walks their pages for it."""
@@ -372,7 +393,7 @@ class BrowserHost:
 
     def _report(self, now: float) -> BrowserReport:
         busy = sum(slot.pages for slot in self._slots)
-        longest = max((order.left_s for order in self._waiting), default=0.0)
+        longest = max((one.order.left_s for one in self._waiting), default=0.0)
         working = not (busy or self._waiting) or now - self._progress < max(90.0, longest)
         if not busy and not self._waiting:
             self._progress = now
@@ -385,7 +406,7 @@ class BrowserHost:
         is_late = self._starting and not self._slots and now - self._start_began > LATE_START_S
         return self._unusable or ("Chromium takes long to start, or cannot" if is_late else "")
 
-    def _tell(self, message: ToEngine) -> None:
+    def _send(self, message: ToEngine) -> None:
         self._writer.write(packed(message))
 
     def _keep(self, work: Any) -> None:

@@ -49,6 +49,8 @@ from weft.records import FetchResult, Rendered, RenderedPart
 MARGIN_S = 4.0  # before `until`: what the browser process needs to say that it was too late
 LEAST_S = 3.0  # with less time than this left no page is given to a browser
 ROBOTS_S = 5.0  # for the robots.txt of a host that a page wants a part of
+LATE_S = 2.0  # before `until`: a result that comes with the lease's end would meet the page's next try
+UNKNOWN_PAGES = 8
 MOST_TRIES = 3  # of a page whose browser died because of another one
 _CHUNK = 1 << 20
 CUT_OFF = "cut off"  # the outcome of a part that is not known
@@ -242,7 +244,8 @@ class RenderingTransport:
         self._link = link
         self._judge = judge
         self._section = section
-        self._until: dict[object, float] = {}
+        self._until: dict[object, float] = {}  # of pages that are being fetched
+        self._fetched = self._given = 0  # pages, and those of them that were given to a browser
         self._rendering: dict[object, Rendering] = {}
         self._robots: dict[str, _RobotsTag] = {}
         self._done: Done = []
@@ -253,8 +256,11 @@ class RenderingTransport:
 
     @property
     def free(self) -> int:
-        """Transfers that may be submitted now: none while the browsers have enough to do for a while."""
-        return max(0, min(self._inner.free, 4 * self._link.capacity - len(self._rendering)))
+        """Transfers that may be submitted now: none while the browsers have enough to do for a while. What is being
+        fetched counts by the share of pages that a browser has had, as far as is known."""
+        share = 1.0 if self._section.render == "always" else (self._given + 1) / (self._fetched + UNKNOWN_PAGES)
+        coming = len(self._rendering) + int(share * len(self._until))
+        return max(0, min(self._inner.free, 4 * self._link.capacity - coming))
 
     @property
     def in_flight(self) -> int:
@@ -342,6 +348,7 @@ class RenderingTransport:
             self._robots_came(tag, result)
             return
         until = self._until.pop(tag, None)
+        self._fetched += until is not None
         options = None
         if until is not None and result.error is None and 200 <= result.status < 300:
             options = self._judge.wants(tag, result)
@@ -353,9 +360,10 @@ class RenderingTransport:
             self._finish(tag, result, Rendered(error="timeout", detail="no time was left for it"))
             return
         page = Rendering(
-            self._order(tag, result, options, min(left_s, self._section.total_timeout_s)), result, tag, until,
+            self._order(tag, result, options, left_s), result, tag, until,
             lambda message: self._rendered(tag, message), lambda question: self._asked(tag, question),
         )  # fmt: skip
+        self._given += 1
         self._rendering[tag] = page
         self._link.render(page)
 
@@ -367,6 +375,7 @@ class RenderingTransport:
             body = decode(body, encoding, limit).body
         return RenderOrder(
             0, result.url, result.status, list(head.items()), body, section.user_agent(), left_s, options,
+            page_s=section.total_timeout_s,
             allow_private=section.allow_private, loopback_only=not section.email, tls_verify=section.tls_verify,
             resolve=dict(section.resolve), cookies=self._judge.cookies(tag, result.url),
             part_headers=harmless(section.headers),
@@ -375,8 +384,12 @@ class RenderingTransport:
 
     def _rendered(self, tag: object, message: RenderedPage) -> None:
         page = self._rendering.pop(tag, None)
-        if page is not None:
-            self._finish(tag, page.result, _as_record(message, page.made))
+        if page is None:
+            return
+        result = page.result
+        if message.error == "busy":  # nothing is wrong with it: it is asked for again when there is room
+            result = msgspec.structs.replace(result, error="aborted")
+        self._finish(tag, result, _as_record(message, page.made))
 
     def _finish(self, tag: object, result: FetchResult, rendered: Rendered) -> None:
         self._done.append((tag, msgspec.structs.replace(result, rendered=rendered)))
@@ -384,7 +397,7 @@ class RenderingTransport:
     def _end_late(self) -> None:
         """A browser process that does not answer, however that may be, holds no page beyond its time."""
         now = time.monotonic()
-        for tag in [tag for tag, page in self._rendering.items() if now > page.until]:
+        for tag in [tag for tag, page in self._rendering.items() if now > page.until - LATE_S]:
             page = self._rendering.pop(tag)
             self._link.cancel(page.order.number)
             late = RenderedPage(page.order.number, error="timeout", detail="no browser has answered")

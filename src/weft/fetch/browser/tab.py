@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -21,10 +21,9 @@ from weft.fetch.browser.devtools import DevtoolsError, DevtoolsPipe
 from weft.fetch.browser.messages import PartAge, RenderedPage, RenderOrder
 from weft.fetch.browser.proxy import ProxyPass
 
-MOST_PICTURE_PX = 20_000
 MOST_NAVIGATIONS = 5  # of the page's own frame, after the first
 MOST_CONSOLE = 50
-_NOTICE = "weft"
+OF_ELEMENT = "css:"  # before the selector of a screenshot
 Ask = Callable[[str, str, bool], Awaitable[str]]
 # Headers of the page that say something about the transfer, or have the browser request or keep more than the page.
 _LEFT_OUT = frozenset(
@@ -292,7 +291,11 @@ class RenderTab:
         options = self._order.options
         if kind not in _WANTED or kind in {_KINDS.get(name, name) for name in options.blocked}:
             return "kind"
-        if not is_own and options.block_trackers and any(host == one or host.endswith(f".{one}") for one in _TRACKERS):
+        if (
+            not is_own
+            and "tracker" in options.blocked
+            and any(host == one or host.endswith(f".{one}") for one in _TRACKERS)
+        ):
             return "tracker"
         if not self._may_use(method, url, kind):
             return f"method {method[:10]}"
@@ -429,7 +432,7 @@ class RenderTab:
             title=str(title)[:1000],
             screenshot=await self._picture(actions) if options.screenshot else b"",
             pictures=actions.pictures,
-            pdf=await self._pdf() if options.pdf else b"",
+            pdf=await actions.printed() if options.pdf else actions.pdf,
             parts=self.parts(),
             leads_to=self._leads_to,
             console_errors=self._console,
@@ -438,13 +441,12 @@ class RenderTab:
 
     async def _picture(self, actions: PageActions) -> bytes:
         wanted = self._order.options.screenshot
-        if isinstance(wanted, dict):
-            return await actions.picture_of(wanted["element"])
-        return await actions.picture(is_full=wanted == "full")
-
-    async def _pdf(self) -> bytes:
-        printed = await self._pipe.call("Page.printToPDF", self.session, printBackground=True)
-        return b64decode(printed["data"])
+        if not wanted.startswith(OF_ELEMENT):
+            return await actions.picture(is_full=wanted == "full")
+        try:
+            return await actions.picture_of(wanted.removeprefix(OF_ELEMENT))
+        except ActionFailed as why:
+            raise RenderFailed("action", f"screenshot: {why}") from None
 
     async def _cookies(self) -> list[tuple[str, str]]:
         kept = await self._pipe.call("Network.getCookies", self.session, urls=[self._order.url])

@@ -54,6 +54,11 @@ def document(result: ScrapedResult, task: Task) -> dict[str, Any]:
             {"selector": selector, "attribute": attribute, "values": fields.get(f"a{number}") or []}
             for number, (selector, attribute) in enumerate(pairs)
         ]
+    if any(name in found for name in ("screenshots", "pdf")):
+        made["actions"] = {
+            "screenshots": found.get("screenshots", []), "pdfs": [found["pdf"]] if "pdf" in found else [],
+            "scrapes": [], "javascriptReturns": [],
+        }  # fmt: skip
     kind = str(found.get("content_type") or "")
     if "unparsed" in found:
         made["warning"] = f"the page could not be parsed: {found['unparsed']}"

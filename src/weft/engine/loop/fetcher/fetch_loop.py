@@ -199,7 +199,8 @@ class Loop:
         ended = []
         for tag, result in results:
             assert isinstance(tag, Lease)
-            del self._leases[tag.item]
+            if self._leases.get(tag.item) is tag:  # else the lease was over, and the item was claimed again
+                del self._leases[tag.item]
             self._step("fetched")
             if result.error == "aborted" or tag.crawl not in self._crawls:
                 # Aborted, or its crawl has ended. The request was sent all the same, so the site's delay starts here.
