@@ -140,6 +140,7 @@ def page(result: ScrapedResult, now: float, most: int) -> dict[str, Any]:
     host, path = text.split_url(result.url)
     forms = [(title, document.get(name)) for name, title in _CONTENTS.items()]
     contents = [(title, value if isinstance(value, str) else _as_json(value)) for title, value in forms if value]
+    drawn = pictures(result)
     why = str(document.get("unparsed") or "its task has ordered no content: order `formats`, for example markdown")
     return {
         "number": result.number, "title": text.shown(result.title), "status": result.status or "–",
@@ -152,7 +153,7 @@ def page(result: ScrapedResult, now: float, most: int) -> dict[str, Any]:
             {"title": title, "text": text.paragraph(value, most), "length": len(value), "is_cut": len(value) > most}
             for title, value in contents
         ],
-        "pictures": [name for name in (drawn := pictures(result)) if name.endswith(".png")],
+        "pictures": [name for name in drawn if name.endswith(".png")],
         "pdf": "page.pdf" if "page.pdf" in drawn else "",
         "empty": f"There is no content to show: {text.shown(why, 300)}.",
     }  # fmt: skip
