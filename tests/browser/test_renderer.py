@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 from browsing import missing
 from drawn_site import HOSTILE, THIRD_PARTY, DrawnSite, drawn_site
+from pace import patience
 from rendering import BrowserProcess, chromiums, profiles
 
 from weft.config import FetchSection
@@ -93,6 +94,22 @@ def test_a_part_that_was_not_judged_cannot_reach_an_address_that_is_refused(
     assert parts and all(not part.outcome.startswith("2") for part in parts)
 
 
+def test_a_browser_has_as_many_pages_as_it_may(browsers: BrowserProcess, site: DrawnSite) -> None:
+    with profiles() as folder:
+        own, came, most = BrowserProcess(folder, pages_per_browser=2), list[RenderedPage](), 0
+        for number in range(8):  # before there is a browser
+            own.begin(f"{site.url}/drawn{number}", site.page("/drawn1"), came.append, left_s=patience(20))
+
+        def has_ended() -> bool:
+            nonlocal most
+            most = max(most, own.link.report.pages)
+            return len(came) == 8
+
+        own.until(has_ended)
+        assert most == 2 and [one.error for one in came] == [""] * 8
+        own.close()
+
+
 def test_a_page_that_hangs_or_dies_costs_itself_alone(browsers: BrowserProcess, site: DrawnSite) -> None:
     came: dict[str, RenderedPage] = {}
     for path in ("/loop", "/crash"):
@@ -142,6 +159,8 @@ class AllWanted:
         return ""
 
     def learn(self, *_: object) -> None: ...
+
+    def storage(self, *_: object) -> None: ...
 
     def cookies(self, *_: object) -> list[tuple[str, str]]:
         return []

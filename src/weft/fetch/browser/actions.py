@@ -36,6 +36,7 @@ _CENTRE = """(() => {{ const one = document.querySelector({selector}); if (!one)
 _SELECT = """(() => {{ const one = document.querySelector({selector}); if (!one) return null;
   one.value = {value}; one.dispatchEvent(new Event("input", {{bubbles: true}}));
   one.dispatchEvent(new Event("change", {{bubbles: true}})); return one.value === {value} }})()"""
+_HIDES_TEXT = "document.activeElement instanceof HTMLInputElement && document.activeElement.type === 'password'"
 _HEIGHT = "document.documentElement ? document.documentElement.scrollHeight : 0"
 
 
@@ -165,6 +166,8 @@ class PageActions:
         if "selector" in action:
             await self._element(str(action["selector"]))
             await self.evaluate(_FIND.format(selector=json.dumps(str(action["selector"]))) + ".focus()")
+        if action.get("is_plain") and await self.evaluate(_HIDES_TEXT):
+            raise ActionFailed("it is a password, and is given as plain text: write ${env:NAME}")
         await self._pipe.call("Input.insertText", self._session, text=str(action["text"]))
 
     async def _press(self, action: dict[str, Any]) -> None:

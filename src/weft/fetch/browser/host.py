@@ -77,7 +77,7 @@ class BrowserSlot:
     def __init__(self, tree: ChromiumTree) -> None:
         self.tree = tree
         self.tabs: dict[str, RenderTab] = {}  # by context
-        self.pages = 0  # that run
+        self.pages = 0  # that it was given, and has not ended
         self.rendered = 0
         self.is_retiring = False
         self.idle_since = time.monotonic()
@@ -96,7 +96,6 @@ class BrowserSlot:
 
     async def render(self, tab: RenderTab) -> RenderedPage:
         """One page of it."""
-        self.pages += 1
         self.rendered += 1
         self._opening.append(tab)
         work = asyncio.ensure_future(tab.render())
@@ -111,8 +110,6 @@ class BrowserSlot:
         finally:
             gone.cancel()
             await self._release(tab)
-            self.pages -= 1
-            self.idle_since = time.monotonic()
 
     async def _release(self, tab: RenderTab) -> None:
         """Closes a page; a browser that does not do so is killed."""
@@ -248,12 +245,17 @@ class BrowserHost:
                 return
             waiting = self._waiting.popleft()
             order = msgspec.structs.replace(waiting.order, left_s=min(waiting.order.page_s, waiting.left_s))
+            slot.pages += 1  # now: many are given out before the first of them runs
             task = asyncio.ensure_future(self._render(slot, order))
             self._running[order.number] = task
-            task.add_done_callback(partial(self._ended, order.number))
+            task.add_done_callback(partial(self._ended, slot, order.number))
 
-    def _ended(self, number: int, _task: asyncio.Task[None]) -> None:
+    def _ended(self, slot: BrowserSlot, number: int, _task: asyncio.Task[None]) -> None:
         self._running.pop(number, None)
+        slot.pages -= 1
+        slot.idle_since = time.monotonic()
+        self._tidy(slot)
+        self._next()
 
     def _free_slot(self) -> BrowserSlot | None:
         usable = [
@@ -329,8 +331,6 @@ class BrowserHost:
             self._progress = time.monotonic()
             self._rendered += not page.error
             self._send(page)
-            self._tidy(slot)
-            self._next()
 
     def _failed(
         self, order: RenderOrder, tab: RenderTab, kind: str, detail: str, *, uncounted: bool = False

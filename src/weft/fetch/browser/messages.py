@@ -47,6 +47,7 @@ class RenderOrder(Struct, frozen=True, tag="render"):
     tls_verify: bool = True
     resolve: dict[str, str] = {}
     cookies: list[tuple[str, str]] = []  # of the page's host
+    storage: dict[str, str] | None = None  # what its origin has kept for a session; None: it is in none
     part_headers: dict[str, str] = {}  # sent with parts, too: harmless ones
     max_bytes: int = 10 << 20  # of the rendered page, and of all its parts times ten
 
@@ -101,7 +102,8 @@ class RenderedPage(Struct, frozen=True, tag="rendered"):
     parts: list[PartAge] = []
     leads_to: list[str] = []  # where the page's frame wanted to go, which is another site
     console_errors: list[str] = []
-    cookies: list[tuple[str, str]] = []  # of the page's host, at the end
+    cookies: list[str] = []  # of the page's host, at the end, as Set-Cookie has them
+    storage: dict[str, str] = {}  # what the page's origin keeps, where it is in a session
     spent_s: float = 0.0
     uncounted: bool = False  # it failed because of another page in its browser: try it again, as if it never was
 

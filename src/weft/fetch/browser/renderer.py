@@ -69,6 +69,9 @@ class RenderJudge(Protocol):
     def learn(self, tag: object, origin: str, result: FetchResult) -> None:
         """A robots.txt that was asked for; afterwards `refusal` has an answer."""
 
+    def storage(self, tag: object, url: str) -> dict[str, str] | None:
+        """What the page's origin has kept for the session that the page is in; None where it is in none."""
+
     def cookies(self, tag: object, url: str) -> list[tuple[str, str]]:
         """What the crawl's jar has for the page."""
 
@@ -378,6 +381,7 @@ class RenderingTransport:
             page_s=section.total_timeout_s,
             allow_private=section.allow_private, loopback_only=not section.email, tls_verify=section.tls_verify,
             resolve=dict(section.resolve), cookies=self._judge.cookies(tag, result.url),
+            storage=self._judge.storage(tag, result.url),
             part_headers=harmless(section.headers),
             max_bytes=limit,
         )  # fmt: skip
@@ -441,7 +445,8 @@ def _as_record(message: RenderedPage, parts: Sequence[RenderedPart]) -> Rendered
     return Rendered(
         message.error, message.detail, message.url, message.html, message.title, message.screenshot,
         tuple(message.pictures), message.pdf, tuple(parts), tuple(message.leads_to), tuple(message.console_errors),
-        tuple(message.cookies), message.spent_s, max((part.ended for part in parts if part.was_sent), default=0.0),
+        tuple(message.cookies), message.storage, message.spent_s,
+        max((part.ended for part in parts if part.was_sent), default=0.0),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ at their beginning. The page's own document is answered from the order; each par
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from base64 import b64encode
 from collections import defaultdict
@@ -23,6 +24,7 @@ from weft.fetch.browser.proxy import ProxyPass
 
 MOST_NAVIGATIONS = 5  # of the page's own frame, after the first
 MOST_CONSOLE = 50
+MOST_KEPT_CHARS = 1 << 20  # of an origin's storage
 OF_ELEMENT = "css:"  # before the selector of a screenshot
 Ask = Callable[[str, str, bool], Awaitable[str]]
 # Headers of the page that say something about the transfer, or have the browser request or keep more than the page.
@@ -57,6 +59,9 @@ for (const name of ["Navigator", "WorkerNavigator"]) try { delete globalThis[nam
 try { Object.defineProperty(navigator, "serviceWorker", {value: undefined, configurable: false}) } catch {}
 """
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
+# A page that has emptied its storage, as a logout does, keeps it empty.
+_STORE = """try { if (location.origin === ORIGIN && !localStorage.length)
+  for (const [name, value] of Object.entries(KEPT)) localStorage.setItem(name, value) } catch {}"""
 _HTML = """(() => { const type = document.doctype;
   const kind = type ? new XMLSerializer().serializeToString(type) : "";
   const root = document.documentElement; return root ? kind + root.outerHTML : kind })()"""
@@ -115,6 +120,7 @@ class RenderTab:
         self._loaded = False
         self._is_answered = False  # the page's document was given to the browser
         self._navigations = 0
+        self._navigation = ""  # the browser's number of the last one that was permitted
         self._parts: list[_PartState] = []
         self._sent = 0
         self._open: dict[str, _PartState] = {}  # by the browser's number of the request
@@ -228,6 +234,7 @@ class RenderTab:
         self._end(params["requestId"], "")
 
     def _failed_part(self, _session: str, params: dict[str, Any]) -> None:
+        self._loaded |= params["requestId"] == self._navigation  # the page stays as it was
         self._end(params["requestId"], params.get("blockedReason") or params.get("errorText", "failed"))
 
     def _lifecycle(self, session: str, params: dict[str, Any]) -> None:
@@ -271,6 +278,8 @@ class RenderTab:
                 reason = "Aborted" if is_own else "BlockedByClient"
                 await self._pipe.call("Fetch.failRequest", session, requestId=number, errorReason=reason)
             else:
+                if is_own:  # another document: it is there when that one was loaded
+                    self._loaded, self._navigation = False, params.get("networkId", number)
                 await self._send(session, params, url, kind)
         except DevtoolsError:
             self._end(params.get("networkId", number), "gone")  # its target has gone
@@ -399,6 +408,13 @@ class RenderTab:
                 "Network.setCookies", self.session,
                 cookies=[{"name": name, "value": value, "url": order.url} for name, value in order.cookies],
             )  # fmt: skip
+        if order.storage:
+            await call(
+                "Page.addScriptToEvaluateOnNewDocument", self.session,
+                source=_STORE.replace("ORIGIN", json.dumps(urls.origin_of(order.url))).replace(
+                    "KEPT", json.dumps(order.storage)
+                ),
+            )  # fmt: skip
         went = await call("Page.navigate", self.session, url=order.url)
         if (error := went.get("errorText")) and not self._is_answered:
             raise RenderFailed("browser", str(error))
@@ -406,7 +422,8 @@ class RenderTab:
     async def _settle(self) -> None:
         """Until the page was loaded and has requested nothing for a while, or has had its time."""
         options = self._order.options
-        until = time.monotonic() + options.longest_settle_s
+        self._moved = time.monotonic()  # what an action has begun may not have requested anything yet
+        until = self._moved + options.longest_settle_s
         while (now := time.monotonic()) < until:
             quiet_s = now - self._moved
             if self._loaded and not self._open and quiet_s >= options.settle_s:
@@ -437,6 +454,7 @@ class RenderTab:
             leads_to=self._leads_to,
             console_errors=self._console,
             cookies=await self._cookies(),
+            storage=await self._storage(actions, str(url)),
         )
 
     async def _picture(self, actions: PageActions) -> bytes:
@@ -448,9 +466,20 @@ class RenderTab:
         except ActionFailed as why:
             raise RenderFailed("action", f"screenshot: {why}") from None
 
-    async def _cookies(self) -> list[tuple[str, str]]:
-        kept = await self._pipe.call("Network.getCookies", self.session, urls=[self._order.url])
-        return [(one["name"], one["value"]) for one in kept.get("cookies", [])]
+    async def _cookies(self) -> list[str]:
+        kept = await self._pipe.call("Storage.getCookies", browserContextId=self.context)
+        host = _host(self._order.url)
+        return [_set_cookie(one) for one in kept.get("cookies", []) if is_sent_to(host, one["domain"])]
+
+    async def _storage(self, actions: PageActions, url: str) -> dict[str, str]:
+        """What the origin of the page keeps in the browser, for the pages of its session that come after it."""
+        if self._order.storage is None or urls.origin_of(url) != urls.origin_of(self._order.url):
+            return {}
+        with suppress(ActionFailed):
+            kept = await actions.evaluate("Object.entries(localStorage)")
+            if sum(len(name) + len(value) for name, value in kept) <= MOST_KEPT_CHARS:
+                return {str(name): str(value) for name, value in kept}
+        return {}
 
 
 _HANDLERS: dict[str, Callable[[RenderTab, str, dict[str, Any]], None]] = {
@@ -465,6 +494,22 @@ _HANDLERS: dict[str, Callable[[RenderTab, str, dict[str, Any]], None]] = {
     "Target.detachedFromTarget": RenderTab._detached,
     "Runtime.exceptionThrown": RenderTab._exception,
 }
+
+
+def is_sent_to(host: str, domain: str) -> bool:
+    """Whether a cookie of a domain is one of a host: a domain without a dot before it is that host alone."""
+    return domain == host or (domain.startswith(".") and f".{host}".endswith(domain))
+
+
+def _set_cookie(cookie: dict[str, Any]) -> str:
+    """A cookie as a response sets it: with all that limits where it is sent."""
+    parts = [f"{cookie['name']}={cookie['value']}", f"Path={cookie['path']}"]
+    if cookie["domain"].startswith("."):
+        parts.append(f"Domain={cookie['domain']}")
+    if not cookie.get("session", True):
+        parts.append(f"Max-Age={max(0, int(cookie['expires'] - time.time()))}")
+    parts += [word for word, name in (("Secure", "secure"), ("HttpOnly", "httpOnly")) if cookie.get(name)]
+    return "; ".join(parts)
 
 
 def _with(page: RenderedPage, **changes: Any) -> RenderedPage:

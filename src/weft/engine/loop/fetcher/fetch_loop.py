@@ -331,16 +331,18 @@ class Loop:
             self._send_once(lease)
         is_robots = lease.purpose is Purpose.ROBOTS
         keep_bytes = ROBOTS_BYTES if is_robots else 0
+        is_acted = False  # whether a browser logs in
         if lease.purpose is Purpose.LOGIN and crawl.session is not None:
             asked, keep_bytes = crawl.session.asked(), LOGIN_BYTES
-        crawl.transport_of(spec).submit(
+            is_acted = bool(crawl.session.login.actions)
+        crawl.transport_of(spec, needs_browser=is_acted).submit(
             lease.url,
             headers,
             lease,
             keep_bytes=keep_bytes,
             until=lease.deadline,  # another process may have leased the site by then
             address=address,
-            filtered=lease.purpose is Purpose.PAGE,
+            filtered=is_acted or lease.purpose is Purpose.PAGE,
             is_first=is_robots and not lease.attempt,  # a robots.txt comes before all else of a site
             **asked,
         )
