@@ -325,6 +325,7 @@ class TaskProgress(Struct, frozen=True):
     robots_blocked: Annotated[Count, _about("of the refused")]
     queued: Annotated[Count, _about("at the end: what was left")]
     in_flight: Count
+    need_javascript: Annotated[Count, _about("of the completed: scripts must draw them; see `render`")]
     percent: Annotated[float, Meta(ge=0, le=100)]
 
 

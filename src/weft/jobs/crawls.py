@@ -172,10 +172,10 @@ def crawl_settings(task: Task, jobs: JobsSection, proxies: str = "") -> dict[str
 def progress_of(standing: CrawlSnapshot) -> tuple[JobProgress, dict[str, int]]:
     """How far a crawl is, and its failures and refusals by class: of one snapshot."""
     left = standing.left if standing.state is CrawlState.ENDED else standing.queued
-    return counted(standing.ends, left + standing.set_aside, standing.in_flight)
+    return counted(standing.ends, left + standing.set_aside, standing.in_flight, standing.need_javascript)
 
 
-def counted(ends: Mapping[str, int], queued: int, in_flight: int) -> tuple[JobProgress, dict[str, int]]:
+def counted(ends: Mapping[str, int], queued: int, in_flight: int, need_javascript: int = 0) -> tuple[JobProgress, dict[str, int]]:
     """The same of URLs that have ended, by `CrawlSnapshot.ends`."""
     outcomes: Counter[UrlOutcome] = Counter()
     classes: Counter[str] = Counter()
@@ -186,6 +186,7 @@ def counted(ends: Mapping[str, int], queued: int, in_flight: int) -> tuple[JobPr
         if (kind := error_class(int(status), error)) is not None:
             classes[str(kind)] += count
     progress = JobProgress(
+        need_javascript=need_javascript,
         completed=outcomes[UrlOutcome.COMPLETED],
         gone=outcomes[UrlOutcome.GONE],
         failed=outcomes[UrlOutcome.FAILED],

@@ -80,6 +80,8 @@ class BrowserSlot:
         self.pages = 0  # that it was given, and has not ended
         self.rendered = 0
         self.is_retiring = False
+        self.is_reserved = False  # for the one page that it has
+        self.died_of = "the browser has ended"
         self.idle_since = time.monotonic()
         self.base_bytes = 0  # what it took before its first page
         self.bytes = 0
@@ -105,7 +107,7 @@ class BrowserSlot:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
             if not work.done() or (gone.done() and work.exception() is not None):
                 work.cancel()
-                raise BrowserGone("the browser has ended", is_own=self.killed_for is tab)
+                raise BrowserGone(self.died_of, is_own=self.killed_for is tab)
             return work.result()
         finally:
             gone.cancel()
@@ -236,7 +238,7 @@ class BrowserHost:
                 self._deaths["busy"] += 1
                 self._send(RenderedPage(order.number, error="busy", detail="no browser had room for it in time"))
                 continue
-            slot = self._free_slot()
+            slot = self._free_slot(is_alone=self._waiting[0].order.is_alone)
             if slot is None:
                 is_enough = self._starting * self._settings.pages_per_browser >= len(self._waiting)
                 if not is_enough and len(self._slots) + self._starting < self._settings.max_browsers:
@@ -245,6 +247,7 @@ class BrowserHost:
                 return
             waiting = self._waiting.popleft()
             order = msgspec.structs.replace(waiting.order, left_s=min(waiting.order.page_s, waiting.left_s))
+            slot.is_reserved = order.is_alone
             slot.pages += 1  # now: many are given out before the first of them runs
             task = asyncio.ensure_future(self._render(slot, order))
             self._running[order.number] = task
@@ -253,15 +256,17 @@ class BrowserHost:
     def _ended(self, slot: BrowserSlot, number: int, _task: asyncio.Task[None]) -> None:
         self._running.pop(number, None)
         slot.pages -= 1
+        slot.is_reserved = False
         slot.idle_since = time.monotonic()
         self._tidy(slot)
         self._next()
 
-    def _free_slot(self) -> BrowserSlot | None:
+    def _free_slot(self, *, is_alone: bool) -> BrowserSlot | None:
+        most = 1 if is_alone else self._settings.pages_per_browser
         usable = [
             slot
             for slot in self._slots
-            if not slot.is_retiring and not slot.pipe.gone.is_set() and slot.pages < self._settings.pages_per_browser
+            if not (slot.is_retiring or slot.is_reserved or slot.pipe.gone.is_set()) and slot.pages < most
         ]
         # A second browser is started only when the first ones are busy.
         return min(usable, key=lambda slot: slot.pages, default=None)
@@ -387,6 +392,7 @@ class BrowserHost:
             if slot.bytes - slot.base_bytes > HARD_BYTES:
                 self._deaths["memory"] += 1
                 tabs = list(slot.tabs.values())
+                slot.died_of = f"its browser took more than {HARD_BYTES >> 30} GB of memory"
                 slot.end(tabs[0] if len(tabs) == 1 else None)
             elif not slot.pages:
                 self._tidy(slot)

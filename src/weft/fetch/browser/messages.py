@@ -42,6 +42,7 @@ class RenderOrder(Struct, frozen=True, tag="render"):
     left_s: float  # until it must be over, the wait for a browser included
     options: RenderOptions
     page_s: float = 60.0  # in a browser, at most
+    is_alone: bool = False  # no other page beside it: one of those that its last browser had has killed that
     allow_private: bool = False
     loopback_only: bool = False
     tls_verify: bool = True

@@ -211,7 +211,7 @@ class RenderLink:
         if page.tries > MOST_TRIES or left_s < LEAST_S:
             page.on_done(RenderedPage(page.order.number, error="browser", detail="its browser has died"))
             return
-        page.order = msgspec.structs.replace(page.order, left_s=left_s)
+        page.order = msgspec.structs.replace(page.order, left_s=left_s, is_alone=page.tries == MOST_TRIES)
         self.render(page)
 
     def _send(self, message: ToHost) -> None:

@@ -208,7 +208,7 @@ class Loop:
                 if not result.was_sent:
                     self._round.unsent(tag)
                 if result.rendered is not None:
-                    self._round.asked(tag.crawl, result.rendered.parts)
+                    self._round.asked(tag, result.rendered.parts)
                 self._round.end(tag, End.RELEASE if tag.crawl in self._crawls else End.OTHER)
             else:
                 ended.append((tag, result))
