@@ -175,7 +175,9 @@ def progress_of(standing: CrawlSnapshot) -> tuple[JobProgress, dict[str, int]]:
     return counted(standing.ends, left + standing.set_aside, standing.in_flight, standing.need_javascript)
 
 
-def counted(ends: Mapping[str, int], queued: int, in_flight: int, need_javascript: int = 0) -> tuple[JobProgress, dict[str, int]]:
+def counted(
+    ends: Mapping[str, int], queued: int, in_flight: int, need_javascript: int = 0
+) -> tuple[JobProgress, dict[str, int]]:
     """The same of URLs that have ended, by `CrawlSnapshot.ends`."""
     outcomes: Counter[UrlOutcome] = Counter()
     classes: Counter[str] = Counter()
