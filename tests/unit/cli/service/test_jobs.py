@@ -67,7 +67,7 @@ def test_a_task_is_submitted_watched_and_taken(weft: Weft, tmp_path: Path) -> No
     task_id = weft.submit(
         "--max-depth", 1, "--include", "/docs/*", "--formats", "text", "--links", "drop", "--no-partial"
     )
-    assert weft.said == f"weft jobs watch {task_id}   # shows how far it is\n"
+    assert weft.said == f"weft jobs watch {task_id}   # shows its progress\n"
     spec = weft.server.service.tasks[task_id].spec
     assert (spec.max_depth, spec.include, spec.formats) == (1, ("/docs/*",), ("text",))
     assert spec.format_options["links"] == "drop"
@@ -76,7 +76,7 @@ def test_a_task_is_submitted_watched_and_taken(weft: Weft, tmp_path: Path) -> No
     assert weft("watch", task_id, code=3) == ""
     first, second = weft.said.splitlines()
     assert first.startswith("PARTIAL 100 % · 1 pages, 1 failed")
-    assert second == f"weft jobs errors {task_id}   # says which pages, and why"
+    assert second == f"weft jobs errors {task_id}   # lists the pages, with reasons"
     assert weft.json("watch", task_id, code=3)["progress"]["completed"] == 1
     assert json.loads(weft("results", task_id))["url"] == SITE
     assert weft("results", task_id, "--out", tmp_path / "out.csv", "--format", "csv") == ""
@@ -143,7 +143,7 @@ def test_a_task_is_paused_resumed_and_cancelled(weft: Weft) -> None:
         (("results", "0" * 32), "there is no task"),
         (("results", "0" * 32, "--format", "json"), "use jsonl, or --json for one document"),
         (("list", "--status", "done"), "status: "),
-        (("list", "--key-file", "/nonsense"), "key_file /nonsense: cannot be read"),
+        (("list", "--key-file", "/nonsense"), "`key_file`: /nonsense cannot be read"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_message(weft: Weft, words: tuple[str, ...], said: str) -> None:
@@ -185,6 +185,7 @@ def test_keys_are_made_listed_and_revoked(
         assert run(["jobs", "submit", SITE]) == 2
         assert "lacks the scope 'submit'" in capfd.readouterr().err
         (tmp_path / "key").write_text("weft_nonsense\n")
+        (tmp_path / "key").chmod(0o600)
         assert run(["jobs", "list", "--key-file", str(tmp_path / "key")]) == 2
         assert "weft: this API key is not valid: put one into WEFT_API_KEY" in capfd.readouterr().err
         monkeypatch.delenv("WEFT_API_KEY")
