@@ -102,6 +102,10 @@ def _host_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]
 
 
 def _render_contradictions(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if not re.fullmatch("none|viewport|full|css:.+", values["render_screenshot"]):
+        yield "render_screenshot", "use none, viewport, full, or css:SELECTOR for an element"
+    if not re.fullmatch("[1-9][0-9]{1,3}x[1-9][0-9]{1,3}", values["render_viewport"]):
+        yield "render_viewport", f"use WIDTHxHEIGHT in pixels, as {VIEWPORT}"
     given = [
         name
         for name in ("render_wait_for", "render_scrolls", "render_mobile", "render_pdf", "render_actions")

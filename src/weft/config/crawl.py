@@ -8,8 +8,6 @@ from weft import __version__
 from weft.config.section import Count, Help, Port, Positive, Seconds, Section, Texts, Timeout, Tuning
 
 Scope = Literal["any", "domain", "host", "prefix"]
-Screenshot = Annotated[str, Meta(pattern=r"^(none|viewport|full|css:.+)$", max_length=1000)]
-ViewportSize = Annotated[str, Meta(pattern=r"^[1-9][0-9]{1,3}x[1-9][0-9]{1,3}$")]
 VIEWPORT = "1280x800"
 
 
@@ -145,12 +143,12 @@ class FetchSection(Section, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=0, le=100)], Tuning("how often a page is scrolled to its end while it grows")
     ] = 0
     render_screenshot: Annotated[
-        Screenshot,
+        str,
         Tuning(
             "store a screenshot of each rendered page: the visible part, the full page, or an element (css:SELECTOR)"
         ),
     ] = "none"
-    render_viewport: Annotated[ViewportSize, Tuning("width and height of what is in view, in pixels")] = VIEWPORT
+    render_viewport: Annotated[str, Tuning("width and height of what is in view, in pixels")] = VIEWPORT
     render_pdf: Annotated[bool, Tuning("keep each rendered page as a PDF, too, of 200 sheets at most")] = False
     render_blocked: Annotated[
         tuple[Literal["media", "font", "tracker", "image", "stylesheet"], ...],
