@@ -19,7 +19,7 @@ from weft.names import nearest
 from weft.pipelines.pool import shared_config
 from weft.pipelines.pool.contract import LOCAL, RunEngine, engine_named
 from weft.pipelines.pool.durability.runs import ITEMS, RunDirectory
-from weft.pipelines.pool.engine.pool_engine import RunRequest, WorkerView
+from weft.pipelines.pool.engine.run_request import RunRequest, WorkerView
 from weft.pipelines.pool.events import Listener, PoolCounts
 from weft.pipelines.pool.record import Result
 from weft.pipelines.pool.settings import PoolSettings, item_logs, worker_count

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weft.errors import BadInput, Missing
 
 if TYPE_CHECKING:
-    from weft.pipelines.pool.engine.pool_engine import RunRequest, WorkerView
+    from weft.pipelines.pool.engine.run_request import RunRequest, WorkerView
     from weft.pipelines.pool.events import Listener, PoolProgress
     from weft.pipelines.pool.record import Result
 

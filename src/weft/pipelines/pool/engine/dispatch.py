@@ -13,7 +13,7 @@ from typing import NamedTuple
 from weft.pipelines.pool.engine.backlog import WorkQueue
 from weft.pipelines.pool.engine.delivery import ResultDelivery
 from weft.pipelines.pool.engine.pool_worker import PoolSlot
-from weft.pipelines.pool.engine.task import Intake, PoolTask
+from weft.pipelines.pool.engine.task import PoolTask, TaskSource
 from weft.pipelines.pool.settings import PoolSettings
 from weft.supervise.child import ChildState, Step
 from weft.supervise.pool.process_pool import ProcessPool
@@ -36,7 +36,7 @@ class WorkDispatcher:
     def __init__(
         self,
         settings: PoolSettings,
-        intake: Intake,
+        intake: TaskSource,
         queue: WorkQueue,
         pool: ProcessPool[PoolSlot],
         delivery: ResultDelivery,
