@@ -14,13 +14,13 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.errors import BadInput, Missing
+from weft.pipelines.pool.settings import LOCAL
 
 if TYPE_CHECKING:
     from weft.pipelines.pool.engine.run_request import RunRequest, WorkerView
     from weft.pipelines.pool.events import Listener, PoolProgress
     from weft.pipelines.pool.record import Result
 
-LOCAL = "local"
 GROUP = "weft.pool_engines"
 
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from weft.pipelines.pool import events, shared_config
-from weft.pipelines.pool.durability.history import EarlierResults
+from weft.pipelines.pool.durability.history import EarlierResults, LeftElsewhere
 from weft.pipelines.pool.durability.journal import ResultJournal
 from weft.pipelines.pool.engine.delivery import ResultDelivery
 from weft.pipelines.pool.engine.run_request import RunRequest
@@ -30,8 +30,16 @@ _log = Log("weft.pipelines")
 class RunLedger:
     """The run's own side of an engine."""
 
-    def __init__(self, request: RunRequest, items: Iterator[Any], listeners: list[events.Listener]) -> None:
+    def __init__(
+        self,
+        request: RunRequest,
+        items: Iterator[Any],
+        listeners: list[events.Listener],
+        elsewhere: LeftElsewhere | None = None,
+    ) -> None:
+        """`elsewhere`: results of an earlier try that lie neither in the journal nor in slots."""
         self.request = request
+        self._elsewhere = elsewhere
         self.progress = PoolProgress(listeners, request.total)
         self.owner = Owner.this_process()
         self.inherited: list[int] = []
@@ -54,7 +62,7 @@ class RunLedger:
             values = request.values
             journal = ResultJournal(request.directory.journal, before_sync=values.sync if values is not None else None)
             self._closing.callback(journal.close)
-            history = EarlierResults(request.directory, journal, values)
+            history = EarlierResults(request.directory, journal, values, self._elsewhere)
             self._check_history(history, journal)
         self.delivery = ResultDelivery(self.progress, journal, history, request.max_ahead, request.values)
         self.delivery.ordered = request.ordered

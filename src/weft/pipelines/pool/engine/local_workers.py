@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 
@@ -58,15 +59,17 @@ class LocalWorkers:
         config: bytes,
         inherited: list[int],
         sys_path: list[str] | None = None,
+        cwd: Path | None = None,
     ) -> None:
-        """`config` as the workers get it; `inherited`: descriptors that they keep open; `sys_path`: where they import
-        from, where that is not from where this process does."""
+        """`config` as the workers get it; `inherited`: descriptors that they keep open; `sys_path` and `cwd`: theirs,
+        where they are not those of this process."""
         self._request = request
         self._queue = queue
         self._delivery = delivery
         self._progress = progress
         self._config = config
         self._sys_path = sys.path if sys_path is None else sys_path
+        self._cwd = None if cwd is None else str(cwd)
         self._pid = os.getpid()
         self._ticked_s = self._sampled_s = time.monotonic()
         self._start_error: str | None = None
@@ -108,7 +111,7 @@ class LocalWorkers:
         assignment = Assignment(
             request.target, self._sys_path, request.settings.item_timeout,
             str(self._logs) if self._logs is not None else None, bool(self._progress.listeners), pool_slot.number,
-            self._config, self._shares_logs,
+            self._config, self._shares_logs, self._cwd,
         )  # fmt: skip
         pool_slot.enqueue(assignment_frame(assignment))
 
@@ -274,6 +277,19 @@ class LocalWorkers:
         until_s = time.monotonic() + grace_s
         while self._dispatcher.outstanding() and time.monotonic() < until_s:
             self.turn(0.02)
+
+    @property
+    def paused(self) -> bool:
+        """Nothing new is begun."""
+        return self._dispatcher.stopping
+
+    def pause(self) -> None:
+        """Nothing new is begun; what was not begun comes back into the queue."""
+        self._dispatcher.stop()
+
+    def resume(self) -> None:
+        """After a pause."""
+        self._dispatcher.stopping = False
 
     def end(self) -> None:
         """Asks, waits, kills: the pool's patience is the settings' grace."""

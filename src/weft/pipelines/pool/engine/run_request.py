@@ -30,6 +30,13 @@ class RunRequest(msgspec.Struct, frozen=True):
     """Where the values of results are kept; None: in the journal."""
     callables: list[str] = []
     """What the function imports by name beside itself, a pipeline's stages say: an engine elsewhere needs their code."""
+    code_files: list[str] = []
+    """Other files that are part of it."""
+    folders: dict[str, str] = {}
+    """Folders that the function reads and writes, by the key under which `config` names them: an engine elsewhere gives
+    it others where these are not at hand."""
+    engine_options: dict[str, str] = {}
+    """What the engine is told beyond that, a broker's address say."""
 
 
 class WorkerView(NamedTuple):
