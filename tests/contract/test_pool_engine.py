@@ -13,9 +13,9 @@ import pytest
 
 CODE = Path(__file__).parents[1] / "unit" / "pipelines"
 sys.path.insert(0, str(CODE))
-import hands
 import misbehaving
 import pool_functions
+import pool_hands
 
 from weft.errors import BadInput
 from weft.pipelines import Event, Result, Status, WorkerPool
@@ -41,7 +41,7 @@ def engine(
     with ExitStack() as stack:
         if name == "celery":
             broker = shared_server("redis").url
-            cluster = stack.enter_context(hands.cluster(broker, tmp_path_factory.mktemp("cluster")))
+            cluster = stack.enter_context(pool_hands.cluster(broker, tmp_path_factory.mktemp("cluster")))
             cluster.start("--concurrency", "2", path=[CODE, Path(pool_functions.__file__).parent])
         yield name
 
