@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-CODE = Path(__file__).parents[1] / "unit" / "pipelines"
-sys.path.insert(0, str(CODE))
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "pipelines"))
 import misbehaving
 import pool_functions
 import pool_hands
@@ -22,6 +21,7 @@ from weft.pipelines import Event, Result, Status, WorkerPool
 from weft.supervise.redis_server import RedisServer
 
 ENGINES = ["local", "celery"]
+CODE = [Path(module.__file__ or "").parent for module in (misbehaving, pool_functions)]
 # item's action -> (status, failure phase, a piece of the error, attempts)
 EXPECTED: dict[str, tuple[str, str | None, str, int]] = {
     "raise": ("failed", "clone", "ValueError: no such branch", 1),
@@ -35,14 +35,16 @@ EXPECTED: dict[str, tuple[str, str | None, str, int]] = {
 
 @pytest.fixture(params=ENGINES, scope="module")
 def engine(
-    request: pytest.FixtureRequest, shared_server: Callable[[str], RedisServer], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    shared_server: Callable[[str], RedisServer],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[str]:
     name = str(request.param)
     with ExitStack() as stack:
         if name == "celery":
             broker = shared_server("redis").url
             cluster = stack.enter_context(pool_hands.cluster(broker, tmp_path_factory.mktemp("cluster")))
-            cluster.start("--concurrency", "2", path=[CODE, Path(pool_functions.__file__).parent])
+            cluster.start("--concurrency", "2", path=CODE)
         yield name
 
 

@@ -23,7 +23,7 @@ from weft.cluster.batches.batch_messages import (
     HandStatus,
     LogReport,
     Records,
-    RunFacts,
+    SharedFacts,
     TaskEnd,
     unpacked,
 )
@@ -76,7 +76,7 @@ class KeptEngine:
             return self._engine
         self.close()
         self._number += 1
-        facts = msgspec.json.decode(board.get(task.facts), type=RunFacts)
+        facts = msgspec.json.decode(board.get(task.facts), type=SharedFacts)
         code = prepare_code(facts, side, board)
         folder = new_folder(side.folder, self._number)
         self._engine = HandEngine(facts, base64.b64decode(facts.config), code, folder, self.outbox)
@@ -120,7 +120,8 @@ class _Work:
         self._board = board
         self._engine: HandEngine | None = None
         self._sent_s = time.monotonic()
-        self._finished = 0
+        self._item: str | int | None = None
+        self._announced: str | int | None = None
 
     def run(self) -> None:
         """Everything that goes wrong with the items' function is the task's end, with the reason."""
@@ -157,8 +158,13 @@ class _Work:
         engine.left()
 
     def _report(self) -> None:
-        """What is new, at once; else a sign of life."""
-        if _kept.outbox or time.monotonic() - self._sent_s > _RENEW_S:
+        """What is new, at once: results, and an item that is still running a turn later, which the brain must know if
+        this process dies. Else a sign of life."""
+        assert self._engine is not None
+        before, self._item = self._item, self._engine.view().item_id
+        is_new = self._item is not None and self._item == before and self._item != self._announced
+        if _kept.outbox or is_new or time.monotonic() - self._sent_s > _RENEW_S:
+            self._announced = self._item
             self._send(None)
 
     def _send(self, end: TaskEnd | None) -> None:

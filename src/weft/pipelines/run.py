@@ -214,7 +214,7 @@ class PipelineRun:
         return RunFacts(
             self.directory.run_id, pipeline.name, str(pipeline.path.absolute()), run_facts.now_text(), str(output),
             options.settings, options.items, options.directory, options.only, options.fresh, options.from_stage,
-            pipeline.spec.item_name,
+            pipeline.spec.item_name, options.engine,
         )  # fmt: skip
 
     def _settled(self, plan: Plan) -> Plan:

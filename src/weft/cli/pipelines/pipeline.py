@@ -15,7 +15,14 @@ import msgspec
 
 from weft.cli.pipelines import pipeline_runs
 from weft.cli.pipelines.pool_display import RunView, phases
-from weft.cli.pipelines.running import LATEST, item_log_flags, stdout_to_stderr, terminate_like_interrupt
+from weft.cli.pipelines.running import (
+    LATEST,
+    engine_flags,
+    engine_options,
+    item_log_flags,
+    stdout_to_stderr,
+    terminate_like_interrupt,
+)
 from weft.cli.terminal.output import output_flags, print_document, print_json, shown
 from weft.errors import BadConfig, BadInput
 from weft.pipelines import catalogue, run_facts
@@ -153,7 +160,7 @@ def schema() -> None:
     metavar="[RUN_ID]",
     help="Go on with a run that was interrupted: the latest of this pipeline, or that one.",
 )
-@click.option("--engine", metavar="NAME", help="What runs the items. [default: local]")
+@engine_flags
 @click.option("--set", "settings", metavar="STAGE.KEY=VALUE", multiple=True, help="A setting, for this run.")
 @click.option("--items", metavar="FILE", help="Another items file, for this run.")
 @click.option("--out", "directory", metavar="DIR", help="Another output directory, for this run.")
@@ -167,7 +174,9 @@ def run(name: str, resume: str | None, as_json: bool, quiet: bool, **options: An
     Exits with 0 when every item ended well, 1 when some did not, 2 when it could not begin, 130 when interrupted; then
     --resume goes on. With --only the rows go to the run's own directory, and the output stays as it is.
     """
+    beside = engine_options(options)
     asked = RunOptions(
+        engine_options=beside,
         **{key: value for key, value in options.items() if key not in ("only", "settings")},
         only=list(options["only"]),
         settings=list(options["settings"]),
@@ -205,7 +214,7 @@ def _as_before(asked: RunOptions, facts: run_facts.RunFacts) -> RunOptions:
             raise BadInput(f"{flag} cannot be said of a run that is resumed: it goes on as it began")
     return msgspec.structs.replace(
         asked, only=facts.only, fresh=facts.fresh, from_stage=facts.from_stage, settings=facts.settings,
-        items=facts.items, directory=facts.directory,
+        items=facts.items, directory=facts.directory, engine=asked.engine or facts.engine,
     )  # fmt: skip
 
 

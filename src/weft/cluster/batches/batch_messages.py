@@ -1,7 +1,7 @@
 """What brain and hands say to each other about batches. Everything is JSON and signed (`signing`); items, results and
 logs are bytes that nobody in between looks into, as base64.
 
-A task names its run's facts (`RunFacts`) by their SHA-256: they lie beside the run on the broker, as they may be large
+A task names its run's facts (`SharedFacts`) by their SHA-256: they lie beside the run on the broker, as they may be large
 and are the same for all of its tasks.
 """
 
@@ -43,7 +43,7 @@ class ShippedCode(msgspec.Struct, frozen=True):
     """Of a function in a script: the script's name in the zip."""
 
 
-class RunFacts(msgspec.Struct, frozen=True):
+class SharedFacts(msgspec.Struct, frozen=True):
     """What is the same for all tasks of a run."""
 
     module: str

@@ -19,9 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from weft.cluster.batches.batch_messages import LONGEST_S, MARGIN_S, WORK_S, RunFacts, ShippedCode, digest
+from weft.cluster.batches.batch_messages import LONGEST_S, MARGIN_S, WORK_S, SharedFacts, ShippedCode, digest
 from weft.cluster.batches.report_reading import ReportReading
 from weft.cluster.batches.result_reader import Entry, ResultReader
 from weft.cluster.batches.run_board import BrainBoard
@@ -97,12 +95,12 @@ class CeleryEngine:
         self._reader = ResultReader(self._board, "0")
         self._closing.callback(self._reader.close)
 
-    def _facts(self, files: list[Any], shipped: dict[str, bytes]) -> RunFacts:
+    def _facts(self, files: list[Any], shipped: dict[str, bytes]) -> SharedFacts:
         request, target = self.request, self.request.target
         archive = zipped(shipped) if shipped else b""
         fits = bool(shipped) and len(archive) <= MOST_BYTES
         script = in_zip(target.script) if target.script is not None else None
-        return RunFacts(
+        return SharedFacts(
             target.module, target.name, target.script, base64.b64encode(self._ledger.config).decode(),
             asdict(request.settings), files, ShippedCode(digest(archive), len(archive), script) if fits else None,
             0 if fits else len(archive), bool(self.progress.listeners),
@@ -283,5 +281,3 @@ def check_limits(settings: PoolSettings) -> None:
             f"item_timeout is {now}: with the engine 'celery' an item may take at most {most_s:g} s; give a limit, or use "
             "the engine 'local'"
         )
-
-

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from weft.cluster.batches.batch_messages import EventReport, RunFacts, StrikeReport
+from weft.cluster.batches.batch_messages import EventReport, SharedFacts, StrikeReport
 from weft.cluster.batches.installed_code import PreparedCode
 from weft.pipelines.files import RunFiles
 from weft.pipelines.output.outcome import item_record
@@ -188,7 +188,7 @@ class HandEngine:
 
     def __init__(
         self,
-        facts: RunFacts,
+        facts: SharedFacts,
         config: bytes,
         code: PreparedCode,
         folder: Path,
@@ -264,7 +264,7 @@ def _listener(outbox: Outbox) -> Listener:
     return listen
 
 
-def private_folders(facts: RunFacts, folder: Path) -> dict[str, Path]:
+def private_folders(facts: SharedFacts, folder: Path) -> dict[str, Path]:
     """For each folder of the run that this hand does not share with the brain, one of its own."""
     apart = [name for name, mark in facts.folders.items() if not Path(mark).is_file()]
     for name in apart:
@@ -276,7 +276,9 @@ def with_folders(config: bytes, folders: dict[str, Path]) -> bytes:
     """The run's config with these folders in it."""
     if not folders:
         return config
-    return shared_config.encoded({**shared_config.decoded(config), **{name: str(path) for name, path in folders.items()}})
+    return shared_config.encoded(
+        {**shared_config.decoded(config), **{name: str(path) for name, path in folders.items()}}
+    )
 
 
 def new_folder(parent: Path, number: int) -> Path:

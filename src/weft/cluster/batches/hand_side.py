@@ -85,7 +85,11 @@ class HandBoard(RunBoard):
         """Sends a report, or only renews the lease if it has nothing to say. GONE: the task is no longer ours."""
         says = bool(report.events or report.logs or report.records or report.strikes or report.innocent or report.end)
         entry = self._signed(report) if says else ""
-        bodies = [one.body for one in report.logs] + [one.body for one in report.files] + [one.body for one in report.records]
+        bodies = (
+            [one.body for one in report.logs]
+            + [one.body for one in report.files]
+            + [one.body for one in report.records]
+        )
         beside = sum(body.size for body in bodies if body.inline is None)
         names = [
             self.root, *(self.name(kind, self.task) for kind in ("claim", "lease", "status")), self.results, self.bytes,

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from weft.cluster.batches.batch_messages import BodyRef, CodeFile, RunFacts, digest
+from weft.cluster.batches.batch_messages import BodyRef, CodeFile, SharedFacts, digest
 from weft.cluster.batches.hand_side import HandBoard
 from weft.cluster.batches.shipped_code import MOST_BYTES
 from weft.cluster.tasks import HandSide
@@ -36,7 +36,7 @@ class PreparedCode(NamedTuple):
     cwd: Path | None
 
 
-def prepare_code(facts: RunFacts, side: HandSide, board: HandBoard) -> PreparedCode:
+def prepare_code(facts: SharedFacts, side: HandSide, board: HandBoard) -> PreparedCode:
     """The function as this hand has it; BadInput, with the hand and the module, if it has not."""
     target = CallableTarget(facts.module, facts.name, facts.script)
     here = [str(Path.cwd()), *(one for one in sys.path if one)]
@@ -89,7 +89,7 @@ def _module_file(one: CodeFile, path: Sequence[str]) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def _unpacked(facts: RunFacts, side: HandSide, board: HandBoard) -> Path:
+def _unpacked(facts: SharedFacts, side: HandSide, board: HandBoard) -> Path:
     """The folder with the shipped code, made if it is not there."""
     shipped = facts.shipped
     assert shipped is not None
@@ -119,7 +119,9 @@ def _unpack(data: bytes, folder: Path) -> None:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         entries = archive.infolist()
         if len(entries) > _MOST_FILES or sum(one.file_size for one in entries) > _MOST_UNPACKED_BYTES:
-            raise BadInput(f"shipped code unpacks to more than {_MOST_UNPACKED_BYTES:,} bytes, or {_MOST_FILES:,} files")
+            raise BadInput(
+                f"shipped code unpacks to more than {_MOST_UNPACKED_BYTES:,} bytes, or {_MOST_FILES:,} files"
+            )
         for one in entries:
             parts = Path(one.filename).parts
             if one.is_dir() or not parts or one.filename.startswith("/") or ".." in parts:

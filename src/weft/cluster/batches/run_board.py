@@ -101,7 +101,9 @@ class BrainBoard(RunBoard):
         """The brain lives, and what it has put beside the run is kept. Returns the broker's time, and whether the run is
         there as it was opened."""
         keys = [self.root, self.results, self.bytes, *(self.name("body", name) for name in kept)]
-        now_ms, there = self.script("heartbeat", keys, [self.epoch, int(RUN_S * 1000), int(KEPT_S * 1000), int(BODY_S * 1000)])
+        now_ms, there = self.script(
+            "heartbeat", keys, [self.epoch, int(RUN_S * 1000), int(KEPT_S * 1000), int(BODY_S * 1000)]
+        )
         return int(now_ms), bool(there)
 
     def leases(self, tasks: Sequence[str]) -> list[bool]:

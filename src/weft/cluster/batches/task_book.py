@@ -19,8 +19,8 @@ from weft.cluster.batches.batch_messages import (
     BatchTask,
     BodyRef,
     HandStatus,
-    RunFacts,
     SentItem,
+    SharedFacts,
     packed,
 )
 from weft.cluster.batches.run_board import LEASE_S, BrainBoard
@@ -94,7 +94,7 @@ class TaskBook:
 
     # ── the run ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def open(self, facts: RunFacts, code: bytes) -> None:
+    def open(self, facts: SharedFacts, code: bytes) -> None:
         """A new epoch, and what all tasks share beside it."""
         self._facts_data = msgspec.json.encode(facts)
         self._code_data = code if facts.shipped is not None else b""
@@ -277,4 +277,3 @@ class TaskBook:
             )
             for number, one in enumerate(sorted(known, key=lambda one: (one.hand, one.pid or 0)))
         ]  # fmt: skip
-

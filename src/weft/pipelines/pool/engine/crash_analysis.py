@@ -1,8 +1,8 @@
 """Handles a worker's death for the items it had: results for some, another try for others.
 
-The rules are in supervise/pool/suspects.py, the verdict in verdicts.py; here they are applied to the slot and the item's
-log. Invariant: every task that the dead worker had outstanding is afterwards in the queue, has its one result, or waits
-briefly for its verdict.
+The rules are in supervise/pool/suspects.py, the verdict in verdicts.py; here they are applied to the slot and the
+item's log. Invariant: every task that the dead worker had outstanding is afterwards in the queue, has its one result,
+or waits briefly for its verdict.
 """
 
 from __future__ import annotations

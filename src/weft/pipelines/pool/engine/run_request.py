@@ -29,7 +29,7 @@ class RunRequest(msgspec.Struct, frozen=True):
     values: ValueStore | None = None
     """Where the values of results are kept; None: in the journal."""
     callables: list[str] = []
-    """What the function imports by name beside itself, a pipeline's stages say: an engine elsewhere needs their code."""
+    """What the function imports by name, a pipeline's stages say: an engine elsewhere needs their code."""
     code_files: list[str] = []
     """Other files that are part of it."""
     folders: dict[str, str] = {}
