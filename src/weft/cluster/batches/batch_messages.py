@@ -1,8 +1,8 @@
 """What brain and hands say to each other about batches. Everything is JSON and signed (`signing`); items, results and
 logs are bytes that nobody in between looks into, as base64.
 
-A task names its run's facts (`SharedFacts`) by their SHA-256: they lie beside the run on the broker, as they may be large
-and are the same for all of its tasks.
+A task names its run's facts (`SharedFacts`) by their SHA-256: they lie beside the run on the broker, as they may be
+large and are the same for all of its tasks.
 """
 
 from __future__ import annotations

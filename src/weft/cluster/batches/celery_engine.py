@@ -278,6 +278,6 @@ def check_limits(settings: PoolSettings) -> None:
     if settings.item_timeout is None or settings.item_timeout > most_s:
         now = "without a limit" if settings.item_timeout is None else f"{settings.item_timeout:g} s"
         raise BadInput(
-            f"item_timeout is {now}: with the engine 'celery' an item may take at most {most_s:g} s; give a limit, or use "
-            "the engine 'local'"
+            f"item_timeout is {now}: with the engine 'celery' an item may take at most {most_s:g} s; give a limit, or "
+            "use the engine 'local'"
         )

@@ -96,8 +96,8 @@ class HandBoard(RunBoard):
         ]  # fmt: skip
         now_ms, word = self.script(
             "push", names,
-            [self._batch.run_epoch, self._holder, int(LEASE_S * 1000), self._claim_ms, self._signed(report.status), entry,
-             len(entry) + beside, MOST_BYTES, int(KEPT_S * 1000), int(report.end is not None), self.task],
+            [self._batch.run_epoch, self._holder, int(LEASE_S * 1000), self._claim_ms, self._signed(report.status),
+             entry, len(entry) + beside, MOST_BYTES, int(KEPT_S * 1000), int(report.end is not None), self.task],
         )  # fmt: skip
         self._now_ms, found = int(now_ms), Word(word.decode())
         if found is not Word.FULL:

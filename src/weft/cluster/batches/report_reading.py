@@ -179,13 +179,11 @@ class ReportReading:
         if not guilty:
             self._verdicts.retry(item, strike.pid, strike.phase, strike.why)
             return
-        self._verdicts.accuse(
-            item,
-            Result(
-                item.item_id, Status.CRASHED, None, strike.phase, strike.why, item.tries, strike.duration_ms, strike.pid,
-                None, kept, item.death,
-            ),
+        result = Result(
+            item.item_id, Status.CRASHED, None, strike.phase, strike.why, item.tries, strike.duration_ms,
+            strike.pid, None, kept, item.death,
         )  # fmt: skip
+        self._verdicts.accuse(item, result)
 
     # ── the end of a task ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -7,8 +7,8 @@ own name is random and kept in its directory.
                               than Celery may deliver the task again
     :lease:{task}     string  its process lives; renewed twice a second, time to live 6 s; written by hands
     :status:{task}    string  what it does, signed; written by hands
-    :results          stream  `m`: signed reports of hands; `c`: the brain has closed a task. Trimmed by the brain when it
-                              has journalled them; a resumed run finds here what its killed brain had not read
+    :results          stream  `m`: signed reports of hands; `c`: the brain has closed a task. Trimmed by the brain when
+                              it has journalled them; a resumed run finds here what its killed brain had not read
     :bytes            string  bytes in that stream and in the bodies that belong to it
     :body:{name}      string  what is too large for a message: facts and code of the run, items, results
 
@@ -98,8 +98,8 @@ class BrainBoard(RunBoard):
         return now_ms
 
     def heartbeat(self, kept: Sequence[str]) -> tuple[int, bool]:
-        """The brain lives, and what it has put beside the run is kept. Returns the broker's time, and whether the run is
-        there as it was opened."""
+        """The brain lives, and what it has put beside the run is kept. Returns the broker's time, and whether the run
+        is there as it was opened."""
         keys = [self.root, self.results, self.bytes, *(self.name("body", name) for name in kept)]
         now_ms, there = self.script(
             "heartbeat", keys, [self.epoch, int(RUN_S * 1000), int(KEPT_S * 1000), int(BODY_S * 1000)]

@@ -1,5 +1,5 @@
-"""The code that a run's items need: named with hashes, so that a hand can see whether it has the same, and packed into a
-zip for hands that take it (`weft worker --accept-code`).
+"""The code that a run's items need: named with hashes, so that a hand can see whether it has the same, and packed into
+a zip for hands that take it (`weft worker --accept-code`).
 
 Code is the module or script of the function, the author's own modules that it imports, and for a pipeline the same of
 each of its stages, with the files that a stage names. Weft itself and installed packages are not shipped: a hand has

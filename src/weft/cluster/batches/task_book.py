@@ -208,7 +208,7 @@ class TaskBook:
             self._begin_again()
 
     def _begin_again(self) -> None:
-        """The broker has lost the run, or this process slept for longer than the run counts: what is out is worthless."""
+        """The broker has lost the run, or this process slept for longer than it counts: what is out is worthless."""
         log.warning(f"{self._cluster.broker.where} has lost what was out; its items are sent again")
         self._begin_epoch()
         for task in list(self.tasks.values()):

@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -58,11 +59,13 @@ class LocalWorkers:
         mark: str,
         config: bytes,
         inherited: list[int],
+        wants_shared_logs: Callable[[], bool] = bool,
         sys_path: list[str] | None = None,
         cwd: Path | None = None,
     ) -> None:
-        """`config` as the workers get it; `inherited`: descriptors that they keep open; `sys_path` and `cwd`: theirs,
-        where they are not those of this process."""
+        """`config` as the workers get it; `inherited`: descriptors that they keep open; `wants_shared_logs`: whether a
+        worker has one log for all of its items, from then on; `sys_path` and `cwd`: those of the workers, where they
+        are not those of this process."""
         self._request = request
         self._queue = queue
         self._delivery = delivery
@@ -76,7 +79,8 @@ class LocalWorkers:
         self._ever_ready = False
         self._drained: set[PoolSlot] = set()
         self._workers_made = 0
-        self._shares_logs = False
+        self._wants_shared_logs = wants_shared_logs
+        self._shares_logs = wants_shared_logs()
         self._verdicts = verdicts
         directory = request.directory
         self._logs = directory.items if directory is not None and request.logs != "off" else None
@@ -115,10 +119,8 @@ class LocalWorkers:
         )  # fmt: skip
         pool_slot.enqueue(assignment_frame(assignment))
 
-    def share_logs(self) -> None:
-        """From here on a worker has one log for all of its items."""
-        if self._shares_logs:
-            return
+    def _share_logs(self) -> None:
+        """The source has turned out to be long: from here on a worker has one log for all of its items."""
         self._shares_logs = True
         for pool_slot in self._pool.slots:
             if pool_slot.worker is not None:
@@ -141,6 +143,8 @@ class LocalWorkers:
     def turn(self, timeout_s: float) -> None:
         """Does what there is to do; if there is nothing, waits for an event, up to a tick or the given time."""
         self._dispatcher.run()
+        if not self._shares_logs and self._wants_shared_logs():
+            self._share_logs()
         # while it stops, ready results stay where they are, and must not make this a busy loop
         wait_s = timeout_s if self._dispatcher.stopping else min(timeout_s, self.wait_s())
         for happening in self._pool.wait(wait_s):

@@ -39,12 +39,11 @@ class PoolEngine:
         try:
             self._workers = LocalWorkers(
                 request, ledger.intake, queue, ledger.delivery, self.progress, verdicts, mark=ledger.owner.mark,
-                config=ledger.config, inherited=ledger.inherited,
+                config=ledger.config, inherited=ledger.inherited, wants_shared_logs=lambda: ledger.shares_logs,
             )  # fmt: skip
         except BaseException:
             ledger.close()
             raise
-        self._check_logs()
 
     @property
     def ready(self) -> deque[Result]:
@@ -65,12 +64,7 @@ class PoolEngine:
         if self._ledger.replaying:
             return self._ledger.replay_some()
         self._workers.turn(timeout_s)
-        self._check_logs()
         return self._ledger.sum_up()
-
-    def _check_logs(self) -> None:
-        if self._ledger.shares_logs:
-            self._workers.share_logs()
 
     def wait_s(self) -> float:
         """How long until something is due."""
