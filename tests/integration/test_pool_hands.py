@@ -41,14 +41,22 @@ def work(item, context):
         os.kill(server, signal.SIGKILL)
         time.sleep(30)
     time.sleep(item.get("s", 0))
-    return counted(item)
+    return item.get("large") or counted(item)
 """
 
 
-@pytest.fixture
-def code(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    one = RedisServer(tmp_path_factory.mktemp("broker"))
+    one.start()
+    yield one
+    one.stop()
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a module of the author's, which imports another."""
-    folder = tmp_path / "code"
+    folder = tmp_path_factory.mktemp("code")
     (folder / "parts").mkdir(parents=True)
     (folder / "parts" / "__init__.py").touch()
     (folder / "parts" / "counting.py").write_text("def counted(item):\n    return item['n'] + 1\n")
@@ -56,9 +64,19 @@ def code(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def serving(server: RedisServer, code: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolHands]:
+    """A cluster with a hand of three processes that has the code."""
+    with pool_hands.cluster(server.url, tmp_path_factory.mktemp("serving")) as cluster:
+        path = [code, Path(staged.__file__).parent]
+        cluster.start("--concurrency", "3", "--visibility-timeout", "5", path=path)
+        yield cluster
+
+
 @pytest.fixture
-def hands(start_server: StartServer, tmp_path: Path) -> Iterator[PoolHands]:
-    with pool_hands.cluster(start_server().url, tmp_path) as cluster:
+def hands(server: RedisServer, tmp_path: Path) -> Iterator[PoolHands]:
+    """A cluster without hands."""
+    with pool_hands.cluster(server.url, tmp_path) as cluster:
         yield cluster
 
 
@@ -77,12 +95,11 @@ def run(items: list[dict[str, Any]], function: str = "hands_work:work", **settin
 
 
 def test_a_task_that_outlives_the_visibility_timeout_and_one_whose_process_dies(
-    hands: PoolHands, importable: Path, tmp_path: Path
+    serving: PoolHands, importable: Path, tmp_path: Path
 ) -> None:
     """The first is executed once, by the claim. The process of a hand is killed by an item: its neighbours end well, it
     is tried once more alone, then quarantined."""
     trace, other = tmp_path / "trace", tmp_path / "other"
-    hands.start("--concurrency", "3", "--visibility-timeout", "5", path=[importable])
     ended: dict[Any, Result] = {}
     long = threading.Thread(
         target=lambda: ended.update(run([{"id": "long", "n": 1, "s": LONG_S, "trace": str(trace)}]))
@@ -105,7 +122,7 @@ def test_a_task_that_outlives_the_visibility_timeout_and_one_whose_process_dies(
 
 
 def test_code_that_a_hand_does_not_have_is_one_clear_error_or_is_shipped(
-    hands: PoolHands, importable: Path, tmp_path: Path
+    hands: PoolHands, importable: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     trace = str(tmp_path / "trace")
     items = [{"id": number, "n": number, "trace": trace} for number in range(3)]
@@ -118,17 +135,19 @@ def test_code_that_a_hand_does_not_have_is_one_clear_error_or_is_shipped(
     hands.start("--concurrency", "1", "--accept-code")
     assert [one.value for one in run(items).values()] == [1, 2, 3]
     assert [one.value for one in run(items, function=str(importable / "hands_work.py") + ":work").values()] == [1, 2, 3]
-    (importable / "parts" / "counting.py").write_text("def counted(item):\n    return item['n'] + 2\n")
+    counting = importable / "parts" / "counting.py"
+    before = counting.read_text()
+    counting.write_text(before.replace("1", "2"))
+    request.addfinalizer(lambda: counting.write_text(before))
     assert [one.value for one in run(items).values()] == [2, 3, 4]
 
 
 def test_what_hands_have_sent_to_a_killed_brain_is_not_done_again(
-    hands: PoolHands, importable: Path, tmp_path: Path
+    serving: PoolHands, importable: Path, tmp_path: Path
 ) -> None:
     trace, items = tmp_path / "trace", tmp_path / "items.jsonl"
     lines = [{"id": f"i{number}", "n": number, "s": 0.03, "trace": str(trace)} for number in range(150)]
     items.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    hands.start("--concurrency", "2", path=[importable])
     command = [
         sys.executable, "-m", "weft", "pool", "run", "hands_work:work", "--items", str(items), "--batch-size", "10",
         "--out", str(tmp_path / "out.jsonl"), "--logs", str(tmp_path / "logs"), "-q",
@@ -141,12 +160,35 @@ def test_what_hands_have_sent_to_a_killed_brain_is_not_done_again(
     out = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert Counter(line["item_id"] for line in out) == Counter(line["id"] for line in lines)
     assert all(line["status"] == "ok" for line in out)
-    # the items that two processes held when the new brain opened the run, and what they had not sent
-    assert len(trace.read_text().split()) - len(lines) <= 6
+    # the items that three processes held when the new brain opened the run, and what they had not sent
+    assert len(trace.read_text().split()) - len(lines) <= 9
+
+
+def test_a_hand_that_ends_returns_what_it_has_not_begun_and_hands_share_the_last_of_it(
+    hands: PoolHands, importable: Path, tmp_path: Path
+) -> None:
+    """One batch, on one hand that is asked to end; then on one with two processes. Items and values are large."""
+    trace = tmp_path / "trace"
+    large = "x" * 700_000
+    items = [{"id": number, "n": number, "s": 0.4, "trace": str(trace), "large": large} for number in range(16)]
+    first = hands.start("--concurrency", "1", path=[importable])
+    results: list[Result] = []
+    with WorkerPool("hands_work:work", engine="celery", batch_size=16).stream(items) as stream:
+        for result in stream:
+            results.append(result)
+            if len(results) == 2:
+                first.popen.send_signal(signal.SIGTERM)
+                assert first.ended() == 0
+                hands.start("--concurrency", "2", path=[importable], wait=False)
+    assert sorted(result.item_id for result in results if isinstance(result.item_id, int)) == list(range(16))
+    assert all(result.status is Status.OK and result.attempts == 1 for result in results)
+    assert all(result.value == large for result in results)
+    assert len({result.worker_pid for result in results}) == 3
+    assert len(trace.read_text().split()) == 16
 
 
 def test_a_hand_that_shares_no_disk_sends_the_files_of_stages(
-    hands: PoolHands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serving: PoolHands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The source deletes the mark by which a hand sees that it shares the folders."""
     from weft.pipelines.run import PipelineRun, RunOptions
@@ -161,7 +203,6 @@ def test_a_hand_that_shares_no_disk_sends_the_files_of_stages(
         "    return staged.items(settings)\n"
     )
     monkeypatch.syspath_prepend(str(code))
-    hands.start("--concurrency", "1", path=[code, Path(staged.__file__).parent])
     outputs = []
     for engine in ("local", "celery"):
         home = tmp_path / engine

@@ -30,6 +30,8 @@ from weft.cluster.batches.batch_messages import (
 from weft.cluster.batches.hand_engine import HandEngine, Outbox, new_folder
 from weft.cluster.batches.hand_side import HandBoard, Word
 from weft.cluster.batches.installed_code import prepare_code
+from weft.cluster.batches.run_board import BodyGone
+from weft.cluster.hand_end import ends
 from weft.cluster.tasks import HandSide
 from weft.errors import BadInput, ServerAway, ServerFull, WeftError
 from weft.pipelines.pool.engine.task import PoolTask
@@ -39,7 +41,8 @@ _RENEW_S = 0.5
 _TURN_S = 0.05
 _IDLE_S = 30.0
 _AGAIN_S = 0.2
-_OUTBOX_BYTES = 8 << 20
+_REFUSED_S = 1.0
+"""A hand that cannot run a function leaves the tasks to others for so long."""
 log = Log("weft.cluster.batches")
 
 
@@ -128,6 +131,8 @@ class _Work:
         end = TaskEnd()
         try:
             self._run_items()
+        except (BodyGone, ServerAway, ServerFull) as error:
+            log.warning("a task is returned", task=self._board.task, why=str(error))
         except BadInput as error:
             end = TaskEnd(refused=str(error))
         except WeftError as error:
@@ -139,6 +144,8 @@ class _Work:
             self._send(end)
         if self._board.word is Word.GONE or end.refused is not None:
             _kept.close()  # an item may be running, of which nobody wants to know
+        if end.refused is not None:
+            time.sleep(_REFUSED_S)
 
     def _run_items(self) -> None:
         task, board = self._task, self._board
@@ -153,7 +160,7 @@ class _Work:
         while engine.busy and board.word is not Word.GONE:
             engine.turn(_TURN_S)
             self._report()
-            if time.monotonic() > until_s or board.word in (Word.BACK, Word.STOP):
+            if time.monotonic() > until_s or board.word in (Word.BACK, Word.STOP) or ends(self._side):
                 engine.pause()
         engine.left()
 

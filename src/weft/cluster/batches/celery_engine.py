@@ -26,6 +26,7 @@ from weft.cluster.batches.run_board import BrainBoard
 from weft.cluster.batches.run_token import run_token
 from weft.cluster.batches.shipped_code import MOST_BYTES, gather, in_zip, zipped
 from weft.cluster.batches.task_book import TaskBook
+from weft.cluster.broker import is_private
 from weft.cluster.dispatch import Cluster
 from weft.config import load_service
 from weft.errors import BadInput, ServerAway, ServerFull, writing
@@ -80,6 +81,10 @@ class CeleryEngine:
         self._cluster = cluster = Cluster.configured(load_service(None, flags=flags).cluster)
         self._closing.callback(cluster.close)
         cluster.broker.check()
+        if not is_private(cluster.broker.url):
+            log.warning(
+                f"{cluster.broker.where} is asked without TLS: items, config and results can be read on the way"
+            )
         code = gather([str(request.target), *request.callables], request.code_files)
         self._board = BrainBoard(cluster.broker, run_token(request.directory))
         self._ledger = ledger = RunLedger(request, items, listeners, self._left_over)
@@ -197,6 +202,8 @@ class CeleryEngine:
         self._verdicts.decide()
         self.progress.sample()
         self._book.watch(now_s)
+        if self._ledger.intake.exhausted and not self._queue:
+            self._book.share_out(now_s)
         self._say_if_silent(now_s)
 
     def _say_if_silent(self, now_s: float) -> None:

@@ -192,7 +192,7 @@ class ReportReading:
         self._drop(task)
         if end.refused is not None:
             self._on_refusal(task, end)
-        self._queue.put_back(list(task.items.values()))
+        self._book.put_back(task)
 
     def _on_refusal(self, task: RemoteTask, end: TaskEnd) -> None:
         assert end.refused is not None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -37,6 +37,8 @@ _AHEAD = 2
 _HEARTBEAT_S = 5.0
 _UNCLAIMED_S = 10.0
 _GRACE_S = 60.0
+_SHARE_AFTER_S = 2.0
+_PIECES = 4
 MARGIN_OF_CELERY_S = 15.0
 """Celery ends the process of a task this much later than the task should end by itself."""
 _VALID_MS = 24 * 3_600_000
@@ -68,8 +70,10 @@ class RemoteTask:
     status: HandStatus | None = None
     why: str = ""
     """Why it was closed."""
-    by_force: bool = field(default=False)
+    by_force: bool = False
     """Its hand was lost, or did not end: not the run that stops."""
+    asked_back: bool = False
+    """Its hand is to return what it has not begun."""
 
 
 class TaskBook:
@@ -195,7 +199,7 @@ class TaskBook:
         if now_s - self._reached_s > LEASE_S + 1.0:  # nobody could renew a lease while the broker was away
             for task, lives in zip(claimed, alive, strict=True):
                 self._check(task, now_s, lives=lives)
-        self._send_again(now_s)
+        self._give_up_unclaimed(now_s)
 
     def _heartbeat(self) -> None:
         now_ms, is_there = self._board.heartbeat(self._kept())
@@ -238,15 +242,32 @@ class TaskBook:
         self._board.close_task(task.id)
         task.state, task.why, task.by_force = TaskState.CLOSING, why, by_force
 
-    def _send_again(self, now_s: float) -> None:
-        """A hand may die with a task that it had not claimed: the same task again, which can be claimed but once."""
+    def _give_up_unclaimed(self, now_s: float) -> None:
+        """A hand may die with a task that it had not claimed: its items go out in another one."""
         late = [
             task for task in self.tasks.values()
             if task.state is TaskState.SENT and now_s - task.sent_s > _UNCLAIMED_S
         ]  # fmt: skip
         if late and self._cluster.broker.queue_length(self._queue_key) == 0:
             for task in late:
-                self._publish(task)
+                self.close(task, "no hand has begun it", by_force=False)
+
+    def share_out(self, now_s: float) -> None:
+        """Nothing else is left to be done, and hands may be idle: those that have more than one item return what they
+        have not begun. It is sent again in smaller pieces."""
+        if any(task.state is not TaskState.CLAIMED for task in self.tasks.values()):
+            return
+        for task in self.tasks.values():
+            if len(task.items) > 1 and not task.asked_back and now_s - task.claimed_s > _SHARE_AFTER_S:
+                self._board.ask_back(task.id)
+                task.asked_back = True
+
+    def put_back(self, task: RemoteTask) -> None:
+        """What was not begun of a task that has ended."""
+        left = list(task.items.values())
+        size = -(-len(left) // _PIECES) if task.asked_back else len(left)
+        for at in range(len(left), 0, -max(1, size)):
+            self.queue.put_back(left[max(0, at - size) : at])
 
     def claimed(self, task: RemoteTask) -> None:
         """A hand has it."""
