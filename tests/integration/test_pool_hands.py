@@ -170,21 +170,21 @@ def test_a_hand_that_ends_returns_what_it_has_not_begun_and_hands_share_the_last
     """One batch, on one hand that is asked to end; then on one with two processes. Items and values are large."""
     trace = tmp_path / "trace"
     large = "x" * 700_000
-    items = [{"id": number, "n": number, "s": 0.4, "trace": str(trace), "large": large} for number in range(16)]
+    items = [{"id": number, "n": number, "s": 0.3, "trace": str(trace), "large": large} for number in range(12)]
     first = hands.start("--concurrency", "1", path=[importable])
     results: list[Result] = []
-    with WorkerPool("hands_work:work", engine="celery", batch_size=16).stream(items) as stream:
+    with WorkerPool("hands_work:work", engine="celery", batch_size=12).stream(items) as stream:
         for result in stream:
             results.append(result)
             if len(results) == 2:
                 first.popen.send_signal(signal.SIGTERM)
                 assert first.ended() == 0
                 hands.start("--concurrency", "2", path=[importable], wait=False)
-    assert sorted(result.item_id for result in results if isinstance(result.item_id, int)) == list(range(16))
+    assert sorted(result.item_id for result in results if isinstance(result.item_id, int)) == list(range(12))
     assert all(result.status is Status.OK and result.attempts == 1 for result in results)
     assert all(result.value == large for result in results)
     assert len({result.worker_pid for result in results}) == 3
-    assert len(trace.read_text().split()) == 16
+    assert len(trace.read_text().split()) == 12
 
 
 def test_a_hand_that_shares_no_disk_sends_the_files_of_stages(

@@ -30,7 +30,7 @@ from weft.cluster.batches.batch_messages import (
 from weft.cluster.batches.hand_engine import HandEngine, Outbox, new_folder
 from weft.cluster.batches.hand_side import HandBoard, Word
 from weft.cluster.batches.installed_code import prepare_code
-from weft.cluster.batches.run_board import BodyGone
+from weft.cluster.batches.run_board import LEASE_S, BodyGone
 from weft.cluster.hand_end import ends
 from weft.cluster.tasks import HandSide
 from weft.errors import BadInput, ServerAway, ServerFull, WeftError
@@ -177,18 +177,24 @@ class _Work:
     def _send(self, end: TaskEnd | None) -> None:
         """Until the broker has it, or the task is no longer ours."""
         report = self._composed(end)
-        until_s = time.monotonic() + LONGEST_S
-        while True:
-            try:
-                word = self._board.push(report)
-            except (ServerAway, ServerFull) as error:
-                log.warning("results wait for the broker", why=str(error))
-                word = Word.FULL
-            if word is not Word.FULL or time.monotonic() > until_s:
+        began_s = time.monotonic()
+        while (word := self._pushed(report)) in (Word.FULL, None):
+            waited_s = time.monotonic() - began_s
+            if waited_s > LONGEST_S or (word is None and ends(self._side)):
                 break
+            if word is None and waited_s > LEASE_S and self._engine is not None:
+                self._engine.pause()  # by now the brain may have given the items to others
             time.sleep(_AGAIN_S)
         self._sent_s = time.monotonic()
         _kept.outbox.clear()
+
+    def _pushed(self, report: BatchReport) -> Word | None:
+        """What the broker said; None while it is away."""
+        try:
+            return self._board.push(report)
+        except (ServerAway, ServerFull) as error:
+            log.warning("results wait for the broker", why=str(error))
+            return None
 
     def _composed(self, end: TaskEnd | None) -> BatchReport:
         outbox, board, task = _kept.outbox, self._board, self._task

@@ -35,7 +35,10 @@ def item_log_flags(command: AnyCommand) -> AnyCommand:
 def engine_flags(command: AnyCommand) -> AnyCommand:
     """`--engine NAME`, and what an engine on other machines must know."""
     command = click.option(
-        "--key-file", metavar="FILE", help="With --engine celery: the cluster's key (WEFT_CLUSTER_KEY_FILE)."
+        "--key-file",
+        "--cluster-key-file",
+        metavar="FILE",
+        help="With --engine celery: the cluster's key (WEFT_CLUSTER_KEY_FILE).",
     )(command)
     command = click.option("--broker", metavar="URL", help="With --engine celery: the broker (WEFT_BROKER).")(command)
     return click.option(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.cluster.batches.batch_messages import LONGEST_S, MARGIN_S, WORK_S, SharedFacts, ShippedCode, digest
-from weft.cluster.batches.report_reading import ReportReading
+from weft.cluster.batches.report_reading import ReportReading, left_records
 from weft.cluster.batches.result_reader import Entry, ResultReader
 from weft.cluster.batches.run_board import BrainBoard
 from weft.cluster.batches.run_token import run_token
@@ -45,6 +45,8 @@ from weft.telemetry import Log
 
 _TICK_S = 0.5
 _TRIM_S = 0.2
+_ASK_AGAIN_S = 0.05
+"""A source that has nothing at the moment is asked again."""
 _SILENT_S = 15.0
 log = Log("weft.cluster.batches")
 
@@ -63,7 +65,7 @@ class CeleryEngine:
         self.request = request
         self.closed = False
         self._pid = os.getpid()
-        self._stopping = self._hurry = False
+        self._stopping = self._hurry = self._is_hungry = False
         self._ticked_s = self._trimmed_s = self._began_s = time.monotonic()
         self._is_alone = (request.settings.item_timeout or 0.0) > WORK_S
         self._entries: deque[Entry] = deque()
@@ -133,7 +135,7 @@ class CeleryEngine:
         self._board.open()
         after = "0"
         while entries := self._board.read(after, None):
-            yield from ReportReading.records_of(self._cluster, self._board, entries)
+            yield from left_records(self._cluster, self._board, entries, self.request.folders.get("files"))
             after = entries[-1][0]
             self._board.trim(after, 0, ())
 
@@ -159,7 +161,8 @@ class CeleryEngine:
         """How long until something is due."""
         if self._ledger.waiting or self._hurry or self.finished:
             return 0.0
-        return max(0.0, self._ticked_s + _TICK_S - time.monotonic())
+        due_s = max(0.0, self._ticked_s + _TICK_S - time.monotonic())
+        return min(due_s, _ASK_AGAIN_S) if self._is_hungry else due_s
 
     def step(self, timeout_s: float) -> None:
         """Does what there is to do; if there is nothing, waits for results, up to a tick or the given time."""
@@ -201,7 +204,8 @@ class CeleryEngine:
         self._ticked_s = now_s
         self._verdicts.decide()
         self.progress.sample()
-        self._book.watch(now_s)
+        if self._book.watch(now_s):
+            self._reader.rewind()
         if self._ledger.intake.exhausted and not self._queue:
             self._book.share_out(now_s)
         self._say_if_silent(now_s)
@@ -223,6 +227,7 @@ class CeleryEngine:
         self._hurry = False
         while not self._stopping and self._book.has_room(self.request.settings.workers):
             got = self._next()
+            self._is_hungry = got is None and not self._ledger.intake.exhausted
             if got is None:
                 return
             self._book.send(got[0], alone=got[1])

@@ -76,7 +76,7 @@ class ReportReading:
 
     def _on_report(self, fields: dict[bytes, bytes]) -> None:
         try:
-            report = self._opened(self._cluster, self._board, fields)
+            report = opened(self._cluster, self._board, fields)
             task = self._task_of(report)
         except (RefusedMessage, msgspec.ValidationError) as error:
             self._refuse(error)
@@ -91,14 +91,6 @@ class ReportReading:
         self._bodies += [ref.name for ref in refs if ref.name is not None]
         task.number, task.status = report.number, report.status
         self._apply(task, report, bodies)
-
-    @staticmethod
-    def _opened(cluster: Cluster, board: BrainBoard, fields: dict[bytes, bytes]) -> BatchReport:
-        message = cluster.signer.verify(fields.get(b"m", b"").decode("utf-8", "replace"), RESULT_KIND)
-        report = msgspec.convert(message.body, BatchReport)
-        if report.run != board.run or report.task != message.id:
-            raise RefusedMessage("foreign", "it is of another run")
-        return report
 
     def _task_of(self, report: BatchReport) -> RemoteTask:
         task = self._book.tasks.get(report.task)
@@ -128,7 +120,7 @@ class ReportReading:
         rest = iter(bodies[len(report.records) :])
         logs = {str(one.item_id): (one.pid, next(rest)) for one in report.logs}
         for file in report.files:
-            self._write_file(file.name, next(rest))
+            write_file(self._request.folders.get("files"), file.name, next(rest))
         for records, data in zip(report.records, bodies, strict=False):
             self._on_records(task, records.pid, data, logs)
         for strike in report.strikes:
@@ -152,14 +144,6 @@ class ReportReading:
         task.finished += len(ended)
         self._verdicts.rules.ended([item for item, _ in ended if item.outside])
         self._delivery.add_from_worker(pid, data, [(item.position, record) for item, record in ended])
-
-    def _write_file(self, name: str, data: bytes) -> None:
-        """A file of a stage, before the result that says it is there."""
-        folder = self._request.folders.get("files")
-        if folder is None:
-            return
-        with writing(Path(folder)):
-            RunFiles(Path(folder)).write(name, data)
 
     def _kept_log(self, item_id: str | int, logs: Logs, status: int) -> str | None:
         sent = logs.get(str(item_id))
@@ -264,18 +248,40 @@ class ReportReading:
         self._board.trim(self._last, self._size, self._bodies)
         self._last, self._size, self._bodies = "", 0, []
 
-    @classmethod
-    def records_of(cls, cluster: Cluster, board: BrainBoard, entries: list[Entry]) -> Iterator[list[ResultRecord]]:
-        """The results in entries that nobody had read, whatever became of their tasks."""
-        for _, fields in entries:
-            if b"m" not in fields:
-                continue
-            try:
-                report = cls._opened(cluster, board, fields)
-                for sent in report.records:
-                    records = _decode(board.get(sent.body))
-                    for record in records:
-                        record.log = None
-                    yield records
-            except (RefusedMessage, msgspec.ValidationError, BodyGone) as error:
-                log.warning("results of an earlier try are lost; their items are done again", why=str(error))
+
+def left_records(
+    cluster: Cluster, board: BrainBoard, entries: list[Entry], files: str | None
+) -> Iterator[list[ResultRecord]]:
+    """The results in entries that no brain has read, whatever became of their tasks. `files`: where stages write."""
+    for _, fields in entries:
+        if b"m" not in fields:
+            continue
+        try:
+            report = opened(cluster, board, fields)
+            bodies = [board.get(file.body) for file in report.files]
+            found = [_decode(board.get(sent.body)) for sent in report.records]
+        except (RefusedMessage, msgspec.ValidationError, BodyGone) as error:
+            log.warning("results of an earlier try are lost; their items are done again", why=str(error))
+            continue
+        for file, data in zip(report.files, bodies, strict=True):
+            write_file(files, file.name, data)
+        for records in found:
+            for record in records:
+                record.log = None
+            yield records
+
+
+def opened(cluster: Cluster, board: BrainBoard, fields: dict[bytes, bytes]) -> BatchReport:
+    """The report in an entry; RefusedMessage if it is not of this run."""
+    message = cluster.signer.verify(fields.get(b"m", b"").decode("utf-8", "replace"), RESULT_KIND)
+    report = msgspec.convert(message.body, BatchReport)
+    if report.run != board.run or report.task != message.id:
+        raise RefusedMessage("foreign", "it is of another run")
+    return report
+
+
+def write_file(folder: str | None, name: str, data: bytes) -> None:
+    """A file of a stage, before the result that says it is there."""
+    if folder is not None:
+        with writing(Path(folder)):
+            RunFiles(Path(folder)).write(name, data)

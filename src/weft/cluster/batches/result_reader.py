@@ -25,6 +25,7 @@ class ResultReader:
         self._entries: deque[Entry] = deque()
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._stopping = threading.Event()
+        self._rewound = threading.Event()
         self._trouble: WeftError | None = None
         self._thread = threading.Thread(target=self._read, daemon=True, name="weft-batch-results")
         self._thread.start()
@@ -46,6 +47,10 @@ class ResultReader:
             taken.append(self._entries.popleft())
         return taken
 
+    def rewind(self) -> None:
+        """From the beginning: after the broker has lost the stream, ids may begin below the last one."""
+        self._rewound.set()
+
     def close(self) -> None:
         """The thread ends."""
         self._stopping.set()
@@ -60,6 +65,9 @@ class ResultReader:
             if len(self._entries) > _MOST_WAITING:
                 self._stopping.wait(0.05)
                 continue
+            if self._rewound.is_set():
+                self._rewound.clear()
+                self._after = "0"
             try:
                 found = self._board.read(self._after, _BLOCK_MS)
             except (ServerAway, ServerFull):

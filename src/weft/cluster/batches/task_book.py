@@ -187,10 +187,12 @@ class TaskBook:
             self._away_since_s = time.monotonic()
             log.warning(f"{why}; the run continues when it answers")
 
-    def watch(self, now_s: float) -> None:
-        """Called twice a second: the run's own sign of life, hands that are lost, tasks that no hand has."""
-        if now_s - self._heard_s > _HEARTBEAT_S or self._away_since_s is not None:
-            self._heartbeat()
+    def watch(self, now_s: float) -> bool:
+        """Called twice a second: the run's own sign of life, hands that are lost, tasks that no hand has. True: the
+        broker had lost the run, which was opened again."""
+        is_due = now_s - self._heard_s > _HEARTBEAT_S or self._away_since_s is not None
+        if is_due and not self._heartbeat():
+            return True
         claimed = [task for task in self.tasks.values() if task.state is TaskState.CLAIMED]
         ids = [task.id for task in claimed]
         for task, status in zip(claimed, self._board.statuses(ids), strict=True):
@@ -200,8 +202,9 @@ class TaskBook:
             for task, lives in zip(claimed, alive, strict=True):
                 self._check(task, now_s, lives=lives)
         self._give_up_unclaimed(now_s)
+        return False
 
-    def _heartbeat(self) -> None:
+    def _heartbeat(self) -> bool:
         now_ms, is_there = self._board.heartbeat(self._kept())
         self._clock(now_ms)
         self._heard_s = time.monotonic()
@@ -210,6 +213,7 @@ class TaskBook:
             log.info("the broker answers again")
         if not is_there:
             self._begin_again()
+        return is_there
 
     def _begin_again(self) -> None:
         """The broker has lost the run, or this process slept for longer than it counts: what is out is worthless."""
