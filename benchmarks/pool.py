@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +203,28 @@ def _one_overhead(name: str, batch: int, count: int) -> float:
     return (ended_s - began_s) / count * 1e6
 
 
+def measure_processor(name: str, batch: int, count: int) -> dict[str, float]:
+    """Microseconds of processor time per item, of all processes together, between a tenth and the end of a run."""
+    first, last = count // 10, count - 4 * batch
+    begun = ended = 0.0
+    for seen, _ in enumerate(RUNS[name](trivial, range(count), 1, batch), 1):
+        if seen == first:
+            begun = _processor_s()
+        if seen == last:
+            ended = _processor_s()
+    return {"us": (ended - begun) / (last - first) * 1e6, "best_us": (ended - begun) / (last - first) * 1e6}
+
+
+def _processor_s() -> float:
+    """What this process and all below it have used so far."""
+    ticks = 0
+    for pid in [os.getpid(), *_descendants(os.getpid())]:
+        with suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def measure_speedup(name: str, batch: int, count: int) -> dict[str, float]:
     """How much faster than one after the other, with a worker for each of the processors: the median of short turns,
     each held against what the machine gave right before and after it."""
@@ -316,6 +338,7 @@ def measure_million(name: str, batch: int, count: int) -> dict[str, Any]:
 MEASURES: dict[str, Callable[[str, int, int], dict[str, Any]]] = {
     "overhead": measure_overhead,
     "speedup": measure_speedup,
+    "processor": measure_processor,
     "kill": measure_kill,
     "million": measure_million,
 }
@@ -366,6 +389,7 @@ def collect(rounds: int, quick: bool) -> dict[str, Any]:
             for batch, count in ((50, 40_000), (1, 2_000)):
                 asked = ask(Path(sys.executable), "overhead", name, batch, count // scale)
                 row.setdefault(f"overhead@{batch}", []).append(asked)
+            row.setdefault("processor", []).append(ask(Path(sys.executable), "processor", name, 50, 40_000 // scale))
         print(f"round {number + 1} of {rounds} done", file=sys.stderr, flush=True)
     for name in CONTENDERS:
         rows[name]["kill"] = [ask(python, "kill", name, 10, 200)]
@@ -393,6 +417,7 @@ def table(found: dict[str, Any]) -> str:
         cells = [_spread(row["overhead@50"]), _spread(row["overhead@1"])]
         where = "on a hand, over a broker" if name == "weft+celery" else "on this machine"
         lines.append(f"{name:20}{cells[0]:>16}{cells[1]:>16}{'':20}   the same number of items, {where}")
+        lines.append(f"{'':20}{_spread(row['processor']):>16}   processor time of all processes, batch 50")
     million = found["million"]
     if "varied_mb" in million:
         varied = f"{million['varied_mb']:.1f} MB"
