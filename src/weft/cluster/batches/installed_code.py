@@ -24,7 +24,7 @@ from weft.cluster.tasks import HandSide
 from weft.errors import BadInput
 from weft.pipelines.pool.target import CallableTarget
 
-_MOST_UNPACKED_BYTES = 200 << 20
+MOST_UNPACKED_BYTES = 200 << 20
 _MOST_FILES = 10_000
 
 
@@ -101,7 +101,7 @@ def _unpacked(facts: SharedFacts, side: HandSide, board: HandBoard) -> Path:
     parent.mkdir(mode=0o700, exist_ok=True)
     part = parent / f".{shipped.digest}.{os.getpid()}"
     try:
-        _unpack(data, part)
+        unpack(data, part)
         part.rename(root)
     except OSError:
         if not root.is_dir():  # another process of this hand was first
@@ -111,17 +111,15 @@ def _unpacked(facts: SharedFacts, side: HandSide, board: HandBoard) -> Path:
     return root
 
 
-def _unpack(data: bytes, folder: Path) -> None:
+def unpack(data: bytes, folder: Path) -> None:
     """Plain files below the folder, and nothing else."""
     folder.mkdir(mode=0o700)
     if len(data) > MOST_BYTES:
         raise BadInput(f"shipped code has {len(data):,} bytes, at most {MOST_BYTES:,} are taken")
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         entries = archive.infolist()
-        if len(entries) > _MOST_FILES or sum(one.file_size for one in entries) > _MOST_UNPACKED_BYTES:
-            raise BadInput(
-                f"shipped code unpacks to more than {_MOST_UNPACKED_BYTES:,} bytes, or {_MOST_FILES:,} files"
-            )
+        if len(entries) > _MOST_FILES or sum(one.file_size for one in entries) > MOST_UNPACKED_BYTES:
+            raise BadInput(f"shipped code unpacks to more than {MOST_UNPACKED_BYTES:,} bytes, or {_MOST_FILES:,} files")
         for one in entries:
             parts = Path(one.filename).parts
             if one.is_dir() or not parts or one.filename.startswith("/") or ".." in parts:

@@ -70,7 +70,7 @@ def _modules(callables: Iterable[str], here: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name in callables:
         target = CallableTarget.of(name)
-        path = module_file(name, name)
+        path = module_file(name, "the code of this run")
         module = "" if target.script is not None else target.module
         folders = [here, *([path.parent.absolute()] if target.script is not None else [])]
         for own in own_modules(path, module, folders):
