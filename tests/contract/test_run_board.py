@@ -71,7 +71,7 @@ def cluster(
     broker.close()
 
 
-def test_a_task_is_claimed_once_whoever_comes_again(cluster: Cluster) -> None:
+def test_a_task_is_claimed_once_and_never_again(cluster: Cluster) -> None:
     first = cluster.hand()
     assert first.claim()
     assert not cluster.hand(first.task, name="b").claim()
@@ -92,7 +92,7 @@ def test_nothing_is_claimed_that_is_late_or_of_another_epoch_or_of_no_run(cluste
     assert (gone.claim(), gone.word) == (False, Word.EPOCH)
 
 
-def test_what_is_pushed_stands_before_the_mark_of_a_closed_task_and_nothing_after_it(cluster: Cluster) -> None:
+def test_what_is_pushed_comes_before_the_mark_of_a_closed_task_and_nothing_after_it(cluster: Cluster) -> None:
     hand = cluster.hand()
     assert hand.claim()
     assert hand.push(cluster.report(hand, 1, hand.put(b"one"))) is Word.OK

@@ -29,9 +29,13 @@ def author(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (root / "rules.txt").write_text("one\n")
     monkeypatch.syspath_prepend(str(root))
     monkeypatch.chdir(root)
-    for name in [name for name in sys.modules if name.split(".")[0] == "shop"]:
-        monkeypatch.delitem(sys.modules, name)
+    forget_shop()
     return root
+
+
+def forget_shop() -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "shop"]:
+        del sys.modules[name]
 
 
 def test_code_is_the_module_and_the_authors_own_that_it_imports(author: Path) -> None:
@@ -52,10 +56,12 @@ def test_a_script_is_shipped_beside_what_it_imports_and_weft_is_not(author: Path
 
 
 def test_a_hand_has_the_same_code_or_says_what_it_lacks(author: Path, tmp_path: Path) -> None:
-    files = gather(["shop.work:work"]).files
+    files, shipped = gather(["shop.work:work"])
     here = tmp_path / "hand"
+    sys.path.remove(str(author))
+    forget_shop()
     assert "module 'shop' cannot be imported" in (first_trouble(files, [str(tmp_path / "nowhere")]) or "")
-    unpack(zipped(gather(["shop.work:work"]).shipped), here)
+    unpack(zipped(shipped), here)
     assert first_trouble(files, [str(here)]) is None
     (here / "shop" / "parts" / "price.py").write_text("TAX = 3\n")
     assert "module 'shop.parts.price' is another version there" in (first_trouble(files, [str(here)]) or "")
