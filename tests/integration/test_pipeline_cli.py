@@ -125,7 +125,7 @@ stages:
         (["run", "words.yaml", "--batch-size", "0"], "batch_size must be greater than 0"),
         (["run", "words.yaml", "--engine", "ray"], "there is no engine 'ray': choose 'local'"),
         (["run", "words.yaml", "--engine", "celery"], "there is no broker: give its address"),
-        (["run", "words.yaml", "--broker", "redis://h/0"], "the engine 'local' runs items here and takes no broker"),
+        (["run", "words.yaml", "--broker", "redis://h/0"], "broker: is for an engine on other machines, and this is 'local'"),
         (["run", "words.yaml", "--items", "none.jsonl"], "the items file none.jsonl cannot be read"),
         (["run", "words.yaml", "--items", "words.yaml"], "must be .jsonl, .json or .csv"),
         (["run", "words.yaml", "--set", "nobody.a=1"], "there is no stage 'nobody'"),

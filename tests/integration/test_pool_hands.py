@@ -21,6 +21,7 @@ from pace import patience
 from pool_hands import PoolHands
 from staged import words_file
 
+from weft.cluster.broker import Broker
 from weft.errors import BadInput
 from weft.pipelines import Result, Status, WorkerPool
 from weft.supervise.redis_server import RedisServer
@@ -165,20 +166,24 @@ def test_what_hands_have_sent_to_a_killed_brain_is_not_done_again(
 
 
 def test_a_hand_that_ends_returns_what_it_has_not_begun_and_hands_share_the_last_of_it(
-    hands: PoolHands, importable: Path, tmp_path: Path
+    hands: PoolHands, importable: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """One batch, on one hand that is asked to end; then on one with two processes. Items and values are large."""
+    """One batch, on one hand that is asked to end; then on one with two processes, which comes while another cluster has a
+    brain. Items and values are large."""
     trace = tmp_path / "trace"
     large = "x" * 700_000
     items = [{"id": number, "n": number, "s": 0.3, "trace": str(trace), "large": large} for number in range(12)]
     first = hands.start("--concurrency", "1", path=[importable])
     results: list[Result] = []
+    stranger = Broker(hands.broker, "0" * 12)
+    request.addfinalizer(lambda: stranger.release("stranger", "main"))
     with WorkerPool("hands_work:work", engine="celery", batch_size=12).stream(items) as stream:
         for result in stream:
             results.append(result)
             if len(results) == 2:
                 first.popen.send_signal(signal.SIGTERM)
                 assert first.ended() == 0
+                stranger.hold("stranger", "{}", "main")
                 hands.start("--concurrency", "2", path=[importable], wait=False)
     assert sorted(result.item_id for result in results if isinstance(result.item_id, int)) == list(range(12))
     assert all(result.status is Status.OK and result.attempts == 1 for result in results)

@@ -69,7 +69,10 @@ class WorkerPool:
         self._code = (list(callables), list(code_files), dict(folders or {}), dict(engine_options or {}))
         self._listeners: list[Listener] = []
         if engine == LOCAL and engine_options:
-            raise BadInput(f"the engine {LOCAL!r} runs items here and takes no {', '.join(engine_options)}")
+            raise BadInput(
+                f"{', '.join(engine_options)}: is for an engine on other machines, and this is {LOCAL!r}; name that "
+                "engine, or leave it out"
+            )
         if self._logs != "off" and self._directory is None:
             raise BadInput("logs need a run_dir to be kept in")
 
