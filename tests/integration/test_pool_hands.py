@@ -168,8 +168,8 @@ def test_what_hands_have_sent_to_a_killed_brain_is_not_done_again(
 def test_a_hand_that_ends_returns_what_it_has_not_begun_and_hands_share_the_last_of_it(
     hands: PoolHands, importable: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """One batch, on one hand that is asked to end; then on one with two processes, which comes while another cluster has a
-    brain. Items and values are large."""
+    """One batch, on one hand that is asked to end; then on one with two processes, which comes while another cluster
+    has a brain. Items and values are large."""
     trace = tmp_path / "trace"
     large = "x" * 700_000
     items = [{"id": number, "n": number, "s": 0.3, "trace": str(trace), "large": large} for number in range(12)]
