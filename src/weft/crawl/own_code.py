@@ -37,17 +37,17 @@ def describe_code(config: Config) -> Description | None:
 
 def settings_in(description: Description) -> dict[str, Any]:
     """The crawl settings of a spider, by key; raises BadConfig for invalid ones."""
-    own, problems, found = own_names(keys()), list[str](), dict[str, Any]()
+    own, problems, settings = own_names(keys()), list[str](), dict[str, Any]()
     for name, value in description.settings.items():
         if name not in own:
             problems.append(f"{SETTINGS_ORIGIN}: no setting {name!r}{answer(name, own, str)}")
         elif own[name] in _NOT_THEIRS:
             problems.append(f"{SETTINGS_ORIGIN}: {name} can only be set by the command that runs it")
         else:
-            found[own[name]] = value
+            settings[own[name]] = value
     if problems:
         raise BadConfig(problems)
-    return found
+    return settings
 
 
 def check_resumed(folder: CrawlFolder, description: Description | None, complain: Callable[[str], None]) -> None:

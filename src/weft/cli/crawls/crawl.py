@@ -13,7 +13,7 @@ import click
 from weft.cli.crawls.own_items import check_flags, item_flags, output_of
 from weft.cli.crawls.suggestions import Typed, resume
 from weft.cli.terminal.messages import as_flags
-from weft.cli.terminal.output import output_flags, print_document, shown
+from weft.cli.terminal.output import output_flags, print_document, printable
 from weft.cli.terminal.settings import SettingsCommand, config_flags, given, help_all
 from weft.records import Reason
 
@@ -181,11 +181,11 @@ def _report_end(
         explanation = {"causes": causes, "unmatched": [as_flags(one) for one in outcome.unmatched]}
         print_document({"exit_code": code, "data_dir": str(folder.home), "status": status_document} | explanation)
     elif code == 2:
-        click.echo(shown(f"weft: {as_flags(status.note)}", err=True), err=True)
+        click.echo(printable(f"weft: {as_flags(status.note)}", err=True), err=True)
     elif not quiet:
-        click.echo(shown(summary(prepared, typed, status, outcome, code), err=True), err=True)
+        click.echo(printable(summary(prepared, typed, status, outcome, code), err=True), err=True)
     elif outcome.is_nothing:
-        click.echo(shown("weft: " + as_flags("\n".join(outcome.lines())), err=True), err=True)
+        click.echo(printable("weft: " + as_flags("\n".join(outcome.lines())), err=True), err=True)
 
 
 def _say(text: str) -> None:

@@ -32,7 +32,7 @@ def _print_items(data_dirs: Sequence[Path], *, on_terminal: bool) -> int:
     reader, count, write = reader_of(data_dirs), 0, sys.stdout.buffer.write
     try:
         for item in reader.new():
-            line = _CODES.sub(lambda found: f"\\u{ord(found[0]):04x}", item.decode()).encode() if on_terminal else item
+            line = _CODES.sub(lambda match: f"\\u{ord(match[0]):04x}", item.decode()).encode() if on_terminal else item
             write(line + b"\n")
             count += 1
         sys.stdout.buffer.flush()

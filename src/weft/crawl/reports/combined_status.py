@@ -193,7 +193,7 @@ def settle(status: CrawlStatus, folder: CrawlFolder) -> None:
 
 
 def _waiting(statuses: Sequence[CrawlStatus], total: CrawlStatus) -> tuple[str, float | None]:
-    """What all of them wait for: the wait that ends first."""
+    """What the processes wait for, if all of them wait: the wait that ends first."""
     if (
         total.state != "running"
         or total.in_flight

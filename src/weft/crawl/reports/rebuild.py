@@ -18,7 +18,7 @@ from weft.telemetry import Slot
 def rebuild(
     data_dirs: Sequence[str | Path], *, text: bool = False, watch: Callable[[int, int], None] = lambda _done, _all: None
 ) -> Rebuilt:
-    """Rebuilds a folder in which nothing runs; texts, too, if it has them or `text` requests them."""
+    """Rebuilds the indexes of a folder in which no process runs; also its texts, if it stores them or `text` is set."""
     folder = CrawlFolder(data_dirs)
     if folder.exists() and not folder.is_of_one_crawl():
         return rebuild_engine(folder.home, text=text, watch=watch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from weft import urls
 from weft.config import Config, FetchSection, PolitenessSection, ScopeSection
@@ -13,7 +13,6 @@ from weft.credentials import Credentials, without_host
 from weft.engine.admission.names import NameSet
 from weft.engine.admission.recent_links import RecentLinks
 from weft.engine.admission.rules import AdmissionRules
-from weft.engine.login.session import LoginSession
 from weft.engine.loop.fetcher.cookies import CookieShare
 from weft.engine.loop.fetcher.revisits import Revisits
 from weft.engine.loop.fetcher.robots import RobotsBook
@@ -34,6 +33,9 @@ from weft.frontier.contract import Admission, CrawlLimits, Frontier, LoginsPart,
 from weft.logins import FormLogin
 from weft.records import Found, Lease, Purpose, Reason
 from weft.telemetry import Log
+
+if TYPE_CHECKING:  # the HTML parser: most crawls, and all reports, log in nowhere
+    from weft.engine.login.session import LoginSession
 
 _REASONS = frozenset(Reason)
 log = Log("weft.engine.crawls")
@@ -139,6 +141,8 @@ class RunningCrawl:
 
     def log_in(self, login: FormLogin, frontier: LoginsPart) -> None:
         """From now on the pages of the login's site wait for a session there; a login that fails pauses the crawl."""
+        from weft.engine.login.session import LoginSession
+
         first_s = self.politeness.retry_backoff_s
         self.session = LoginSession(login, self.number, frontier, self.give_up, backoff_first_s=first_s)
 

@@ -6,12 +6,13 @@ goes along with a page that is to be read; its `CallResult` comes back with what
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
-from weft.extract.page import ParsedPage
+if TYPE_CHECKING:  # the HTML parser: reports read these classes, and no page
+    from weft.extract.page import ParsedPage
 
 PAGE, FAILURE, START, CLOSED, ITEMS = "page", "failure", "start", "closed", "items"
 STATE = "spider_state"  # the note of a frontier that the spider's state is kept under
