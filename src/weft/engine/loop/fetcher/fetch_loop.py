@@ -369,7 +369,8 @@ class Loop:
         else:
             asks = 0.0
             if lease.purpose is not Purpose.ROBOTS:
-                asks = crawl.book.of(urls.origin_of(lease.url))[1].crawl_delay(crawl.agent) or 0.0
+                origin = urls.origin_of(lease.url)
+                asks = crawl.book.crawl_delay_s(origin, crawl.book.of(origin)[1]) or 0.0
             self._wanted.append(Wanted(lease, address, asks))
 
     def _send_wanted(self, now: float) -> None:
