@@ -1,0 +1,70 @@
+"""The times at which beat's entries are due, each claimed at the broker by whoever runs it.
+
+    weft:{cluster}:tick:{entry}:{time}    the hand that ran it; SET NX, kept for an hour and at least three periods
+    weft:{cluster}:ticks                  hash: {entry}:ran, {entry}:refused, {entry}:last (the time that ran last)
+
+Times are multiples of an entry's period, so that every beat, before and after a kill, names the same ones. A tick is
+claimed where it runs, not where it is sent: a beat that dies after it has sent one sends it again, and the second
+message is refused; one that dies before has sent nothing. Of times that were missed the latest runs, once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from weft.frontier.redis.connection import asking
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+KEPT_S = 3600
+WANTED = "wanted"  # hash: what the supervisor is to begin; read and deleted by it
+
+
+class BeatEntry(Struct, frozen=True):
+    """Something that is sent again and again."""
+
+    name: str
+    every_s: int
+
+    def latest(self, wall_s: float) -> int:
+        """The last time at which it was due."""
+        return int(wall_s // self.every_s) * self.every_s
+
+
+class Ticks:
+    """The claims of one cluster; ServerAway while the broker does not answer."""
+
+    def __init__(self, client: Redis, cluster_id: str, where: str = "the broker") -> None:
+        self._client, self._where = client, where
+        self._prefix = f"weft:{cluster_id}"
+
+    def claim(self, entry: str, at: int, every_s: int, hand: str) -> bool:
+        """Whether the caller is the one that runs this tick."""
+        counts = f"{self._prefix}:ticks"
+        with asking(self._where):
+            is_first = self._client.set(self._key(entry, at), hand, nx=True, ex=max(KEPT_S, 3 * every_s))
+            with self._client.pipeline() as batch:
+                batch.hincrby(counts, f"{entry}:{'ran' if is_first else 'refused'}", 1)
+                if is_first:
+                    batch.hset(counts, f"{entry}:last", str(at))
+                batch.execute()
+        return bool(is_first)
+
+    def has_run(self, entry: str, at: int) -> bool:
+        """Whether it was claimed."""
+        with asking(self._where):
+            return bool(self._client.exists(self._key(entry, at)))
+
+    def counts(self, entry: str) -> tuple[int, int, int]:
+        """How many ticks ran, how many messages came twice, and the time that ran last (0: none)."""
+        names = [f"{entry}:{name}" for name in ("ran", "refused", "last")]
+        with asking(self._where):
+            found: Any = self._client.hmget(f"{self._prefix}:ticks", names)
+        ran, refused, last = (int(value) if value and value.isdigit() else 0 for value in found)
+        return ran, refused, last
+
+    def _key(self, entry: str, at: int) -> str:
+        return f"{self._prefix}:tick:{entry}:{at}"
