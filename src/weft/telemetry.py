@@ -230,7 +230,8 @@ class LogFile(RotatingFileHandler):
         if self in logger.handlers:
             logger.removeHandler(self)
             logger.addHandler(logging.NullHandler())
-        super().close()
+        with suppress(OSError):  # the disk is full: closing writes what is buffered
+            super().close()
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

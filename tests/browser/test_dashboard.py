@@ -362,7 +362,7 @@ class Wide:
 
     title = "Wide"
 
-    def look(self) -> PanelTable:
+    def table(self) -> PanelTable:
         row = (
             "shop",
             "paused",

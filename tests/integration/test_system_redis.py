@@ -149,7 +149,7 @@ def test_one_that_is_loading_is_waited_for(tmp_path: Path) -> None:
         limit = time.monotonic() + patience(10)
         while "is loading its data" not in service.last_error:
             assert time.monotonic() < limit, service.report
-            service.look()
+            service.check()
             time.sleep(0.01)
         assert not service.healthy and not service.has_ended
         service.stop()

@@ -7,6 +7,7 @@ section (`crawl`, `pods`, `service`); each product has its own: a key of the ser
 setting may be called: see `weft.names`.
 """
 
+from weft.config.cluster import ClusterSection
 from weft.config.crawl import (
     ExtractSection,
     FetchSection,
@@ -48,6 +49,7 @@ __all__ = [
     "NOT_KEPT",
     "PATTERNS",
     "SERVICE",
+    "ClusterSection",
     "Config",
     "ExtractSection",
     "FetchSection",

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from weft.config.cluster import ClusterSection
 from weft.config.crawl import FetchSection, LoginsSection
 from weft.config.proxies import ProxySection
 from weft.config.section import Help, Positive, Seconds, Section, Texts, Timeout, Tuning
@@ -102,6 +103,7 @@ class ServiceConfig(Struct, frozen=True, kw_only=True):
     jobs: JobsSection
     fetch: FetchSection
     proxy: ProxySection
+    cluster: ClusterSection
     logins: LoginsSection
     services: ServicesSection
     log: ServiceLogSection

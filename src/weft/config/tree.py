@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from weft.config.cluster import ClusterSection
 from weft.config.crawl import (
     ExtractSection,
     FetchSection,
@@ -32,6 +33,7 @@ class Config(Struct, frozen=True, kw_only=True):
     politeness: PolitenessSection
     fetch: FetchSection
     proxy: ProxySection
+    cluster: ClusterSection
     limits: LimitsSection
     login: LoginSection
     logins: LoginsSection
@@ -102,6 +104,7 @@ NOT_KEPT = frozenset(
         "data_dirs",
         "log_format",
         "prometheus_host",
+        "cluster_key",
     }
 )
 # Recorded only where somebody gave them. Their defaults follow from the data dirs, which may have been moved, and from
@@ -109,7 +112,7 @@ NOT_KEPT = frozenset(
 KEPT_IF_GIVEN = frozenset({"log_dir", "num_pods"})
 IN_FILES = frozenset({"extract", "login", "logins"})  # mappings that a file may hold
 PATTERNS = frozenset({"include", "exclude"})
-SECRET_KEYS = frozenset({"auth", "headers", "redis_password", "pods", "proxy_sources"})
+SECRET_KEYS = frozenset({"auth", "headers", "redis_password", "pods", "proxy_sources", "cluster_key"})
 
 
 @dataclass(frozen=True)

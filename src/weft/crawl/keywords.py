@@ -86,6 +86,12 @@ class Settings(TypedDict, total=False):
     proxy_test_timeout: float
     proxy_chunk: int
     proxy_parallel_tests: int
+    broker: str | None
+    cluster_key_file: str | None
+    cluster_key: str | None
+    hand_in_flight: int
+    cluster_bytes: int
+    shared_dir: str | None
     max_pages: int | None
     max_duration: float | None
     max_pages_per_domain: int | None

@@ -50,7 +50,7 @@ class EmbeddedHarness:
         return frontier
 
     def _make(self, **clocks: Any) -> EmbeddedFrontier:
-        own = {"checkpoint_every": self.checkpoint_every, "most_awake": self.max_in_memory}
+        own = {"checkpoint_every": self.checkpoint_every, "max_in_memory": self.max_in_memory}
         given: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
         return EmbeddedFrontier(self.folder, self.section, **clocks, **given)
 

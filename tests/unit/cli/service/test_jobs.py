@@ -143,7 +143,7 @@ def test_a_task_is_paused_resumed_and_cancelled(weft: Weft) -> None:
         (("results", "0" * 32), "there is no task"),
         (("results", "0" * 32, "--format", "json"), "use jsonl, or --json for one document"),
         (("list", "--status", "done"), "status: "),
-        (("list", "--key-file", "/nonsense"), "key_file /nonsense: cannot be read"),
+        (("list", "--key-file", "/nonsense"), "`key_file`: /nonsense cannot be read"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_message(weft: Weft, words: tuple[str, ...], said: str) -> None:
@@ -185,6 +185,7 @@ def test_keys_are_made_listed_and_revoked(
         assert run(["jobs", "submit", SITE]) == 2
         assert "lacks the scope 'submit'" in capfd.readouterr().err
         (tmp_path / "key").write_text("weft_nonsense\n")
+        (tmp_path / "key").chmod(0o600)
         assert run(["jobs", "list", "--key-file", str(tmp_path / "key")]) == 2
         assert "weft: this API key is not valid: put one into WEFT_API_KEY" in capfd.readouterr().err
         monkeypatch.delenv("WEFT_API_KEY")
