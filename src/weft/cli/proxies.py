@@ -46,7 +46,10 @@ def proxies() -> None:
 @proxies.command(cls=ProxiesCommand, context_settings={"max_content_width": 120})
 @_config_file
 @click.option(
-    "--engine", type=click.Choice(("auto", "embedded", "celery")), default="auto", show_default=True,
+    "--engine",
+    type=click.Choice(("auto", "embedded", "celery")),
+    default="auto",
+    show_default=True,
     help="Who tests them: this process (embedded), or the workers of `weft up --cluster` (celery); auto: they, if well.",
 )
 @_flags

@@ -1,6 +1,6 @@
 """How far jobs of several chunks are, as keys in Redis that any process may read.
 
-    {kind}:{job}:status            DISPATCHED, PROCESSING, COMPLETE or FAILED; written by who dispatches, by the last stage
+    {kind}:{job}:status            DISPATCHED, PROCESSING, COMPLETE or FAILED
     {kind}:{job}:total_chunks      written once they are known
     {kind}:{job}:completed_chunks  counted up by whoever completes one
     {kind}:{job}:result_count      counted up with them; at the end what has come of all

@@ -7,8 +7,8 @@
 
 Each falls back to the next: a result that was lost, a broker whose messages do not come, keys that are gone. The
 waits are those of threads of their own, and so is the display, so that nothing which hangs holds the follower up for
-longer than one poll. Time limits follow the work: ceil(chunks / workers) x `chunk_seconds` x `wait_margin`, counted from
-when the number of chunks is known; until then, and where it never is, `unknown_timeout_seconds`.
+longer than one poll. Time limits follow the work: ceil(chunks / workers) x `chunk_seconds` x `wait_margin`, counted
+from when the number of chunks is known; until then, and where it never is, `unknown_timeout_seconds`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from celery.result import AsyncResult
 from msgspec import Struct
 
 from weft.cluster.chunk_progress import COMPLETE, ChunkProgress, FollowLimits, RedisProgress
-from weft.cluster.dispatch import Cluster
-from weft.cluster.signing import Refused
+from weft.cluster.dispatch import Cluster, detach
+from weft.cluster.signing import RefusedMessage
 from weft.cluster.tasks import SYSTEM
 from weft.errors import WeftError
 from weft.telemetry import Log
 
 DISPLAY_S = 0.5
 GRACE_S = 1.0  # a lesser signal waits so long for a better one, which may be on its way
-LATE_S = 1.0  # a display that is still busy after this is left behind
+LATE_S = 1.0  # a thread that is still busy after this is left behind
+SLICE_S = 0.5  # of a wait for a result, so that it can end
 log = Log("weft.cluster.following")
 
 
@@ -86,15 +88,17 @@ class FollowedJob(Struct, frozen=True, kw_only=True):
 class _Result:
     """A result of Celery's that is waited for on a thread: the backend's own retries block nobody else."""
 
-    def __init__(self, cluster: Cluster, task_id: str, came: threading.Event, poll_s: float) -> None:
-        self._cluster, self._id, self._came, self._poll_s = cluster, task_id, came, poll_s
+    def __init__(self, cluster: Cluster, task_id: str, came: threading.Event) -> None:
+        self._cluster, self._id, self._came = cluster, task_id, came
         self._over = threading.Event()
         self.body: dict[str, Any] | None = None
-        threading.Thread(target=self._wait, name="awaited result", daemon=True).start()
+        self._thread = threading.Thread(target=self._wait, name="awaited result", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Waits no more."""
         self._over.set()
+        self._thread.join(LATE_S)
 
     @property
     def error(self) -> str:
@@ -102,19 +106,26 @@ class _Result:
         return error_of(self.body or {})
 
     def _wait(self) -> None:
-        while not self._over.is_set():
-            try:
-                text = self._cluster.application.AsyncResult(self._id).get(timeout=self._poll_s, propagate=False)
-                self.body = self._cluster.opened(text, SYSTEM, self._id).body
-            except Refused as error:  # nobody's result: another signal will do
-                log.warning("a result was refused", task=self._id, why=error)
-                return
-            except Exception as error:  # a timeout, or whatever the client library raises
-                log.debug("no result yet", task=self._id, error=type(error).__name__)
-                self._over.wait(min(1.0, self._poll_s))
-            else:
-                self._came.set()
-                return
+        result = self._cluster.application.AsyncResult(self._id)
+        try:
+            while not self._over.is_set() and not self._came_in(result):
+                self._over.wait(SLICE_S)
+        finally:
+            detach(result)
+
+    def _came_in(self, result: AsyncResult) -> bool:
+        """Waits a little; whether there is nothing more to wait for."""
+        try:
+            text = result.get(timeout=SLICE_S, propagate=False)
+            self.body = self._cluster.opened(text, SYSTEM, self._id).body
+        except RefusedMessage as error:  # it is not ours: another signal will do
+            log.warning("a result was refused", task=self._id, why=error)
+        except Exception as error:  # a timeout, or whatever the client library raises
+            log.debug("no result yet", task=self._id, error=type(error).__name__)
+            return False
+        else:
+            self._came.set()
+        return True
 
 
 def error_of(body: Mapping[str, Any]) -> str:
@@ -165,7 +176,7 @@ class Following:
         """Returns when it has ended, or its time is over. `least`: with fewer results it is TOO_FEW. `watch` is given
         its progress now and then, on another thread. `over`: somebody wants this to end; then it has timed out."""
         state = _State(job, self._clock() + self._limits.unknown_s, moved_s=self._clock())
-        state.chain = _Result(self._cluster, job.chain_id, state.came, self._limits.poll_s)
+        state.chain = _Result(self._cluster, job.chain_id, state.came)
         try:
             with self._displayed(job, watch):
                 ended = self._until_the_end(state, over or threading.Event())
@@ -201,7 +212,7 @@ class Following:
             if chain.error:
                 return FollowedJob(ending=JobEnding.FAILED, signal=FollowSignal.CHAIN, error=chain.error)
             if chord_id := str(chain.body.get("chord_id", "")):
-                state.chord = chord = _Result(self._cluster, chord_id, state.came, self._limits.poll_s)
+                state.chord = chord = _Result(self._cluster, chord_id, state.came)
             self._know_chunks(state, chain.body.get("total_chunks"))
         if chord is None or chord.body is None:
             return None

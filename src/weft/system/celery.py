@@ -22,11 +22,11 @@ from urllib.parse import quote, urlsplit
 from msgspec.structs import replace
 
 from weft.cluster.broker import check_address
-from weft.cluster.children import VISIBILITY_S, BeatSpec, HandSpec, LogSpec
 from weft.cluster.chunk_progress import limits_of
 from weft.cluster.key import ClusterKey, configured_key, make_key
+from weft.cluster.supervised.children import VISIBILITY_S, BeatSpec, HandSpec, LogSpec
+from weft.cluster.supervised.ticks import BeatEntry
 from weft.cluster.tasks import SYSTEM
-from weft.cluster.ticks import BeatEntry
 from weft.config import ServiceConfig
 from weft.engine.transports.transports import refresh_of
 from weft.errors import Missing
@@ -50,7 +50,7 @@ from weft.supervise.service import (
 from weft.telemetry import Log
 
 if TYPE_CHECKING:
-    from weft.cluster.hand_health import HandHealth
+    from weft.cluster.supervised.hand_health import HandHealth
 
 KEY = "cluster.key"
 PULSE = "beat.pulse"
@@ -139,7 +139,7 @@ class CeleryServices:
             broker=self._broker, key=self._key.text, concurrency=self._config.cluster.concurrency,
             visibility_s=visibility_s, logs=self._logs(),
         )  # fmt: skip
-        return _command("weft.cluster.supervised_hand", spec.framed())
+        return _command("weft.cluster.supervised.supervised_hand", spec.framed())
 
     def _beat_command(self) -> Command:
         entries = [(BeatEntry("heartbeat", HEARTBEAT_S), "heartbeat")]
@@ -149,7 +149,7 @@ class CeleryServices:
             broker=self._broker, key=self._key.text, entries=tuple(entries), heartbeat=str(self._pulse),
             logs=self._logs(),
         )  # fmt: skip
-        return _command("weft.cluster.beat", spec.framed())
+        return _command("weft.cluster.supervised.beat", spec.framed())
 
     def _logs(self) -> LogSpec:
         section = self._config.log
@@ -167,7 +167,7 @@ def cluster_work(
 ) -> tuple[Work | None, str]:
     """The work of a refresh over the workers; or none, and why they cannot do it."""
     from weft.cluster.dispatch import Cluster
-    from weft.cluster.refreshing import ClusterRefresh
+    from weft.cluster.refresh.refreshing import ClusterRefresh
 
     cluster = Cluster.configured(config.cluster)
     work = ClusterRefresh(refresh, cluster, limits_of(config.cluster), over=over)
@@ -209,7 +209,7 @@ class _AskedWorker:
 
     def ask(self) -> HealthReport:
         """By ping and heartbeat."""
-        from weft.cluster.hand_health import HandHealth, NotWell
+        from weft.cluster.supervised.hand_health import HandHealth, NotWell
 
         if not (pid := self._pid):
             return HealthReport(ServiceHealth.STARTING)

@@ -19,18 +19,18 @@ def chosen_work(engine: Engine, config: ServiceConfig, refresh: Refresh) -> Work
     """The work of a refresh; None: this process does it. With `auto` the workers do, where they are well."""
     if engine == "embedded":
         return None
+    work, why = _work(config, refresh)
+    if work is None and engine == "celery":
+        raise BadInput(f"--engine celery: {why}; or leave --engine out")
+    return work
+
+
+def _work(config: ServiceConfig, refresh: Refresh) -> tuple[Work | None, str]:
     data_dir = Path(config.server.data_dir)
     state, _ = control.status(data_dir)
     if not any(row.name == "celery_worker" and row.healthy for row in (state.services if state is not None else ())):
-        return _refused(engine, f"no worker is well in {data_dir}: `weft up --cluster` starts one")
+        return None, f"no worker is well in {data_dir}: `weft up --cluster` starts one"
     try:
-        own = with_cluster(config, may_make=False)
+        return cluster_work(with_cluster(config, may_make=False), refresh)
     except Missing as missing:
-        return _refused(engine, str(missing))
-    work, trouble = cluster_work(own, refresh)
-    return work or _refused(engine, trouble)
-
-
-def _refused(engine: Engine, why: str) -> None:
-    if engine == "celery":
-        raise BadInput(f"--engine celery: {why}; or leave --engine out")
+        return None, str(missing)

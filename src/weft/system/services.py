@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft.cluster.children import BEAT_LOG, WORKER_LOG
+from weft.cluster.supervised.children import BEAT_LOG, WORKER_LOG
 from weft.config import ServiceConfig
 from weft.crawl.processes.service import DeclaredCrawl, declared_crawls
 from weft.jobs.processes.services import ENGINE_LOG, Api, engine_of, worker_log

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from weft.cluster.ticks import BeatEntry
+from weft.cluster.supervised.ticks import BeatEntry
 from weft.frames import framed
 from weft.telemetry import LogFormat, Slot, log_to_file
 

@@ -1,11 +1,11 @@
-"""A refresh of proxies over the workers of a cluster, as the process that wants it sees it: dispatched as a chain, which
-ends in a chord, and followed to its end.
+"""A refresh of proxies over the workers of a cluster, as the process that wants it sees it: dispatched as a chain,
+which ends in a chord, and followed to its end.
 
     collect → dispatch → a chunk each on any worker → publish
 
 The process holds the lock of `live_proxies.json` meanwhile, as every refresh does, and writes down how far it is. A
-message that the broker has lost is sent again once nothing has moved for `chunk_seconds`: steps and chunks do their work
-once. Where proxies have logins that others could read on their way, they are tested here.
+message that the broker has lost is sent again once nothing has moved for `chunk_seconds`: steps and chunks do their
+work once. Where proxies have logins that others could read on their way, they are tested here.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ import threading
 from typing import Any
 
 import msgspec
-from celery import chain
 
 from weft.cluster.broker import is_private
 from weft.cluster.chunk_progress import ChunkProgress, FollowLimits
 from weft.cluster.dispatch import Cluster
 from weft.cluster.following import DispatchedJob, FollowedJob, Following, JobEnding
-from weft.cluster.proxy_task import ChunkOrder, KeptChunks
+from weft.cluster.refresh.proxy_task import ChunkOrder, KeptChunks
+from weft.cluster.refresh.system_task import DoneRefresh, RefreshKeys, RefreshOrder
 from weft.cluster.status import cluster_status
-from weft.cluster.system_task import DoneRefresh, RefreshKeys, RefreshOrder
 from weft.cluster.tasks import SYSTEM
 from weft.credentials import HARMLESS
 from weft.engine.process.channel import ERRORS
@@ -35,7 +34,7 @@ from weft.telemetry import Log
 STEP_S = 3600.0  # until when a step counts
 LONGEST_CHUNK_S = 100.0  # a task has 120 s
 PARALLEL = 25  # tests at a time of one chunk: several chunks share a machine
-log = Log("weft.cluster.refreshing")
+log = Log("weft.cluster.refresh.refreshing")
 
 
 class ClusterRefresh:
@@ -72,12 +71,12 @@ class ClusterRefresh:
 
     def _done_by_workers(self, report: RefreshReport) -> Refreshed:
         order = self._order(report.job.job_id)
-        keys = RefreshKeys(self._cluster, order.job)
+        keys = RefreshKeys(self._cluster, order)
         with self._cluster.broker.asking():
             keys.progress.begin(KIND, order.job, report.job.started_at)
             steps = [self._step(order, step) for step in ("collect", "dispatch")]
             job = DispatchedJob.of(KIND, order.job, str(steps[-1].options["task_id"]), self._refresh.live)
-            chain(*steps, app=self._cluster.application).apply_async()
+            self._cluster.start(steps)
         following = Following(
             self._cluster, self._limits, workers=self._slots, stalled=lambda seen: self._repeat(order, keys, seen)
         )
@@ -105,7 +104,7 @@ class ClusterRefresh:
         """Sends again what has not come back, outside of chain and chord."""
         found = keys.found()
         if found is None or seen is None or not seen.total_chunks:
-            chain(*(self._step(order, step) for step in ("collect", "dispatch"))).apply_async()
+            self._cluster.start([self._step(order, step) for step in ("collect", "dispatch")])
             return
         kept = KeptChunks(self._cluster.broker, self._cluster.signer, order.job)
         missing = [number for number in range(seen.total_chunks) if kept.get(number) is None]
@@ -113,10 +112,9 @@ class ClusterRefresh:
         for number in missing:
             proxies = tuple(found.proxies[number * order.chunk : (number + 1) * order.chunk])
             chunk = ChunkOrder(job=order.job, number=number, proxies=proxies, section=order.section, fetch=order.fetch)
-            self._cluster.send("proxies", msgspec.to_builtins(chunk), STEP_S)
+            self._cluster.start([self._cluster.signature("proxies", msgspec.to_builtins(chunk), STEP_S)])
         if not missing:
-            with self._cluster.broker.asking():
-                self._step(order, "publish").apply_async()
+            self._cluster.start([self._step(order, "publish")])
 
     def _result(self, ended: FollowedJob, keys: RefreshKeys, report: RefreshReport) -> Refreshed:
         done = self._done(keys)

@@ -11,12 +11,12 @@ import socket
 from typing import Any
 
 from weft.cluster.application import queue_name
-from weft.cluster.dispatch import Cluster
+from weft.cluster.dispatch import Cluster, detach
 from weft.cluster.hand import LOST_S
 from weft.cluster.key import ClusterKey
-from weft.cluster.signing import Refused
+from weft.cluster.signing import RefusedMessage
+from weft.cluster.supervised.ticks import WANTED
 from weft.cluster.tasks import SYSTEM
-from weft.cluster.ticks import WANTED
 from weft.errors import ServerAway, WeftError
 
 PING_S = 2.0
@@ -82,7 +82,7 @@ class HandHealth:
         for name, age_s, text in cluster.broker.reports():
             try:
                 body = cluster.signer.verify(text, "report").body
-            except Refused:
+            except RefusedMessage:
                 continue
             if body.get("pid") == pid and body.get("host") == socket.gethostname():
                 return name, body | {"age_s": age_s}
@@ -104,6 +104,7 @@ class HandHealth:
             sent = signature.apply_async(queue=queue, retry=False)
             text = sent.get(timeout=HEARTBEAT_S, disable_sync_subtasks=False)
             sent.forget()
+            detach(sent)
             cluster.opened(text, "heartbeat", sent.id)
         except Exception:  # a timeout, a broken connection, a refusal: it has not come back
             return False

@@ -14,16 +14,16 @@ from collections.abc import Sequence
 import msgspec
 
 from weft import __version__
-from weft.cluster.children import WORKER_LOG, HandSpec, end_with, log_of
 from weft.cluster.hand import Hand
 from weft.cluster.key import parse_key
+from weft.cluster.supervised.children import WORKER_LOG, HandSpec, end_with, log_of
 from weft.cluster.tasks import CHOSEN, SYSTEM, available
 from weft.errors import WeftError
 from weft.frames import read_frame
 from weft.supervise.process import set_name
 from weft.telemetry import Log, Slot
 
-log = Log("weft.cluster.supervised_hand")
+log = Log("weft.cluster.supervised.supervised_hand")
 
 
 def queues() -> Sequence[str]:

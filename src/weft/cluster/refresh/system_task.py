@@ -7,7 +7,7 @@
 
     weft:{cluster}:refresh:{job}:found   what was collected, signed; SET NX; time to live REFRESH_S
     weft:{cluster}:refresh:{job}:done    what came of it, signed; SET NX
-    weft:{cluster}:refresh:latest        the job that was begun last: an older one does not publish any more
+    weft:{cluster}:refresh:latest:{file} the job that was begun last: an older one does not publish any more
     weft:{cluster}:wanted                hash: what the supervisor is to begin; read and deleted by it
 
 Each step may run twice, when its hand died before Celery knew that it had ended, and does its work once. What goes
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,10 @@ import msgspec
 from weft.cluster.application import make_application, queue_name
 from weft.cluster.chunk_progress import COMPLETE, FAILED, PROCESSING, RedisProgress
 from weft.cluster.dispatch import Cluster
-from weft.cluster.proxy_task import REFRESH_S, ChunkOrder, ChunkOutcome, KeptChunks
-from weft.cluster.signing import Refused
+from weft.cluster.refresh.proxy_task import REFRESH_S, ChunkOrder, ChunkOutcome, KeptChunks
+from weft.cluster.signing import RefusedMessage
+from weft.cluster.supervised.ticks import WANTED, Ticks
 from weft.cluster.tasks import SYSTEM, HandSide, task_name
-from weft.cluster.ticks import WANTED, Ticks
 from weft.config import FetchSection, ProxySection
 from weft.engine.process.channel import kind_of
 from weft.engine.transports.transports import refusal_of
@@ -46,7 +47,7 @@ FOUND, DONE = "refresh-found", "refresh-done"  # what signatures are for
 MISSING_S = 100.0  # a chord that calls back too early: so long is a chunk waited for
 POLL_S = 0.2
 CHUNK_UNTIL_S = 3600.0
-log = Log("weft.cluster.system_task")
+log = Log("weft.cluster.refresh.system_task")
 
 
 class RefreshOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,8 +78,9 @@ class DoneRefresh(msgspec.Struct, frozen=True, kw_only=True):
 class RefreshKeys:
     """What is kept of one refresh besides its chunks."""
 
-    def __init__(self, side: HandSide | Cluster, job: str) -> None:
-        self._broker, self._signer, self._job = side.broker, side.signer, job
+    def __init__(self, side: HandSide | Cluster, order: RefreshOrder) -> None:
+        self._broker, self._signer, self._job = side.broker, side.signer, order.job
+        self._latest = self._broker.key(f"refresh:latest:{sha256(order.live.encode()).hexdigest()[:16]}")
         self.progress = RedisProgress(side.broker.client, side.broker.where)
 
     def put(self, what: str, body: Mapping[str, Any]) -> bool:
@@ -96,7 +98,7 @@ class RefreshKeys:
             return None
         try:
             body = self._signer.verify(found.decode("utf-8", "replace"), what).body
-        except (Refused, msgspec.DecodeError):
+        except (RefusedMessage, msgspec.DecodeError):
             return None
         return body if body.get("job") == self._job else None
 
@@ -122,10 +124,6 @@ class RefreshKeys:
             found: Any = self._broker.client.get(self._latest)
         return found is None or found.decode("utf-8", "replace") == self._job
 
-    @property
-    def _latest(self) -> str:
-        return self._broker.key("refresh:latest")
-
     def _key(self, what: str) -> str:
         return self._broker.key(f"refresh:{self._job}:{what.removeprefix('refresh-')}")
 
@@ -138,7 +136,7 @@ def run(body: dict[str, Any], side: HandSide) -> dict[str, Any]:
     if step not in _STEPS:
         raise BadInput(f"queue {SYSTEM!r}: no step {step[:50]!r}")
     order = msgspec.convert(body, RefreshOrder)
-    keys = RefreshKeys(side, order.job)
+    keys = RefreshKeys(side, order)
     if (done := keys.done()) is not None:
         return _summary(order, done)
     try:

@@ -15,7 +15,7 @@ import msgspec
 
 from weft.cluster.broker import Broker
 from weft.cluster.chunk_progress import RedisProgress
-from weft.cluster.signing import Refused, Signer
+from weft.cluster.signing import RefusedMessage, Signer
 from weft.cluster.tasks import HandSide
 from weft.config import FetchSection, ProxySection
 from weft.engine.transports.transports import refusal_of
@@ -28,7 +28,7 @@ from weft.telemetry import Log
 
 REFRESH_S = 6 * 3600  # what is kept of a refresh on the broker
 CHUNK = "proxies-chunk"  # what its signature is for
-log = Log("weft.cluster.proxy_task")
+log = Log("weft.cluster.refresh.proxy_task")
 
 
 class ChunkOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class KeptChunks:
         try:
             body = self._signer.verify(found.decode("utf-8", "replace"), CHUNK).body
             chunk = msgspec.convert(body["chunk"], ChunkOutcome)
-        except (Refused, msgspec.ValidationError, KeyError, AttributeError):
+        except (RefusedMessage, msgspec.ValidationError, KeyError, AttributeError):
             return None
         return chunk if body.get("job") == self._job and chunk.number == number else None
 

@@ -22,11 +22,11 @@ from celery.beat import Service as BeatService
 from weft import __version__
 from weft.cluster.application import make_application, queue_name
 from weft.cluster.broker import Broker
-from weft.cluster.children import BEAT_LOG, BeatSpec, end_with, log_of
 from weft.cluster.key import parse_key
 from weft.cluster.signing import Signer
+from weft.cluster.supervised.children import BEAT_LOG, BeatSpec, end_with, log_of
+from weft.cluster.supervised.ticks import BeatEntry, Ticks
 from weft.cluster.tasks import task_name
-from weft.cluster.ticks import BeatEntry, Ticks
 from weft.errors import WeftError
 from weft.frames import read_frame
 from weft.supervise.process import set_name
@@ -35,7 +35,7 @@ from weft.telemetry import Log, Slot
 LOOP_S = 1.0
 RESEND_S = 20.0
 MOST_WAITING = 20  # in a queue that no hand reads nothing is heaped up
-log = Log("weft.cluster.beat")
+log = Log("weft.cluster.supervised.beat")
 
 
 class TickScheduler(Scheduler):  # type: ignore[misc]
