@@ -63,7 +63,7 @@ class Cluster:
         return message
 
     def heartbeat(self, timeout_s: float = 5.0, token: str = "") -> str:
-        """Has any hand give a token back, and gives that hand's name; RefusedMessage or celery.exceptions.TimeoutError."""
+        """Has any hand give a token back, and gives that hand's name; celery.exceptions.TimeoutError if none does."""
         token = token or new_id()
         sent = self.send("heartbeat", {"token": token}, timeout_s)
         with self.broker.asking():
