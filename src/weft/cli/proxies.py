@@ -28,11 +28,11 @@ class ProxiesCommand(ServeCommand):
     """A command with the flags of proxies and of requests."""
 
     all_of = frozenset({"proxy"})
-    groups = {"server": "Where", "proxy": "Proxies", "fetch": "How to ask"}  # noqa: RUF012 - never changed
+    groups = {"server": "Where", "proxy": "Proxies", "fetch": "How to ask", "cluster": "Workers"}  # noqa: RUF012 - never changed
 
 
 def _flags(command: Any) -> Any:
-    return config_flags(command, "service", only=("proxy", "fetch", "data_dir"))
+    return config_flags(command, "service", only=("proxy", "fetch", "data_dir", "cluster"))
 
 
 @click.group()

@@ -36,6 +36,7 @@ from weft.telemetry import Log
 
 DISPLAY_S = 0.5
 GRACE_S = 1.0  # a lesser signal waits so long for a better one, which may be on its way
+LAST_STAGE_S = 3.0
 LATE_S = 1.0  # a thread that is still busy after this is left behind
 SLICE_S = 0.5  # of a wait for a result, so that it can end
 log = Log("weft.cluster.following")
@@ -197,12 +198,7 @@ class Following:
             if left_s <= 0 or over.is_set():
                 return FollowedJob(ending=JobEnding.TIMED_OUT, progress=state.progress, error="its time is over")
             self._notice_stall(state)
-            wait_s = (
-                min(self._limits.poll_s, self._limits.chunk_s)
-                if state.lesser_s is None
-                else min(GRACE_S, self._limits.poll_s)
-            )
-            state.came.wait(max(0.01, min(wait_s, left_s)))
+            state.came.wait(max(0.01, min(self._wait_s(state), left_s)))
             state.came.clear()
 
     def _by_results(self, state: _State) -> FollowedJob | None:
@@ -254,13 +250,24 @@ class Following:
         seen = (state.chunks, progress and (progress.status, progress.completed_chunks), state.chord is None)
         if seen != state.moved:
             state.moved, state.moved_s = seen, self._clock()
-        elif self._clock() - state.moved_s >= self._limits.chunk_s:
+        elif self._clock() - state.moved_s >= self._patience_s(progress):
             state.moved_s = self._clock()
-            log.warning("a job stands still", kind=state.job.kind, job=state.job.job_id, progress=progress)
+            log.info("a job stands still", kind=state.job.kind, job=state.job.job_id, progress=progress)
             try:
                 self._stalled(progress)
             except WeftError as error:
                 log.warning("a job that stands still could not be helped", job=state.job.job_id, why=error)
+
+    def _patience_s(self, progress: ChunkProgress | None) -> float:
+        """How long a job may stand still: less where all chunks are complete, and the last stage alone is missing."""
+        is_whole = progress is not None and 0 < progress.total_chunks == progress.completed_chunks
+        return min(LAST_STAGE_S, self._limits.chunk_s) if is_whole else self._limits.chunk_s
+
+    def _wait_s(self, state: _State) -> float:
+        """Until things are looked at again; a result that comes is seen at once."""
+        if state.lesser_s is not None:
+            return min(GRACE_S, self._limits.poll_s)
+        return min(self._limits.poll_s, self._patience_s(state.progress))
 
     def _read(self, state: _State) -> ChunkProgress | None:
         """None: they cannot be read, or are gone."""
