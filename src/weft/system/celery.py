@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,9 +48,11 @@ from weft.supervise.service import (
     StopMethod,
     touched,
 )
+from weft.system.site_progress import SiteProgressKeys
 from weft.telemetry import Log
 
 if TYPE_CHECKING:
+    from weft.cluster.supervised.cluster_figures import ClusterFigures
     from weft.cluster.supervised.hand_health import HandHealth
 
 KEY = "cluster.key"
@@ -59,6 +62,7 @@ ASK_S, AGAIN_S = 2.0, 0.5
 STUCK_S = 15.0  # a worker that was well, and has not answered for so long, is replaced
 LATE_S, BEAT_STUCK_S, START_S = 5.0, 20.0, 60.0
 TEST_VISIBILITY = "WEFT_TEST_VISIBILITY_S"
+FIGURES_S = 5.0
 REFUSED = 2
 POLICY = RestartPolicy(max_delay_s=3.0, start_timeout_s=90.0, health_forgives=True, stop_grace_s=20.0)
 log = Log("weft.system.celery")
@@ -102,6 +106,9 @@ class CeleryServices:
         self._pulse = Path(config.server.data_dir) / PULSE
         self._wants = _Wishes()
         self._health = _AskedWorker(self._broker, self._key, self._wants)
+        self._sites = SiteProgressKeys(
+            Path(config.server.data_dir), self._broker, self._key.cluster_id, config.jobs.retention_hours * 3600
+        )
         self._probe = HealthProbe(self._health.ask, every_s=ASK_S, soon_s=AGAIN_S)
         self.worker = Service(
             "celery_worker", self._worker_command, policy=POLICY, ask=StopMethod.CLOSE_INPUT, needs=(redis,),
@@ -118,7 +125,13 @@ class CeleryServices:
     def close(self) -> None:
         """After the processes have ended."""
         self._probe.close()
+        self._sites.close()
         self._health.close()
+
+    @property
+    def figures(self) -> ClusterFigures | None:
+        """Of the cluster; None before they were read."""
+        return self._health.figures
 
     def wants_refresh(self) -> bool:
         """Whether a tick of beat's wants the proxies refreshed; once for each."""
@@ -202,6 +215,8 @@ class _AskedWorker:
         self._broker, self._key, self._wishes = broker, key, wishes
         self._pid = 0
         self._health: HandHealth | None = None
+        self._next_figures_s = 0.0
+        self.figures: ClusterFigures | None = None  # of the cluster, a few seconds old
 
     def begin(self, pid: int) -> None:
         """A process was started."""
@@ -217,6 +232,9 @@ class _AskedWorker:
         try:
             self._health.check(pid)
             self._wishes.add(self._health.wanted())
+            if time.monotonic() >= self._next_figures_s:
+                self._next_figures_s = time.monotonic() + FIGURES_S
+                self.figures = self._health.figures()
         except NotWell as why:
             return HealthReport(ServiceHealth.FAILING, str(why))
         return HEALTHY

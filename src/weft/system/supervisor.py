@@ -431,7 +431,8 @@ class Supervisor(SiteScrapers):
             try:
                 select.select([self._control], [], [], POLL_S)
                 self._proxies.turn()
-                self._figures.turn(self._proxies.counts())
+                celery = self._celery()
+                self._figures.turn(self._proxies.counts(), celery.figures if celery is not None else None)
                 with self._mutex:
                     self._graph.turn()
                     self._control.turn()

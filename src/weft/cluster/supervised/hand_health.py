@@ -15,6 +15,7 @@ from weft.cluster.dispatch import Cluster, detach
 from weft.cluster.hand import LOST_S
 from weft.cluster.key import ClusterKey
 from weft.cluster.signing import RefusedMessage
+from weft.cluster.supervised.cluster_figures import ClusterFigures, cluster_figures
 from weft.cluster.supervised.ticks import WANTED
 from weft.cluster.tasks import SYSTEM
 from weft.errors import ServerAway, WeftError
@@ -41,6 +42,13 @@ class HandHealth:
         except BaseException:
             self.close()  # a connection that something was lost on is not used again
             raise
+
+    def figures(self) -> ClusterFigures:
+        """Those of the whole cluster."""
+        try:
+            return cluster_figures(self._opened())
+        except WeftError as error:
+            raise NotWell(str(error)) from None
 
     def wanted(self) -> set[str]:
         """What beat's ticks want of the supervisor, once."""
