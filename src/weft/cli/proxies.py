@@ -28,7 +28,12 @@ class ProxiesCommand(ServeCommand):
     """A command with the flags of proxies and of requests."""
 
     all_of = frozenset({"proxy"})
-    groups = {"server": "Where", "proxy": "Proxies", "fetch": "How to ask", "cluster": "Workers"}  # noqa: RUF012 - never changed
+    groups = {  # noqa: RUF012 - never changed
+        "server": "Where",
+        "proxy": "Proxies",
+        "fetch": "How to ask",
+        "cluster": "Workers",
+    }
 
 
 def _flags(command: Any) -> Any:
