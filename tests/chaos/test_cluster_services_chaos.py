@@ -1,5 +1,5 @@
-"""Redis, worker and beat of `weft up --cluster` are killed with -9, and the broker's connections are cut silently,
-while proxies are tested over them: everything comes back, no chunk is lost, and none counts twice. A beat that is
+"""Redis, worker and scheduler of `weft up --cluster` are killed with -9, and the broker's connections are cut silently,
+while proxies are tested over them: everything comes back, no chunk is lost, and none counts twice. A scheduler that is
 killed again and again has each tick run once.
 
 A few kills always, 20 on demand; only then the time is looked at.
@@ -34,7 +34,7 @@ from weft.supervise import process
 from weft.supervise.redis_server import RedisServer
 
 FULL = bool(os.environ.get("WEFT_TEST_CHAOS"))
-KILLS, BEATS = (20, 10) if FULL else (3, 3)
+KILLS, RESTARTS = (20, 10) if FULL else (3, 3)
 BACK_S, NAMED_S, HEALED_S = 10.0, 30.0, 60.0
 VICTIMS = ("celery_worker", "redis", "celery_beat")
 ENTRIES, CHUNK = 400, 10
@@ -57,7 +57,8 @@ class Refreshes:
         self._command = [
             sys.executable, "-m", "weft", "proxies", "refresh", "--json", "--engine", "auto", "--data-dir",
             str(system.folder), "--proxies", str(listed), "--proxy-test-url", site.url, "--allow-private",
-            "--min-proxies", "0", *broker, "--chunk-seconds", "3", "--progress-poll-seconds", "1", "--proxy-chunk", str(CHUNK),
+            "--min-proxies", "0", *broker, "--chunk-seconds", "3", "--progress-poll-seconds", "1",
+            "--proxy-chunk", str(CHUNK),
         ]  # fmt: skip
         self.count = 0
 
@@ -128,7 +129,7 @@ def test_connections_that_fall_silent_are_named_and_replaced(tmp_path: Path, sit
         assert proxy.cut() > 0
         limit = began + patience(NAMED_S)
         while all(row["healthy"] for row in system.status().values()):
-            assert time.monotonic() < limit, "nobody has noticed"
+            assert time.monotonic() < limit, "no service has noticed"
             time.sleep(0.05)
         named_s = time.monotonic() - began
         rows = healthy(system)
@@ -145,7 +146,7 @@ def test_connections_that_fall_silent_are_named_and_replaced(tmp_path: Path, sit
         assert named_s < NAMED_S and healed_s < HEALED_S
 
 
-def test_no_tick_runs_twice_however_often_beat_is_killed(tmp_path: Path) -> None:
+def test_no_tick_runs_twice_however_often_the_scheduler_is_killed(tmp_path: Path) -> None:
     key, chance = ClusterKey(bytes(range(1, 33))), random.Random(7)
     server = RedisServer(tmp_path / "redis")
     server.start()
@@ -153,14 +154,14 @@ def test_no_tick_runs_twice_however_often_beat_is_killed(tmp_path: Path) -> None
     broker = cluster.broker
     ticks = Ticks(broker.client, key.cluster_id)
     worker = CeleryPart.worker(tmp_path, server.url, key, concurrency=1).wait_ready()
-    beats = [CeleryPart.beat(tmp_path / f"beat{n}", server.url, key) for n in range(2)]
+    schedulers = [CeleryPart.scheduler(tmp_path / f"scheduler{n}", server.url, key) for n in range(2)]
     first = time.time()
-    for number in range(BEATS):
+    for number in range(RESTARTS):
         seen = ticks.counts("heartbeat")[0]
         wait_until(lambda seen=seen: ticks.counts("heartbeat")[0] > seen, "no tick")  # type: ignore[misc]
         time.sleep(chance.uniform(0, 0.5))
-        beats[number % 2].kill_and_start()
-    for part in beats:
+        schedulers[number % 2].kill_and_start()
+    for part in schedulers:
         part.stop()
     before = ticks.counts("heartbeat")
     again = {"token": "again", "tick": before[2], "entry": "heartbeat", "every": 1}
@@ -168,8 +169,8 @@ def test_no_tick_runs_twice_however_often_beat_is_killed(tmp_path: Path) -> None
     wait_until(lambda: ticks.counts("heartbeat")[1] > before[1], "a tick that has run was not refused")
     worker.stop()
     ran, _, last = ticks.counts("heartbeat")
-    claims = {int(found.rpartition(b":")[2]) for found in broker.client.scan_iter(broker.key("tick:heartbeat:*"))}
-    assert len(claims) == ran >= BEATS and max(claims) == last
+    claims = {int(name.rpartition(b":")[2]) for name in broker.client.scan_iter(broker.key("tick:heartbeat:*"))}
+    assert len(claims) == ran >= RESTARTS and max(claims) == last
     assert ran <= time.time() - first + 2, "one at most for each second"
     cluster.close()
     server.stop()

@@ -1,4 +1,4 @@
-"""`weft up --cluster`: Redis, a Celery worker and beat beside engine and API; proxies tested over the worker."""
+"""`weft up --cluster`: Redis, a Celery worker and scheduler beside engine and API; proxies tested over the worker."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_all_are_healthy_and_no_command_line_has_a_secret(system: System) -> Non
     rows = system.status()
     assert all(row["healthy"] for row in rows.values()) and set(rows) == SERVICES
     key = read_key(system.folder / KEY)
-    shown = lines_of(system.processes())
-    assert "supervised_hand" in shown and key.text not in shown and key.secret.hex() not in shown
+    text = lines_of(system.processes())
+    assert "supervised_hand" in text and key.text not in text and key.secret.hex() not in text
     assert (system.folder / KEY).stat().st_mode & 0o077 == 0
     for log in ("celery_worker.log", "celery_beat.log"):
         assert "process started" in (system.folder / "logs" / log).read_text()
@@ -71,7 +71,7 @@ def test_heartbeats_of_beat_run_once_each(system: System) -> None:
     key = read_key(system.folder / KEY)
     broker = Broker(f"unix://{socket_path(system.folder / 'redis')}", key.cluster_id)
     ticks = Ticks(broker.client, key.cluster_id)
-    until(lambda: ticks.counts("heartbeat")[0] >= 1, what="a heartbeat of beat's")
+    until(lambda: ticks.counts("heartbeat")[0] >= 1, what="a heartbeat of the scheduler's")
     ran, _, last = ticks.counts("heartbeat")
     claims = list(broker.client.scan_iter(broker.key("tick:heartbeat:*")))
     assert len(claims) == ran and last % 10 == 0
@@ -81,7 +81,8 @@ def test_heartbeats_of_beat_run_once_each(system: System) -> None:
 def refresh(system: System, site: EchoSite, listed: Path, engine: str, *flags: str) -> subprocess.Popen[str]:
     command = [
         sys.executable, "-m", "weft", "proxies", "refresh", "--json", "--engine", engine,
-        "--data-dir", str(system.folder), "--proxies", str(listed), "--proxy-test-url", site.url, "--allow-private", "--min-proxies", "1",
+        "--data-dir", str(system.folder), "--proxies", str(listed), "--proxy-test-url", site.url,
+        "--allow-private", "--min-proxies", "1",
         "--proxy-test-timeout", "5", *flags,
     ]  # fmt: skip
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -101,21 +102,21 @@ def test_workers_come_to_the_same_verdicts_also_when_one_is_killed_midway(
     listed = tmp_path / "list.txt"
     dead = [f"127.{n // 62500 + 1}.{n // 250 % 250}.{n % 250 + 1}:{port}" for n in range(ENTRIES - 2)]
     listed.write_text("\n".join([*(f"127.0.0.1:{one}" for one in good), *dead]))
-    found: dict[str, dict[str, Any]] = {}
+    reports: dict[str, dict[str, Any]] = {}
     files: dict[str, list[tuple[str, str, bool | None]]] = {}
     for engine in ("embedded", "auto"):
         running = refresh(system, site, listed, engine, "--chunk-seconds", "2")
         if engine == "auto":  # the worker is well: it does it
             until(lambda: _chunks(system) >= 3, what="the first chunks")
             os.kill(system.pids()["celery_worker"], signal.SIGKILL)
-        found[engine] = ended(running)
+        reports[engine] = ended(running)
         written = live.read(system.folder / live.FILE)
         assert written is not None
         files[engine] = sorted((one.url, one.anonymity, one.tls) for one in written.proxies)
     keys = ("tested", "passed", "duplicates", "rejected", "failures", "problems")
-    assert [found["auto"][key] for key in keys] == [found["embedded"][key] for key in keys]
-    assert found["auto"]["passed"] == 2 and files["embedded"] == files["auto"]
-    progress = {key.rpartition(":")[2]: value for key, value in found["auto"]["progress"].items()}
+    assert [reports["auto"][key] for key in keys] == [reports["embedded"][key] for key in keys]
+    assert reports["auto"]["passed"] == 2 and files["embedded"] == files["auto"]
+    progress = {key.rpartition(":")[2]: value for key, value in reports["auto"]["progress"].items()}
     assert (progress["status"], progress["completed_chunks"], progress["total_chunks"]) == ("COMPLETE", 30, 30)
     assert "chunks of proxies dispatched" in (system.folder / "logs" / "celery_worker.log").read_text()
 

@@ -16,7 +16,7 @@ from proxying import EchoSite
 
 from weft.cluster.chunk_progress import COMPLETE, FAILED, ChunkProgress, FollowLimits, RedisProgress
 from weft.cluster.dispatch import Cluster
-from weft.cluster.following import DispatchedJob, FollowedJob, Following, FollowSignal, JobEnding
+from weft.cluster.following import DispatchedJob, FollowedJob, FollowSignal, JobEnding, JobFollower
 from weft.cluster.key import ClusterKey
 from weft.cluster.refresh.system_task import RefreshOrder
 from weft.cluster.signing import new_id
@@ -77,7 +77,7 @@ def brain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brain]:
 
 
 def follow(cluster: Cluster, job: DispatchedJob, limits: FollowLimits = LIMITS, **more: object) -> FollowedJob:
-    return Following(cluster, limits).follow(job, **more)  # type: ignore[arg-type]
+    return JobFollower(cluster, limits).follow(job, **more)  # type: ignore[arg-type]
 
 
 def test_the_chords_result_ends_it_and_its_progress_is_displayed(brain: Brain) -> None:
@@ -89,7 +89,7 @@ def test_the_chords_result_ends_it_and_its_progress_is_displayed(brain: Brain) -
     assert (ended.progress.status, ended.progress.total_chunks, ended.progress.completed_chunks) == (COMPLETE, 4, 4)
     assert live.read(job.result_file or Path()) is not None
     keys = list(brain.cluster.broker.client.scan_iter(f"{KIND}:{job.job_id}:*"))
-    assert len(keys) == 6 and all(brain.cluster.broker.client.ttl(key) > 0 for key in keys)  # type: ignore[operator]
+    assert len(keys) == 6 and all(brain.cluster.broker.client.ttl(key) > 0 for key in keys)
 
 
 def test_too_few_results_are_named(brain: Brain) -> None:
@@ -104,7 +104,7 @@ def test_a_chain_that_fails_ends_it(brain: Brain) -> None:
 
 
 def test_without_results_the_progress_keys_end_it(brain: Brain) -> None:
-    """Results that are signed with another key are nobody's."""
+    """Results that are signed with another key are none."""
     with_another_key = Cluster(brain.url, ClusterKey(bytes(32)))
     ended = follow(with_another_key, brain.dispatch())
     assert (ended.ending, ended.signal) == (JobEnding.DONE, FollowSignal.PROGRESS)
@@ -128,7 +128,7 @@ def test_a_job_without_any_sign_ends_with_its_time_and_is_helped_before(brain: B
     RedisProgress(brain.cluster.broker.client).begin(KIND, job.job_id)
     limits = FollowLimits(chunk_s=0.2, poll_s=0.1, unknown_s=1.5)
     hanging = threading.Event()
-    ended = Following(brain.cluster, limits, stalled=stalls.append).follow(job, watch=lambda _: void(hanging.wait()))
+    ended = JobFollower(brain.cluster, limits, stalled=stalls.append).follow(job, watch=lambda _: void(hanging.wait()))
     hanging.set()
     assert ended.ending is JobEnding.TIMED_OUT and ended.signal is None and stalls
 
@@ -140,7 +140,7 @@ def void(_: object) -> None:
 def test_the_time_limit_follows_the_work() -> None:
     limits = FollowLimits(chunk_s=10.0, margin=1.5)
     assert [limits.seconds(chunks, 8) for chunks in (1, 8, 9, 30)] == [15.0, 15.0, 30.0, 60.0]
-    assert limits.seconds(4, 0) == 60.0, "nobody reports yet: as if there was one"
+    assert limits.seconds(4, 0) == 60.0, "no hand reports yet: as if there was one"
 
 
 def test_many_jobs_are_followed_at_once(brain: Brain) -> None:

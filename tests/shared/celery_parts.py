@@ -14,14 +14,14 @@ from hands import wait_until
 from pace import patience
 
 from weft.cluster.key import ClusterKey
-from weft.cluster.supervised.children import BEAT_LOG, WORKER_LOG, BeatSpec, HandSpec, LogSpec
-from weft.cluster.supervised.ticks import BeatEntry
+from weft.cluster.supervised.children import SCHEDULER_LOG, WORKER_LOG, SchedulerSpec, HandSpec, LogSpec
+from weft.cluster.supervised.ticks import TickEntry
 
 
 class CeleryPart:
-    """A worker or beat, as a supervisor starts it."""
+    """A worker or scheduler, as a supervisor starts it."""
 
-    def __init__(self, module: str, spec: HandSpec | BeatSpec, log: Path) -> None:
+    def __init__(self, module: str, spec: HandSpec | SchedulerSpec, log: Path) -> None:
         self._module, self._spec, self.log = f"weft.cluster.supervised.{module}", spec, log
         self.popen = self._start()
 
@@ -34,13 +34,13 @@ class CeleryPart:
         return cls("supervised_hand", spec, folder / WORKER_LOG)
 
     @classmethod
-    def beat(cls, folder: Path, url: str, key: ClusterKey, every_s: int = 1) -> CeleryPart:
+    def scheduler(cls, folder: Path, url: str, key: ClusterKey, every_s: int = 1) -> CeleryPart:
         """One that sends heartbeats."""
-        spec = BeatSpec(
-            broker=url, key=key.text, entries=((BeatEntry("heartbeat", every_s), "heartbeat"),),
-            heartbeat=str(folder / "beat.pulse"), logs=LogSpec(folder=str(folder)),
+        spec = SchedulerSpec(
+            broker=url, key=key.text, entries=((TickEntry("heartbeat", every_s), "heartbeat"),),
+            heartbeat=str(folder / "celery_beat.heartbeat"), logs=LogSpec(folder=str(folder)),
         )  # fmt: skip
-        return cls("beat", spec, folder / BEAT_LOG)
+        return cls("tick_scheduler", spec, folder / SCHEDULER_LOG)
 
     def _start(self) -> subprocess.Popen[bytes]:
         popen = subprocess.Popen([sys.executable, "-m", self._module], stdin=subprocess.PIPE)

@@ -55,7 +55,7 @@ def proxies() -> None:
     type=click.Choice(("auto", "embedded", "celery")),
     default="auto",
     show_default=True,
-    help="Who tests them: this process (embedded), or the workers of `weft up --cluster` (celery); auto: they, if well.",
+    help="Who tests them: this process (embedded) or the workers of `weft up --cluster` (celery); auto: they, if well.",
 )
 @_flags
 @output_flags
@@ -76,13 +76,13 @@ def refresh(config_file: str | None, engine: Engine, as_json: bool, quiet: bool,
 
     progress = RefreshDisplay(quiet=quiet or as_json)
 
-    def told(job: RefreshJob) -> None:
+    def watch(job: RefreshJob) -> None:
         keys.put(job.kind, job.job_id, job.progress)
         progress(job)
 
     with closing(keys), closing(progress):
         refreshing = refresh_of(config.fetch, config.proxy, folder)
-        done = refreshing.run(told, work=chosen_work(engine, config, refreshing))
+        done = refreshing.run(watch, work=chosen_work(engine, config, refreshing))
     enough = done.passed >= config.proxy.least
     if as_json:
         found = {"min_proxies": config.proxy.least, "enough": enough, "progress": keys.get(KIND, done.job_id)}

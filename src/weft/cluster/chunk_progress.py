@@ -2,13 +2,13 @@
 
     {kind}:{job}:status            DISPATCHED, PROCESSING, COMPLETE or FAILED
     {kind}:{job}:total_chunks      written once they are known
-    {kind}:{job}:completed_chunks  counted up by whoever completes one
+    {kind}:{job}:completed_chunks  counted up by the process that completes one
     {kind}:{job}:result_count      counted up with them; at the end what has come of all
     {kind}:{job}:started_at, {kind}:{job}:completed_at    ISO 8601
 
 `kind` is `proxy_refresh`, or `scrape_{site}` for a site's run. Every key has a time to live, which each write renews: a
-job that nobody ends is forgotten. Invariant: nothing that decides what is stored is read from here; a job whose keys
-are lost is followed by another signal (see `following`).
+job that no process ends is forgotten. Invariant: nothing that decides what is stored is read from here; a job whose
+keys are lost is followed by another signal (see `following`).
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class RedisProgress:
     def read(self, kind: str, job_id: str) -> ChunkProgress | None:
         """How far it is; None where nothing is known of it, or what is there can be no progress."""
         with asking(self._where):
-            found: Any = self._client.mget([f"{kind}:{job_id}:{name}" for name in (*_COUNTS, *_TEXTS)])
-        values = dict(zip((*_COUNTS, *_TEXTS), found, strict=True))
+            stored: Any = self._client.mget([f"{kind}:{job_id}:{name}" for name in (*_COUNTS, *_TEXTS)])
+        values = dict(zip((*_COUNTS, *_TEXTS), stored, strict=True))
         if values["status"] is None:
             return None
         texts = {name: _text(values[name]) for name in _TEXTS if values[name] is not None}

@@ -46,7 +46,7 @@ class Cluster:
             return self.signature(kind, body, within_s, hand=hand).apply_async()
 
     def start(self, steps: Sequence[Signature]) -> str:
-        """Sends a chain of tasks, or one; gives the last one's id. Nobody waits for its results by this."""
+        """Sends a chain of tasks, or one; gives the last one's id. It waits for no result."""
         with self.broker.asking():
             result = chain(*steps, app=self.application).apply_async()
         last = str(result.id)

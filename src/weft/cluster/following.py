@@ -35,7 +35,7 @@ from weft.errors import WeftError
 from weft.telemetry import Log
 
 DISPLAY_S = 0.5
-GRACE_S = 1.0  # a lesser signal waits so long for a better one, which may be on its way
+GRACE_S = 1.0  # a lesser signal waits this long for a better one, which may be on its way
 LAST_STAGE_S = 3.0
 LATE_S = 1.0  # a thread that is still busy after this is left behind
 SLICE_S = 0.5  # of a wait for a result, so that it can end
@@ -43,7 +43,7 @@ log = Log("weft.cluster.following")
 
 
 class FollowSignal(enum.StrEnum):
-    """What has said how a job ended."""
+    """What shows how a job ended."""
 
     CHAIN = "chain"
     CHORD = "chord"
@@ -77,7 +77,7 @@ class DispatchedJob:
 
 
 class FollowedJob(Struct, frozen=True, kw_only=True):
-    """How a job has ended, and which signal has said so."""
+    """How a job has ended, and which signal has shown it."""
 
     ending: JobEnding
     signal: FollowSignal | None = None  # none: the time was over
@@ -87,7 +87,7 @@ class FollowedJob(Struct, frozen=True, kw_only=True):
 
 
 class _Result:
-    """A result of Celery's that is waited for on a thread: the backend's own retries block nobody else."""
+    """A result of Celery's that is waited for on a thread: the backend's own retries block no other thread."""
 
     def __init__(self, cluster: Cluster, task_id: str, came: threading.Event) -> None:
         self._cluster, self._id, self._came = cluster, task_id, came
@@ -151,7 +151,7 @@ class _State:
     moved_s: float = 0.0  # and since when
 
 
-class Following:
+class JobFollower:
     """Follows jobs, each in a call of its own; many at once from as many threads."""
 
     def __init__(
@@ -252,14 +252,14 @@ class Following:
             state.moved, state.moved_s = seen, self._clock()
         elif self._clock() - state.moved_s >= self._patience_s(progress):
             state.moved_s = self._clock()
-            log.info("a job stands still", kind=state.job.kind, job=state.job.job_id, progress=progress)
+            log.info("a job makes no progress", kind=state.job.kind, job=state.job.job_id, progress=progress)
             try:
                 self._stalled(progress)
             except WeftError as error:
-                log.warning("a job that stands still could not be helped", job=state.job.job_id, why=error)
+                log.warning("a job without progress could not be helped", job=state.job.job_id, why=error)
 
     def _patience_s(self, progress: ChunkProgress | None) -> float:
-        """How long a job may stand still: less where all chunks are complete, and the last stage alone is missing."""
+        """How long a job may make no progress: less where all chunks are complete, and only the end is missing."""
         is_whole = progress is not None and 0 < progress.total_chunks == progress.completed_chunks
         return min(LAST_STAGE_S, self._limits.chunk_s) if is_whole else self._limits.chunk_s
 
@@ -272,13 +272,13 @@ class Following:
     def _read(self, state: _State) -> ChunkProgress | None:
         """None: they cannot be read, or are gone."""
         try:
-            found = self._progress.read(state.job.kind, state.job.job_id)
+            progress = self._progress.read(state.job.kind, state.job.job_id)
         except WeftError as error:
             log.debug("how far a job is cannot be read", job=state.job.job_id, why=error)
             return None
-        if found is not None:
-            state.progress = found
-        return found
+        if progress is not None:
+            state.progress = progress
+        return progress
 
     def _know_chunks(self, state: _State, total: object) -> None:
         """The time limit of the work, from when its size is known."""
@@ -311,7 +311,7 @@ class Following:
 
 
 def file_mark(path: Path) -> tuple[int, int] | None:
-    """Tells one version of a file from the next: replaced files have other inodes."""
+    """Distinguishes one version of a file from the next: replaced files have other inodes."""
     try:
         facts = os.stat(path)  # noqa: PTH116
     except OSError:

@@ -1,4 +1,4 @@
-"""The task that says that a hand is alive: it gives the token back. One that beat has sent is a tick, and runs once."""
+"""The task that says that a hand is alive: it gives the token back. One of the scheduler is a tick, and counts once."""
 
 from __future__ import annotations
 

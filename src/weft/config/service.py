@@ -72,7 +72,7 @@ class ServicesSection(Section, frozen=True, kw_only=True):
         Texts, Help("what `weft up` keeps running, besides what that needs: redis, celery, engine, api")
     ] = ("engine", "api")
     with_cluster: Annotated[
-        bool, Help("also run a Redis, a Celery worker and beat, for work that other machines may share")
+        bool, Help("also run a Redis, a Celery worker and scheduler, for work that other machines may share")
     ] = field(default=False, name="cluster")
     crawls: Annotated[
         Texts, Help("configuration files of crawls that `weft up` runs besides, each to its end; with a `seed_file`")

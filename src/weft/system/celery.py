@@ -1,9 +1,9 @@
-"""The Celery of a supervisor: a worker that also serves the supervisor's own queue, and beat.
+"""The Celery of a supervisor: a worker that also serves the supervisor's own queue, and scheduler.
 
 The broker is the one that the settings name, or the service `redis`; the key too, or one that is made in the data dir:
 
     DATA_DIR/cluster.key   made at the first start with a cluster, mode 0600
-    DATA_DIR/beat.pulse    touched by beat while it is well
+    DATA_DIR/celery_beat.heartbeat    touched by scheduler while it is well
 
 Both reach the processes over a pipe: they are in no command line. A worker is asked from a thread (`hand_health`);
 while Redis is not healthy nothing is held against it.
@@ -25,8 +25,8 @@ from msgspec.structs import replace
 from weft.cluster.broker import check_address
 from weft.cluster.chunk_progress import limits_of
 from weft.cluster.key import ClusterKey, configured_key, make_key
-from weft.cluster.supervised.children import VISIBILITY_S, BeatSpec, HandSpec, LogSpec
-from weft.cluster.supervised.ticks import BeatEntry
+from weft.cluster.supervised.children import VISIBILITY_S, HandSpec, LogSpec, SchedulerSpec
+from weft.cluster.supervised.ticks import TickEntry
 from weft.cluster.tasks import SYSTEM
 from weft.config import ServiceConfig
 from weft.engine.transports.transports import refresh_of
@@ -56,13 +56,13 @@ if TYPE_CHECKING:
     from weft.cluster.supervised.hand_health import HandHealth
 
 KEY = "cluster.key"
-PULSE = "beat.pulse"
-HEARTBEAT_S = 10  # between two of beat's
+HEARTBEAT_FILE = "celery_beat.heartbeat"
+HEARTBEAT_S = 10  # between two of the scheduler's
 ASK_S, AGAIN_S = 2.0, 0.5
-STUCK_S = 15.0  # a worker that was well, and has not answered for so long, is replaced
-LATE_S, BEAT_STUCK_S, START_S = 5.0, 20.0, 60.0
+STUCK_S = 15.0  # a worker that was well, and has not answered for this long, is replaced
+LATE_S, SCHEDULER_STUCK_S, START_S = 5.0, 20.0, 60.0
 TEST_VISIBILITY = "WEFT_TEST_VISIBILITY_S"
-FIGURES_S = 5.0
+METRICS_S = 5.0
 REFUSED = 2
 POLICY = RestartPolicy(max_delay_s=3.0, start_timeout_s=90.0, health_forgives=True, stop_grace_s=20.0)
 log = Log("weft.system.celery")
@@ -103,7 +103,7 @@ class CeleryServices:
         assert config.cluster.broker is not None
         self._config, self._redis = config, redis
         self._broker, self._key = config.cluster.broker, configured_key(config.cluster)
-        self._pulse = Path(config.server.data_dir) / PULSE
+        self._heartbeat = Path(config.server.data_dir) / HEARTBEAT_FILE
         self._wants = _Wishes()
         self._health = _AskedWorker(self._broker, self._key, self._wants)
         self._sites = SiteProgressKeys(
@@ -115,10 +115,10 @@ class CeleryServices:
             needs_once=True, environment=environment, on_start=self._health.begin, judge=_judged,
             health=Patience(self._probe.answer, STUCK_S, excused=lambda: not redis.healthy),
         )  # fmt: skip
-        self.beat = Service(
-            "celery_beat", self._beat_command, policy=POLICY, ask=StopMethod.CLOSE_INPUT, needs=(redis,),
+        self.scheduler = Service(
+            "celery_beat", self._scheduler_command, policy=POLICY, ask=StopMethod.CLOSE_INPUT, needs=(redis,),
             needs_once=True, environment=environment, judge=_judged,
-            health=Moving(lambda: touched(self._pulse), BEAT_STUCK_S, start_s=START_S, must_move_first=True,
+            health=Moving(lambda: touched(self._heartbeat), SCHEDULER_STUCK_S, start_s=START_S, must_move_first=True,
                           late_s=LATE_S),
         )  # fmt: skip
 
@@ -129,13 +129,13 @@ class CeleryServices:
         self._health.close()
 
     @property
-    def figures(self) -> ClusterFigures | None:
+    def metrics(self) -> ClusterFigures | None:
         """Of the cluster; None before they were read."""
-        return self._health.figures
+        return self._health.metrics
 
     def wants_refresh(self) -> bool:
-        """Whether a tick of beat's wants the proxies refreshed; once for each."""
-        return self._wants.take(KIND)
+        """Whether a tick of the scheduler's wants the proxies refreshed; once for each."""
+        return self._wants.claim(KIND)
 
     def refresh_work(self, refresh: Refresh, over: threading.Event) -> Work | None:
         """Who tests proxies while the worker is well; None: this process does."""
@@ -154,15 +154,15 @@ class CeleryServices:
         )  # fmt: skip
         return _command("weft.cluster.supervised.supervised_hand", spec.framed())
 
-    def _beat_command(self) -> Command:
-        entries = [(BeatEntry("heartbeat", HEARTBEAT_S), "heartbeat")]
+    def _scheduler_command(self) -> Command:
+        entries = [(TickEntry("heartbeat", HEARTBEAT_S), "heartbeat")]
         if can_refresh(self._config):
-            entries.append((BeatEntry(KIND, max(1, int(self._config.proxy.refresh_s))), SYSTEM))
-        spec = BeatSpec(
-            broker=self._broker, key=self._key.text, entries=tuple(entries), heartbeat=str(self._pulse),
+            entries.append((TickEntry(KIND, max(1, int(self._config.proxy.refresh_s))), SYSTEM))
+        spec = SchedulerSpec(
+            broker=self._broker, key=self._key.text, entries=tuple(entries), heartbeat=str(self._heartbeat),
             logs=self._logs(),
         )  # fmt: skip
-        return _command("weft.cluster.supervised.beat", spec.framed())
+        return _command("weft.cluster.supervised.tick_scheduler", spec.framed())
 
     def _logs(self) -> LogSpec:
         section = self._config.log
@@ -191,7 +191,7 @@ def cluster_work(
 
 
 class _Wishes:
-    """What beat's ticks want of the supervisor; found by the thread that asks the worker."""
+    """What the scheduler's ticks want of the supervisor; found by the thread that asks the worker."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -201,7 +201,7 @@ class _Wishes:
         with self._lock:
             self._names |= names
 
-    def take(self, name: str) -> bool:
+    def claim(self, name: str) -> bool:
         with self._lock:
             is_wanted = name in self._names
             self._names.discard(name)
@@ -215,8 +215,8 @@ class _AskedWorker:
         self._broker, self._key, self._wishes = broker, key, wishes
         self._pid = 0
         self._health: HandHealth | None = None
-        self._next_figures_s = 0.0
-        self.figures: ClusterFigures | None = None  # of the cluster, a few seconds old
+        self._next_metrics_s = 0.0
+        self.metrics: ClusterFigures | None = None  # of the cluster, a few seconds old
 
     def begin(self, pid: int) -> None:
         """A process was started."""
@@ -232,9 +232,9 @@ class _AskedWorker:
         try:
             self._health.check(pid)
             self._wishes.add(self._health.wanted())
-            if time.monotonic() >= self._next_figures_s:
-                self._next_figures_s = time.monotonic() + FIGURES_S
-                self.figures = self._health.figures()
+            if time.monotonic() >= self._next_metrics_s:
+                self._next_metrics_s = time.monotonic() + METRICS_S
+                self.metrics = self._health.cluster_metrics()
         except NotWell as why:
             return HealthReport(ServiceHealth.FAILING, str(why))
         return HEALTHY

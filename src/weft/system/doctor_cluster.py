@@ -21,12 +21,12 @@ def broker(config: ServiceConfig) -> Iterator[Finding]:
     if section.broker is None:
         return
     try:
-        found = Broker(section.broker, "", timeout_s=ANSWER_S)
+        server = Broker(section.broker, "", timeout_s=ANSWER_S)
         try:
-            found.check()
-            yield _settings(found)
+            server.check()
+            yield _settings(server)
         finally:
-            found.close()
+            server.close()
     except ServerAway as away:
         if config.services.with_cluster and startable(section.broker) is not None:
             yield Finding("broker", CheckState.OK, f"{away}; `weft up --cluster` starts one there")
@@ -37,18 +37,18 @@ def broker(config: ServiceConfig) -> Iterator[Finding]:
     yield from _key(config)
 
 
-def _settings(found: Broker) -> Finding:
+def _settings(server: Broker) -> Finding:
     """Reached, and no server that evicts; the rest is advice."""
-    with found.asking():
-        info: Any = found.client.info("all")
+    with server.asking():
+        info: Any = server.client.info("all")
     advice = []
     if not int(info.get("aof_enabled", 0)):
         advice.append("set `appendonly yes` there: without it all tasks are lost when it dies")
-    if not is_private(found.url):
+    if not is_private(server.url):
         advice.append("use rediss://: without TLS no request with a password or cookie goes to workers")
     version = info.get("valkey_version") or info["redis_version"]
     state = CheckState.WARNING if advice else CheckState.OK
-    return Finding("broker", state, f"{found.where}, version {version}", "; ".join(advice))
+    return Finding("broker", state, f"{server.where}, version {version}", "; ".join(advice))
 
 
 def _key(config: ServiceConfig) -> Iterator[Finding]:

@@ -133,11 +133,11 @@ class ProxyKeeping:
                     self._begin(self._follow, job.job_id)
 
     def _is_due(self, age_s: float) -> bool:
-        """By age, or by beat where there is one; and when too few are usable."""
+        """By age, or by scheduler where there is one; and when too few are usable."""
         if age_s >= self._section.pause_s and self.usable() < self._least:
             return True
         celery = self._celery()
-        if celery is None or not celery.beat.healthy or not celery.worker.healthy:
+        if celery is None or not celery.scheduler.healthy or not celery.worker.healthy:
             return age_s >= self._section.refresh_s
         return celery.wants_refresh() and age_s >= self._section.pause_s
 

@@ -5,7 +5,7 @@ program that is missing, a Redis that cannot be used. How it is started, how its
 is the service's own (`supervise/service.py`).
 
     redis    our own server in DATA_DIR/redis, or one that runs already; needs nothing
-    celery   a worker and beat; needs redis
+    celery   a worker and scheduler; needs redis
     engine   runs all tasks; needs nothing
     api      the workers that answer requests, and the runner in one of them; needs the engine
     crawl-NAME   a crawl of the configuration, until it has finished; needs nothing
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft.cluster.supervised.children import BEAT_LOG, WORKER_LOG
+from weft.cluster.supervised.children import SCHEDULER_LOG, WORKER_LOG
 from weft.config import ServiceConfig
 from weft.crawl.processes.service import DeclaredCrawl, declared_crawls
 from weft.jobs.processes.services import ENGINE_LOG, Api, engine_of, worker_log
@@ -65,7 +65,7 @@ def declared(config: ServiceConfig, environment: Mapping[str, str]) -> dict[str,
     def celery(made: Mapping[str, Made]) -> Made:
         (needed,) = made["redis"].services
         services = CeleryServices(config, needed, environment)
-        return Made((services.worker, services.beat), close=services.close, celery=services)
+        return Made((services.worker, services.scheduler), close=services.close, celery=services)
 
     def engine(_: Mapping[str, Made]) -> Made:
         return Made((engine_of(config, environment),))
@@ -80,7 +80,7 @@ def declared(config: ServiceConfig, environment: Mapping[str, str]) -> dict[str,
     crawls = declared_crawls(config.services.crawls)
     declarations = (
         Declaration("redis", redis, (redis_log,), clean_up=lambda: end_leftovers(folder)),
-        Declaration("celery", celery, (log_dir / WORKER_LOG, log_dir / BEAT_LOG), needs=("redis",)),
+        Declaration("celery", celery, (log_dir / WORKER_LOG, log_dir / SCHEDULER_LOG), needs=("redis",)),
         Declaration("engine", engine, (log_dir / ENGINE_LOG,)),
         Declaration("api", api, workers, needs=("engine",)),
         *(Declaration(one.name, _made_of(one, environment), one.logs) for one in crawls),

@@ -1,5 +1,5 @@
 """Writes how far the runs of sites are to Redis, where there is one: `scrape_{site}:{task}:status` and the other keys
-of `cluster.chunk_progress`, for whoever follows them there. The job store stays the truth about them.
+of `cluster.chunk_progress`, for those who follow them there. The job store stays the truth about them.
 
 On a thread of its own: the store, the engine and the broker are asked, and each may take its time.
 """
@@ -57,10 +57,10 @@ class SiteProgressKeys:
         with SiteRegistry(self._data_dir) as sites:
             for name in sites.names():
                 try:
-                    found = sites.progress(name)
+                    keys = sites.progress(name)
                 except WeftError:  # it was removed just now
                     continue
-                if found and found != self._written.get(name):
-                    kind, job_id, _ = next(iter(found)).split(":", 2)
-                    self._progress.put(kind, job_id, {key.rpartition(":")[2]: value for key, value in found.items()})
-                    self._written[name] = found
+                if keys and keys != self._written.get(name):
+                    kind, job_id, _ = next(iter(keys)).split(":", 2)
+                    self._progress.put(kind, job_id, {key.rpartition(":")[2]: value for key, value in keys.items()})
+                    self._written[name] = keys

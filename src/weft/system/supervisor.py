@@ -210,11 +210,11 @@ class Supervisor(SiteScrapers):
         return self.start("redis")
 
     def start_celery(self) -> bool:
-        """The same for Celery: the worker and beat, and the Redis that they need."""
+        """The same for Celery: the worker and scheduler, and the Redis that they need."""
         return self.start("celery")
 
     def is_celery_alive(self) -> bool:
-        """Ping and heartbeat of the worker came back, and beat sends."""
+        """Ping and heartbeat of the worker came back, and scheduler sends."""
         return self.is_alive("celery")
 
     def restart_celery_if_dead(self) -> bool:
@@ -432,7 +432,7 @@ class Supervisor(SiteScrapers):
                 select.select([self._control], [], [], POLL_S)
                 self._proxies.turn()
                 celery = self._celery()
-                self._figures.turn(self._proxies.counts(), celery.figures if celery is not None else None)
+                self._figures.turn(self._proxies.counts(), celery.metrics if celery is not None else None)
                 with self._mutex:
                     self._graph.turn()
                     self._control.turn()

@@ -53,12 +53,12 @@ def _copy(cluster: ClusterFigures, metrics: Metrics) -> None:
         metrics.gauge("weft_cluster_hands", "Workers, by state.", state=state).set(cluster.hands.get(state, 0))
     # Counted by the broker, over all processes and restarts.
     for (queue, outcome), count in cluster.tasks.items():
-        said = "Tasks that have ended."
-        metrics.counter("weft_cluster_tasks_total", said, queue=queue, outcome=outcome).value = count
+        help_ = "Tasks that have ended."
+        metrics.counter("weft_cluster_tasks_total", help_, queue=queue, outcome=outcome).value = count
     for queue, seconds in cluster.seconds.items():
         metrics.counter("weft_cluster_task_seconds_total", "Time that they took.", queue=queue).value = seconds
     for (queue, host), count in cluster.failures.items():
-        said = "Tasks that failed, of workers that report, by machine."
-        metrics.gauge("weft_cluster_hand_failures", said, queue=queue, host=host).set(count)
+        help_ = "Tasks that failed, of workers that report, by machine."
+        metrics.gauge("weft_cluster_hand_failures", help_, queue=queue, host=host).set(count)
     for reason, count in cluster.refused.items():
         metrics.counter("weft_cluster_refused_total", "Messages that were refused.", reason=reason).value = count

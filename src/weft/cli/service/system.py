@@ -38,7 +38,7 @@ class UpCommand(ServeCommand):
 @help_all
 def up(config_file: str | None, foreground: bool, as_json: bool, quiet: bool, **values: Any) -> int:
     """Bring everything up that must run, and keep it running: the engine and the API; with --cluster Redis, a Celery
-    worker and beat, too.
+    worker and scheduler, too.
 
     \b
     weft up                      returns when all services are healthy

@@ -67,11 +67,11 @@ class KeptChunks:
     def get(self, number: int) -> ChunkOutcome | None:
         """One; None if it is not there, or is not signed."""
         with self._broker.asking():
-            found: Any = self._broker.client.get(self._key(number))
-        if found is None:
+            stored: Any = self._broker.client.get(self._key(number))
+        if stored is None:
             return None
         try:
-            body = self._signer.verify(found.decode("utf-8", "replace"), CHUNK).body
+            body = self._signer.verify(stored.decode("utf-8", "replace"), CHUNK).body
             chunk = msgspec.convert(body["chunk"], ChunkOutcome)
         except (RefusedMessage, msgspec.ValidationError, KeyError, AttributeError):
             return None
@@ -110,6 +110,6 @@ def _tested(order: ChunkOrder, hand: str) -> ChunkOutcome:
     except Exception as error:  # whatever it is, the chord must be called back
         log.warning("a chunk of proxies could not be tested", job=order.job, chunk=order.number, why=error)
         known = isinstance(error, WeftError)
-        said = str(error) if known else f"{type(error).__name__}: {error}"
-        return ChunkOutcome(number=order.number, tally=ProxyTally(), hand=hand, error=said[:500])
+        text = str(error) if known else f"{type(error).__name__}: {error}"
+        return ChunkOutcome(number=order.number, tally=ProxyTally(), hand=hand, error=text[:500])
     return ChunkOutcome(number=order.number, tally=tally, hand=hand)

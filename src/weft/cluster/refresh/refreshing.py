@@ -19,7 +19,7 @@ import msgspec
 from weft.cluster.broker import is_private
 from weft.cluster.chunk_progress import ChunkProgress, FollowLimits
 from weft.cluster.dispatch import Cluster
-from weft.cluster.following import DispatchedJob, FollowedJob, Following, JobEnding
+from weft.cluster.following import DispatchedJob, FollowedJob, JobEnding, JobFollower
 from weft.cluster.refresh.proxy_task import ChunkOrder, KeptChunks
 from weft.cluster.refresh.system_task import DoneRefresh, RefreshKeys, RefreshOrder
 from weft.cluster.status import cluster_status
@@ -77,10 +77,10 @@ class ClusterRefresh:
             steps = [self._step(order, step) for step in ("collect", "dispatch")]
             job = DispatchedJob.of(KIND, order.job, str(steps[-1].options["task_id"]), self._refresh.live)
             self._cluster.start(steps)
-        following = Following(
+        following = JobFollower(
             self._cluster, self._limits, workers=self._slots, stalled=lambda seen: self._repeat(order, keys, seen)
         )
-        ended = following.follow(job, watch=lambda seen: _tell(report, seen), over=self._over)
+        ended = following.follow(job, watch=lambda seen: _report_progress(report, seen), over=self._over)
         return self._result(ended, keys, report)
 
     def _order(self, job_id: str) -> RefreshOrder:
@@ -102,15 +102,15 @@ class ClusterRefresh:
 
     def _repeat(self, order: RefreshOrder, keys: RefreshKeys, seen: ChunkProgress | None) -> None:
         """Sends again what has not come back, outside of chain and chord."""
-        found = keys.found()
-        if found is None or seen is None or not seen.total_chunks:
+        collected = keys.collected()
+        if collected is None or seen is None or not seen.total_chunks:
             self._cluster.start([self._step(order, step) for step in ("collect", "dispatch")])
             return
         kept = KeptChunks(self._cluster.broker, self._cluster.signer, order.job)
         missing = [number for number in range(seen.total_chunks) if kept.get(number) is None]
         log.info("chunks of proxies are sent again", job=order.job, chunks=len(missing), of=seen.total_chunks)
         for number in missing:
-            proxies = tuple(found.proxies[number * order.chunk : (number + 1) * order.chunk])
+            proxies = tuple(collected.proxies[number * order.chunk : (number + 1) * order.chunk])
             chunk = ChunkOrder(job=order.job, number=number, proxies=proxies, section=order.section, fetch=order.fetch)
             self._cluster.start([self._cluster.signature("proxies", msgspec.to_builtins(chunk), STEP_S)])
         if not missing:
@@ -118,7 +118,7 @@ class ClusterRefresh:
 
     def _result(self, ended: FollowedJob, keys: RefreshKeys, report: RefreshReport) -> Refreshed:
         done = self._done(keys)
-        report.tell(**_counts(ended.progress or ChunkProgress()))
+        report.update(**_counts(ended.progress or ChunkProgress()))
         if ended.ending is JobEnding.TIMED_OUT and done is None:
             progress = ended.progress or ChunkProgress()
             raise WeftError(
@@ -129,9 +129,9 @@ class ClusterRefresh:
             raise ERRORS.get(done.error_kind, WeftError)(done.error)
         if ended.ending is JobEnding.FAILED and done is None:
             raise WeftError(ended.error or "the workers have given it up; see `weft logs celery`")
-        found = done.done if done is not None and done.done is not None else self._by_file(report)
-        report.tell(status="COMPLETE", result_count=found.passed, completed_at=_tested_at(self._refresh))
-        return found
+        refreshed = done.done if done is not None and done.done is not None else self._by_file(report)
+        report.update(status="COMPLETE", result_count=refreshed.passed, completed_at=_tested_at(self._refresh))
+        return refreshed
 
     def _done(self, keys: RefreshKeys) -> DoneRefresh | None:
         try:
@@ -141,9 +141,9 @@ class ClusterRefresh:
 
     def _by_file(self, report: RefreshReport) -> Refreshed:
         """What the result file says, where nothing else can be had."""
-        found = live_file.read(self._refresh.live) or live_file.LiveFile()
+        file = live_file.read(self._refresh.live) or live_file.LiveFile()
         return Refreshed(
-            job_id=report.job.job_id, tested=found.tested, passed=len(found.proxies), duplicates=0, rejected=0,
+            job_id=report.job.job_id, tested=file.tested, passed=len(file.proxies), duplicates=0, rejected=0,
             problems=[], failures={}, examples={},
         )  # fmt: skip
 
@@ -152,13 +152,13 @@ def _counts(progress: ChunkProgress) -> dict[str, int]:
     return {name: getattr(progress, name) for name in ("total_chunks", "completed_chunks", "result_count")}
 
 
-def _tell(report: RefreshReport, progress: ChunkProgress) -> None:
-    """How far it is; the end is told by the one who follows it."""
+def _report_progress(report: RefreshReport, progress: ChunkProgress) -> None:
+    """How far it is; its end is written by the process that follows it."""
     counts = _counts(progress)
     if not progress.has_ended and any(getattr(report.job, name) != value for name, value in counts.items()):
-        report.tell(status="PROCESSING", **counts)
+        report.update(status="PROCESSING", **counts)
 
 
 def _tested_at(refresh: Refresh) -> str | None:
-    found = live_file.read(refresh.live)
-    return found.tested_at if found is not None else None
+    file = live_file.read(refresh.live)
+    return file.tested_at if file is not None else None

@@ -3,7 +3,7 @@
     collect   the proxies of all sources, kept on the broker
     dispatch  cut into chunks: a chord of `proxies` tasks, which calls `publish` back
     publish   all verdicts together: live_proxies.json is replaced
-    tick      a time of beat's; claimed here, so that it runs once
+    tick      a time of the scheduler's; claimed here, so that it runs once
 
     weft:{cluster}:refresh:{job}:found   what was collected, signed; SET NX; time to live REFRESH_S
     weft:{cluster}:refresh:{job}:done    what came of it, signed; SET NX
@@ -44,7 +44,7 @@ from weft.fetch.proxies.tally import ProxyTally, publish
 from weft.telemetry import Log
 
 FOUND, DONE = "refresh-found", "refresh-done"  # what signatures are for
-MISSING_S = 100.0  # a chord that calls back too early: so long is a chunk waited for
+MISSING_S = 100.0  # a chord that calls back too early: this long a chunk is waited for
 POLL_S = 0.2
 CHUNK_UNTIL_S = 3600.0
 log = Log("weft.cluster.refresh.system_task")
@@ -60,7 +60,7 @@ class RefreshOrder(msgspec.Struct, frozen=True, kw_only=True):
     fetch: FetchSection
     live: str
     chunk: int
-    is_private: bool  # nobody can read what goes over the broker
+    is_private: bool  # no stranger can read what goes over the broker
 
     def refresh(self) -> Refresh:
         """What is refreshed."""
@@ -93,16 +93,16 @@ class RefreshKeys:
     def get(self, what: str) -> dict[str, Any] | None:
         """What was kept; None if it is not there, or is not ours."""
         with self._broker.asking():
-            found: Any = self._broker.client.get(self._key(what))
-        if found is None:
+            stored: Any = self._broker.client.get(self._key(what))
+        if stored is None:
             return None
         try:
-            body = self._signer.verify(found.decode("utf-8", "replace"), what).body
+            body = self._signer.verify(stored.decode("utf-8", "replace"), what).body
         except (RefusedMessage, msgspec.DecodeError):
             return None
         return body if body.get("job") == self._job else None
 
-    def found(self) -> Collected | None:
+    def collected(self) -> Collected | None:
         """What was collected."""
         body = self.get(FOUND)
         return None if body is None else msgspec.convert(body["found"], Collected)
@@ -121,8 +121,8 @@ class RefreshKeys:
     def is_latest(self) -> bool:
         """No other was begun since."""
         with self._broker.asking():
-            found: Any = self._broker.client.get(self._latest)
-        return found is None or found.decode("utf-8", "replace") == self._job
+            stored: Any = self._broker.client.get(self._latest)
+        return stored is None or stored.decode("utf-8", "replace") == self._job
 
     def _key(self, what: str) -> str:
         return self._broker.key(f"refresh:{self._job}:{what.removeprefix('refresh-')}")
@@ -163,16 +163,16 @@ def _tick(body: dict[str, Any], side: HandSide) -> dict[str, Any]:
 def _collect(order: RefreshOrder, side: HandSide, keys: RefreshKeys) -> dict[str, Any]:  # noqa: ARG001
     keys.begin()
     if keys.get(FOUND) is None:
-        found = order.refresh().collect()
-        if not order.is_private and any(proxy.user or proxy.password for proxy in found.proxies):
+        collected = order.refresh().collect()
+        if not order.is_private and any(proxy.user or proxy.password for proxy in collected.proxies):
             raise BadInput("the proxies have logins, and others can read what goes to the broker: use rediss://")
-        keys.put(FOUND, {"found": msgspec.to_builtins(found)})
+        keys.put(FOUND, {"found": msgspec.to_builtins(collected)})
     return {"job_id": order.job}
 
 
 def _dispatch(order: RefreshOrder, side: HandSide, keys: RefreshKeys) -> dict[str, Any]:
-    found = _found(keys)
-    chunks = [found.proxies[at : at + order.chunk] for at in range(0, len(found.proxies), order.chunk)]
+    collected = _collected(keys)
+    chunks = [collected.proxies[at : at + order.chunk] for at in range(0, len(collected.proxies), order.chunk)]
     keys.progress.put(KIND, order.job, {"status": PROCESSING, "total_chunks": len(chunks)})
     app = make_application(side.broker.url, side.broker.cluster_id)
     now = side.broker.now_ms()
@@ -193,7 +193,7 @@ def _dispatch(order: RefreshOrder, side: HandSide, keys: RefreshKeys) -> dict[st
 
     last = signature(SYSTEM, msgspec.structs.replace(order, step="publish"), chord_id(order.job))
     chord([test(number, proxies) for number, proxies in enumerate(chunks)], last, app=app).apply_async()
-    log.info("chunks of proxies dispatched", job=order.job, chunks=len(chunks), proxies=len(found.proxies))
+    log.info("chunks of proxies dispatched", job=order.job, chunks=len(chunks), proxies=len(collected.proxies))
     return {"job_id": order.job, "chord_id": chord_id(order.job), "total_chunks": len(chunks)}
 
 
@@ -203,8 +203,8 @@ def chord_id(job: str) -> str:
 
 
 def _publish(order: RefreshOrder, side: HandSide, keys: RefreshKeys) -> dict[str, Any]:
-    found = _found(keys)
-    count = -(-len(found.proxies) // order.chunk)
+    collected = _collected(keys)
+    count = -(-len(collected.proxies) // order.chunk)
     outcomes = _outcomes(KeptChunks(side.broker, side.signer, order.job), count)
     tally, untested = ProxyTally(), dict[int, str]()
     for number in range(count):
@@ -217,13 +217,13 @@ def _publish(order: RefreshOrder, side: HandSide, keys: RefreshKeys) -> dict[str
         raise WeftError("another refresh was begun since: this one is not published")
     if len(untested) == count:
         raise BadInput(untested[0])
-    kept = _as_before(order, found, untested)
+    kept = _as_before(order, collected, untested)
     publish(Path(order.live), tally, order.section.test_url, kept)
-    done = refreshed(order.job, found, tally)
+    done = refreshed(order.job, collected, tally)
     if untested:
         why = next(iter(untested.values()))
-        said = f"{len(untested)} of {count} chunks could not be tested ({why}); their proxies stay as they were"
-        return _failed(order, keys, DoneRefresh(done=done, error=said, error_kind="WeftError"))
+        text = f"{len(untested)} of {count} chunks could not be tested ({why}); their proxies stay as they were"
+        return _failed(order, keys, DoneRefresh(done=done, error=text, error_kind="WeftError"))
     keys.put(DONE, msgspec.to_builtins(DoneRefresh(done=done)))
     keys.progress.end(KIND, order.job, COMPLETE, done.passed)
     return {"job_id": order.job, "passed": done.passed}
@@ -233,29 +233,29 @@ def _outcomes(kept: KeptChunks, count: int, clock: Callable[[], float] = time.mo
     """All that there are. Celery counts a member twice whose hand died after its result was stored: then the chord
     calls back while another is still at work."""
     until = clock() + MISSING_S
-    found: dict[int, ChunkOutcome] = {}
+    outcomes: dict[int, ChunkOutcome] = {}
     while True:
         for number in range(count):
-            if number not in found and (outcome := kept.get(number)) is not None:
-                found[number] = outcome
-        if len(found) == count or clock() >= until:
-            return found
+            if number not in outcomes and (outcome := kept.get(number)) is not None:
+                outcomes[number] = outcome
+        if len(outcomes) == count or clock() >= until:
+            return outcomes
         time.sleep(POLL_S)
 
 
-def _as_before(order: RefreshOrder, found: Collected, untested: Mapping[int, str]) -> tuple[Live, ...]:
+def _as_before(order: RefreshOrder, collected: Collected, untested: Mapping[int, str]) -> tuple[Live, ...]:
     """The live proxies among those that could not be tested."""
-    urls = {
-        proxy.url for number in untested for proxy in found.proxies[number * order.chunk : (number + 1) * order.chunk]
-    }
+    size = order.chunk
+    chunks = [collected.proxies[number * size : (number + 1) * size] for number in untested]
+    urls = {proxy.url for chunk in chunks for proxy in chunk}
     before = live_file.read(Path(order.live)) if urls else None
     return tuple(one for one in (before.proxies if before is not None else ()) if one.url in urls)
 
 
-def _found(keys: RefreshKeys) -> Collected:
-    if (found := keys.found()) is None:
+def _collected(keys: RefreshKeys) -> Collected:
+    if (collected := keys.collected()) is None:
         raise WeftError("what was collected is gone from the broker")
-    return found
+    return collected
 
 
 def _failed(order: RefreshOrder, keys: RefreshKeys, done: DoneRefresh) -> dict[str, Any]:

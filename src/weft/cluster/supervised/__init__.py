@@ -1,1 +1,1 @@
-"""The Celery processes of a supervisor: its own worker, and beat."""
+"""The Celery processes of a supervisor: its own worker, and scheduler."""

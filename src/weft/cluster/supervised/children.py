@@ -13,11 +13,11 @@ from pathlib import Path
 
 import msgspec
 
-from weft.cluster.supervised.ticks import BeatEntry
+from weft.cluster.supervised.ticks import TickEntry
 from weft.frames import framed
 from weft.telemetry import LogFormat, Slot, log_to_file
 
-WORKER_LOG, BEAT_LOG = "celery_worker.log", "celery_beat.log"
+WORKER_LOG, SCHEDULER_LOG = "celery_worker.log", "celery_beat.log"
 VISIBILITY_S = 3600.0
 
 
@@ -29,12 +29,12 @@ class LogSpec(msgspec.Struct, frozen=True, kw_only=True):
     shown_as: LogFormat | None = None
 
 
-class BeatSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What beat sends."""
+class SchedulerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What scheduler sends."""
 
     broker: str
     key: str
-    entries: tuple[tuple[BeatEntry, str], ...]  # with the kind of task
+    entries: tuple[tuple[TickEntry, str], ...]  # with the kind of task
     heartbeat: str  # the file that is touched while it is well
     logs: LogSpec
 

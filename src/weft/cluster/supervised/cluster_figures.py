@@ -88,8 +88,8 @@ def _oldest(cluster: Cluster, queues: dict[str, int]) -> dict[str, float]:
         age_s = 0.0
         if queues.get(kind.name):
             with cluster.broker.asking():
-                found: Any = cluster.broker.client.lindex(queue_name(cluster.key.cluster_id, kind.name), -1)
-            age_s = max(0.0, (now_ms - _made_ms(found, now_ms)) / 1000)
+                raw: Any = cluster.broker.client.lindex(queue_name(cluster.key.cluster_id, kind.name), -1)
+            age_s = max(0.0, (now_ms - _made_ms(raw, now_ms)) / 1000)
         oldest[kind.name] = age_s
     return oldest
 

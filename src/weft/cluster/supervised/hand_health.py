@@ -43,7 +43,7 @@ class HandHealth:
             self.close()  # a connection that something was lost on is not used again
             raise
 
-    def figures(self) -> ClusterFigures:
+    def cluster_metrics(self) -> ClusterFigures:
         """Those of the whole cluster."""
         try:
             return cluster_figures(self._opened())
@@ -51,7 +51,7 @@ class HandHealth:
             raise NotWell(str(error)) from None
 
     def wanted(self) -> set[str]:
-        """What beat's ticks want of the supervisor, once."""
+        """What the scheduler's ticks want of the supervisor, once."""
         broker = self._opened().broker
         try:
             with broker.asking(), broker.client.pipeline() as steps:
@@ -99,10 +99,10 @@ class HandHealth:
     def _ping(self, hand: str, cluster: Cluster) -> None:
         node = f"weft@{hand}"
         try:
-            found = cluster.application.control.inspect(destination=[node], timeout=PING_S).ping()
+            answers = cluster.application.control.inspect(destination=[node], timeout=PING_S).ping()
         except Exception as error:  # whatever the library raises about its connection
             raise NotWell(f"it could not be pinged: {type(error).__name__}") from None
-        if not found or node not in found:
+        if not answers or node not in answers:
             raise NotWell(f"no answer to Celery's ping in {PING_S:g} s")
 
     def _heartbeat(self, cluster: Cluster) -> bool:

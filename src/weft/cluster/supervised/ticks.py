@@ -1,11 +1,11 @@
-"""The times at which beat's entries are due, each claimed at the broker by whoever runs it.
+"""The times at which the scheduler's entries are due, each claimed at the broker by the hand that runs it.
 
     weft:{cluster}:tick:{entry}:{time}    the hand that ran it; SET NX, kept for an hour and at least three periods
     weft:{cluster}:ticks                  hash: {entry}:ran, {entry}:refused, {entry}:last (the time that ran last)
 
-Times are multiples of an entry's period, so that every beat, before and after a kill, names the same ones. A tick is
-claimed where it runs, not where it is sent: a beat that dies after it has sent one sends it again, and the second
-message is refused; one that dies before has sent nothing. Of times that were missed the latest runs, once.
+Times are multiples of an entry's period, so that every scheduler, before and after a kill, names the same ones. A tick
+is claimed where it runs, not where it is sent: a scheduler that dies after it has sent one sends it again, and the
+second message is refused; one that dies before has sent nothing. Of times that were missed the latest runs, once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEPT_S = 3600
 WANTED = "wanted"  # hash: what the supervisor is to begin; read and deleted by it
 
 
-class BeatEntry(Struct, frozen=True):
+class TickEntry(Struct, frozen=True):
     """Something that is sent again and again."""
 
     name: str
@@ -62,8 +62,8 @@ class Ticks:
         """How many ticks ran, how many messages came twice, and the time that ran last (0: none)."""
         names = [f"{entry}:{name}" for name in ("ran", "refused", "last")]
         with asking(self._where):
-            found: Any = self._client.hmget(f"{self._prefix}:ticks", names)
-        ran, refused, last = (int(value) if value and value.isdigit() else 0 for value in found)
+            counts: Any = self._client.hmget(f"{self._prefix}:ticks", names)
+        ran, refused, last = (int(value) if value and value.isdigit() else 0 for value in counts)
         return ran, refused, last
 
     def _key(self, entry: str, at: int) -> str:

@@ -75,7 +75,7 @@ class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
-Told = Callable[[RefreshJob], None]
+Watch = Callable[[RefreshJob], None]
 
 
 class Refresh:
@@ -95,7 +95,7 @@ class Refresh:
         self.live = live
         self.section, self.fetch, self._refusal = section, fetch, refusal
 
-    def run(self, told: Told = lambda _: None, job_id: str = "", work: Work | None = None) -> Refreshed:
+    def run(self, watch: Watch = lambda _: None, job_id: str = "", work: Work | None = None) -> Refreshed:
         """Collects and tests; Busy while another one runs, BadInput for what the user can correct. `work`: who does
         it, this process unless given."""
         self.probe()
@@ -103,12 +103,12 @@ class Refresh:
             raise BadInput("there is nowhere to take proxies from: set `proxies` or `proxy_sources`")
         with _lock(self.live):
             began = datetime.now(UTC)
-            job = RefreshReport(RefreshJob(job_id=job_id or new_id(), started_at=began.isoformat()), self.live, told)
+            job = RefreshReport(RefreshJob(job_id=job_id or new_id(), started_at=began.isoformat()), self.live, watch)
             try:
                 done = (work or self._work_here)(job)
             except WeftError as error:
                 ended = datetime.now(UTC)
-                job.tell(status="FAILED", error=str(error), completed_at=ended.isoformat())
+                job.update(status="FAILED", error=str(error), completed_at=ended.isoformat())
                 self.counts.refreshed("FAILED", (ended - began).total_seconds())
                 raise
             took_s = (datetime.now(UTC) - began).total_seconds()
@@ -133,7 +133,7 @@ class Refresh:
         tested = self._test(probe.run(found.proxies, expected), found, job)
         tested.answers = expected.answers
         at = publish(self.live, tested, self.section.test_url)
-        job.tell(status="COMPLETE", result_count=len(tested.passed), completed_at=at)
+        job.update(status="COMPLETE", result_count=len(tested.passed), completed_at=at)
         return refreshed(job.job.job_id, found, tested)
 
     def _test(self, verdicts: Iterator[ProxyVerdict], found: Collected, job: RefreshReport) -> ProxyTally:
@@ -141,14 +141,14 @@ class Refresh:
         size = self.section.chunk
         chunk_of = {proxy.url: number // size for number, proxy in enumerate(found.proxies)}
         left = Counter(chunk_of.values())
-        job.tell(status="PROCESSING", total_chunks=len(left))
+        job.update(status="PROCESSING", total_chunks=len(left))
         tested = ProxyTally()
         for verdict in verdicts:
             tested.add(verdict)
             chunk = chunk_of[verdict.proxy.url]
             left[chunk] -= 1
             if not left[chunk]:
-                job.tell(completed_chunks=job.job.completed_chunks + 1, result_count=len(tested.passed))
+                job.update(completed_chunks=job.job.completed_chunks + 1, result_count=len(tested.passed))
         return tested
 
     def _get(self, urls: Sequence[str]) -> list[FetchResult]:
@@ -174,17 +174,17 @@ def refreshed(job_id: str, found: Collected, tested: ProxyTally) -> Refreshed:
 
 
 class RefreshReport:
-    """A job that is written down, and told, as it proceeds."""
+    """A job that is written down, and reported, as it proceeds."""
 
-    def __init__(self, job: RefreshJob, live: Path, told: Told) -> None:
-        self.job, self._path, self._told = job, live.with_name(f"{KIND}.json"), told
-        self.tell()
+    def __init__(self, job: RefreshJob, live: Path, watch: Watch) -> None:
+        self.job, self._path, self._watch = job, live.with_name(f"{KIND}.json"), watch
+        self.update()
 
-    def tell(self, **changes: object) -> None:
+    def update(self, **changes: object) -> None:
         """Writes down what has changed."""
         self.job = msgspec.structs.replace(self.job, **changes)
         replace_file(self._path, msgspec.json.encode(self.job))
-        self._told(self.job)
+        self._watch(self.job)
 
 
 Work = Callable[[RefreshReport], Refreshed]

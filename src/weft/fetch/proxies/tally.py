@@ -59,9 +59,9 @@ class ProxyTally(msgspec.Struct):
 
 def publish(path: Path, tested: ProxyTally, test_url: str | None, kept: tuple[Live, ...] = ()) -> str:
     """Replaces the live proxies by those that have passed, the fastest first; returns when. `kept`: others, which
-    could not be tested and stay as they were. WeftError where the test URL answers nobody: then nothing changes."""
+    could not be tested and stay as they were. WeftError where the test URL gives no answer: then nothing changes."""
     if not tested.passed and not tested.answers:
-        raise WeftError(f"{test_url}: answers nobody, directly or by a proxy; the old list stays")
+        raise WeftError(f"{test_url}: gives no answer, directly or by a proxy; the old list stays")
     now = datetime.now(UTC).isoformat()
     passed = sorted((*tested.passed, *kept), key=lambda one: one.latency_s)
     live_file.write(path, LiveFile(tested_at=now, tested=tested.tested + len(kept), proxies=tuple(passed)))
