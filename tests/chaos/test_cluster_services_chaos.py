@@ -152,7 +152,7 @@ def test_no_tick_runs_twice_however_often_the_scheduler_is_killed(tmp_path: Path
     server.start()
     cluster = Cluster(server.url, key)
     broker = cluster.broker
-    ticks = Ticks(broker.client, key.cluster_id)
+    ticks = Ticks(broker)
     worker = CeleryPart.worker(tmp_path, server.url, key, concurrency=1).wait_ready()
     schedulers = [CeleryPart.scheduler(tmp_path / f"scheduler{n}", server.url, key) for n in range(2)]
     first = time.time()

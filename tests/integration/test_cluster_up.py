@@ -70,7 +70,7 @@ def test_all_are_healthy_and_no_command_line_has_a_secret(system: System) -> Non
 def test_heartbeats_of_beat_run_once_each(system: System) -> None:
     key = read_key(system.folder / KEY)
     broker = Broker(f"unix://{socket_path(system.folder / 'redis')}", key.cluster_id)
-    ticks = Ticks(broker.client, key.cluster_id)
+    ticks = Ticks(broker)
     until(lambda: ticks.counts("heartbeat")[0] >= 1, what="a heartbeat of the scheduler's")
     ran, _, last = ticks.counts("heartbeat")
     claims = list(broker.client.scan_iter(broker.key("tick:heartbeat:*")))

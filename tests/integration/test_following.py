@@ -59,7 +59,7 @@ class Brain:
             self.cluster.signature(SYSTEM, msgspec.to_builtins(msgspec.structs.replace(order, step=step)), 60.0)
             for step in ("collect", "dispatch")
         ]
-        RedisProgress(self.cluster.broker.client).begin(KIND, job)
+        RedisProgress(self.cluster.broker).begin(KIND, job)
         dispatched = DispatchedJob.of(KIND, job, steps[-1].options["task_id"], path)
         self.cluster.start(steps)
         return dispatched
@@ -125,7 +125,7 @@ def test_a_job_without_any_sign_ends_with_its_time_and_is_helped_before(brain: B
     """A display that hangs holds up nothing."""
     stalls: list[object] = []
     job = DispatchedJob.of(KIND, new_id(), new_id(), tmp_path / "none")
-    RedisProgress(brain.cluster.broker.client).begin(KIND, job.job_id)
+    RedisProgress(brain.cluster.broker).begin(KIND, job.job_id)
     limits = FollowLimits(chunk_s=0.2, poll_s=0.1, unknown_s=1.5)
     hanging = threading.Event()
     ended = JobFollower(brain.cluster, limits, stalled=stalls.append).follow(job, watch=lambda _: void(hanging.wait()))

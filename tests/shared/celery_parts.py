@@ -14,7 +14,7 @@ from hands import wait_until
 from pace import patience
 
 from weft.cluster.key import ClusterKey
-from weft.cluster.supervised.children import SCHEDULER_LOG, WORKER_LOG, SchedulerSpec, HandSpec, LogSpec
+from weft.cluster.supervised.children import SCHEDULER_LOG, WORKER_LOG, HandSpec, LogSpec, SchedulerSpec
 from weft.cluster.supervised.ticks import TickEntry
 
 

@@ -16,15 +16,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
+from weft.cluster.broker import Broker
 from weft.config import ClusterSection
-from weft.frontier.redis.connection import asking
-
-if TYPE_CHECKING:
-    from redis import Redis
 
 DISPATCHED, PROCESSING, COMPLETE, FAILED = "DISPATCHED", "PROCESSING", "COMPLETE", "FAILED"
 ENDED = (COMPLETE, FAILED)
@@ -73,13 +70,13 @@ def limits_of(section: ClusterSection) -> FollowLimits:
 class RedisProgress:
     """Reads and writes them; ServerAway while the server does not answer. Safe under threads, as the client is."""
 
-    def __init__(self, client: Redis, where: str = "the broker", ttl_s: float = TTL_S) -> None:
-        self._client, self._where = client, where
+    def __init__(self, broker: Broker, ttl_s: float = TTL_S) -> None:
+        self._broker, self._client = broker, broker.client
         self._ttl_s = max(1, int(ttl_s))
 
     def put(self, kind: str, job_id: str, values: Mapping[str, Any]) -> None:
         """Writes some of a job's values; None deletes one."""
-        with asking(self._where), self._client.pipeline() as batch:
+        with self._broker.asking(), self._client.pipeline() as batch:
             for name, value in values.items():
                 key = f"{kind}:{job_id}:{name}"
                 batch.delete(key) if value is None else batch.set(key, str(value), ex=self._ttl_s)
@@ -94,7 +91,7 @@ class RedisProgress:
 
     def complete_chunk(self, kind: str, job_id: str, results: int) -> None:
         """One more chunk, with what came of it. Once for each: the caller knows that it is the first."""
-        with asking(self._where), self._client.pipeline() as batch:
+        with self._broker.asking(), self._client.pipeline() as batch:
             for name, count in (("completed_chunks", 1), ("result_count", results)):
                 batch.incrby(f"{kind}:{job_id}:{name}", count)
             for name in (*_COUNTS, *_TEXTS):
@@ -107,7 +104,7 @@ class RedisProgress:
 
     def read(self, kind: str, job_id: str) -> ChunkProgress | None:
         """How far it is; None where nothing is known of it, or what is there can be no progress."""
-        with asking(self._where):
+        with self._broker.asking():
             stored: Any = self._client.mget([f"{kind}:{job_id}:{name}" for name in (*_COUNTS, *_TEXTS)])
         values = dict(zip((*_COUNTS, *_TEXTS), stored, strict=True))
         if values["status"] is None:

@@ -165,7 +165,7 @@ class JobFollower:
     ) -> None:
         """`workers`: how many chunks are worked on at a time. `stalled` is called when nothing has moved for
         `chunk_seconds`, and each time that passes again: a message of the broker may be lost."""
-        self._cluster, self._progress = cluster, RedisProgress(cluster.broker.client, cluster.broker.where)
+        self._cluster, self._progress = cluster, RedisProgress(cluster.broker)
         self._stalled = stalled
         self._limits = limits or FollowLimits()
         self._workers, self._clock = workers, clock

@@ -11,6 +11,6 @@ from weft.cluster.tasks import HandSide
 def run(body: dict[str, Any], side: HandSide) -> dict[str, Any]:
     """The token that was sent, and who sends it back."""
     if "tick" in body:
-        ticks = Ticks(side.broker.client, side.broker.cluster_id, side.broker.where)
+        ticks = Ticks(side.broker)
         ticks.claim(str(body.get("entry", ""))[:50], int(body["tick"]), int(body["every"]), side.hand)
     return {"token": body.get("token"), "hand": side.hand}

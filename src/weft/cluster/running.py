@@ -73,7 +73,7 @@ class TaskRunner:
         return text
 
     def _accepted(self, kind: TaskKind, arguments: Sequence[object]) -> HandSide:
-        """Everything that the function is given; RefusedMessage if the message is not ours, late, or was here before."""
+        """What the function is given; RefusedMessage if the message is not ours, late, or was here before."""
         message = self._signer.verify(arguments[-1] if arguments else None, kind.name)
         began = time.monotonic()
         claim = self._claimed(kind, message)

@@ -29,7 +29,7 @@ class SiteProgressKeys:
         """`ttl_s`: how long keys are there after they were last written."""
         self._data_dir, self._every_s = data_dir, every_s
         self._broker = Broker(broker_url, cluster_id)
-        self._progress = RedisProgress(self._broker.client, self._broker.where, ttl_s)
+        self._progress = RedisProgress(self._broker, ttl_s)
         self._written: dict[str, dict[str, object]] = {}  # by site
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._keep_writing, name="site progress", daemon=True)

@@ -89,7 +89,7 @@ def run(body: dict[str, Any], side: HandSide) -> dict[str, Any]:
     if chunk is None:
         chunk = _tested(order, side.hand)
         if kept.put(chunk):
-            progress = RedisProgress(side.broker.client, side.broker.where)
+            progress = RedisProgress(side.broker)
             progress.complete_chunk(KIND, order.job, len(chunk.tally.passed))
     return {
         "chunk": order.number,

@@ -81,7 +81,7 @@ class RefreshKeys:
     def __init__(self, side: HandSide | Cluster, order: RefreshOrder) -> None:
         self._broker, self._signer, self._job = side.broker, side.signer, order.job
         self._latest = self._broker.key(f"refresh:latest:{sha256(order.live.encode()).hexdigest()[:16]}")
-        self.progress = RedisProgress(side.broker.client, side.broker.where)
+        self.progress = RedisProgress(side.broker)
 
     def put(self, what: str, body: Mapping[str, Any]) -> bool:
         """Keeps it signed; False if it is there already."""
@@ -150,7 +150,7 @@ def run(body: dict[str, Any], side: HandSide) -> dict[str, Any]:
 
 def _tick(body: dict[str, Any], side: HandSide) -> dict[str, Any]:
     """The supervisor begins a refresh: it holds the lock of its folder, and follows the job."""
-    ticks = Ticks(side.broker.client, side.broker.cluster_id, side.broker.where)
+    ticks = Ticks(side.broker)
     entry = str(body.get("entry", ""))[:50]
     if not ticks.claim(entry, int(body["tick"]), int(body["every"]), side.hand):
         return {"ran": False}

@@ -46,7 +46,7 @@ class TickScheduler(Scheduler):  # type: ignore[misc]
         self._spec, self._wall = spec, wall
         self._signer = Signer(key)
         self._broker = Broker(spec.broker, key.cluster_id)
-        self._ticks = Ticks(self._broker.client, key.cluster_id, self._broker.where)
+        self._ticks = Ticks(self._broker)
         self._sent: dict[
             str, tuple[int, float]
         ] = {}  # the time that was sent last, and when to look whether it has run

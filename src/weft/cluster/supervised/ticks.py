@@ -10,14 +10,11 @@ second message is refused; one that dies before has sent nothing. Of times that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
-from weft.frontier.redis.connection import asking
-
-if TYPE_CHECKING:
-    from redis import Redis
+from weft.cluster.broker import Broker
 
 KEPT_S = 3600
 WANTED = "wanted"  # hash: what the supervisor is to begin; read and deleted by it
@@ -37,14 +34,13 @@ class TickEntry(Struct, frozen=True):
 class Ticks:
     """The claims of one cluster; ServerAway while the broker does not answer."""
 
-    def __init__(self, client: Redis, cluster_id: str, where: str = "the broker") -> None:
-        self._client, self._where = client, where
-        self._prefix = f"weft:{cluster_id}"
+    def __init__(self, broker: Broker) -> None:
+        self._broker, self._client = broker, broker.client
 
     def claim(self, entry: str, at: int, every_s: int, hand: str) -> bool:
         """Whether the caller is the one that runs this tick."""
-        counts = f"{self._prefix}:ticks"
-        with asking(self._where):
+        counts = self._broker.key("ticks")
+        with self._broker.asking():
             is_first = self._client.set(self._key(entry, at), hand, nx=True, ex=max(KEPT_S, 3 * every_s))
             with self._client.pipeline() as batch:
                 batch.hincrby(counts, f"{entry}:{'ran' if is_first else 'refused'}", 1)
@@ -55,16 +51,16 @@ class Ticks:
 
     def has_run(self, entry: str, at: int) -> bool:
         """Whether it was claimed."""
-        with asking(self._where):
+        with self._broker.asking():
             return bool(self._client.exists(self._key(entry, at)))
 
     def counts(self, entry: str) -> tuple[int, int, int]:
         """How many ticks ran, how many messages came twice, and the time that ran last (0: none)."""
         names = [f"{entry}:{name}" for name in ("ran", "refused", "last")]
-        with asking(self._where):
-            counts: Any = self._client.hmget(f"{self._prefix}:ticks", names)
+        with self._broker.asking():
+            counts: Any = self._client.hmget(self._broker.key("ticks"), names)
         ran, refused, last = (int(value) if value and value.isdigit() else 0 for value in counts)
         return ran, refused, last
 
     def _key(self, entry: str, at: int) -> str:
-        return f"{self._prefix}:tick:{entry}:{at}"
+        return self._broker.key(f"tick:{entry}:{at}")
