@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from celery.scheduler import Scheduler
-from celery.scheduler import Service as CeleryBeat
+from celery.beat import Scheduler
+from celery.beat import Service as CeleryBeat
 
 from weft import __version__
 from weft.cluster.application import make_application, queue_name
