@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from weft.cluster.supervised.ticks import Ticks
 from weft.fetch.proxies import live
 from weft.supervise import process
 from weft.supervise.redis_server import socket_path
+from weft.system import state as kept
 from weft.system.celery import KEY
 
 SERVICES = {"redis", "celery_worker", "celery_beat", "engine", "api"}
@@ -76,6 +78,36 @@ def test_heartbeats_of_beat_run_once_each(system: System) -> None:
     claims = list(broker.client.scan_iter(broker.key("tick:heartbeat:*")))
     assert len(claims) == ran and last % 10 == 0
     broker.close()
+
+
+def test_a_sites_run_has_its_keys_in_redis_and_the_cluster_its_metrics(
+    tmp_path: Path, system: System, site: EchoSite
+) -> None:
+    file = tmp_path / "echo.yaml"
+    file.write_text(f"name: echo\nstart_urls: [{site.url}]\nscope: host\n")
+    for command in (("add", file), ("run", "echo")):
+        done = weft("sites", *command, "--data-dir", system.folder)
+        assert done.returncode == 0, done.stderr
+    key = read_key(system.folder / KEY)
+    broker = Broker(f"unix://{socket_path(system.folder / 'redis')}", key.cluster_id)
+
+    def values() -> dict[str, bytes]:
+        names: list[bytes] = list(broker.client.scan_iter("scrape_echo:*"))
+        assert all(broker.client.ttl(name) > 0 for name in names)
+        return {name.decode().rpartition(":")[2]: broker.client.get(name) for name in names}  # type: ignore[misc]
+
+    until(lambda: values().get("status") == b"COMPLETE", what="the end of the site's run in Redis")
+    assert values()["result_count"] == b"1" and {"total_chunks", "completed_chunks", "started_at"} <= set(values())
+    broker.close()
+    state = kept.read(system.folder)
+    assert state is not None
+
+    def metrics() -> str:
+        with urllib.request.urlopen(f"{state.urls['api']}/metrics") as answer:
+            return answer.read().decode()  # type: ignore[no-any-return]
+
+    until(lambda: "weft_cluster_hands{" in metrics(), what="the cluster's metrics")
+    assert "weft_cluster_queue_messages{" in metrics() and "weft_cluster_tasks_total{" in metrics()
 
 
 def refresh(system: System, site: EchoSite, listed: Path, engine: str, *flags: str) -> subprocess.Popen[str]:

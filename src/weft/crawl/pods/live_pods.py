@@ -47,11 +47,11 @@ def live_pods(config: Config) -> LivePods:
     settings: dict[str, Any] = {"redis_db": config.redis.db, "redis_password": config.redis.password}
     with ThreadPoolExecutor(min(AT_ONCE, len(pods))) as threads:
         asked = [threads.submit(_asked, number, pod.redis_url, settings) for number, pod in enumerate(pods)]
-        found = tuple(one.result() for one in asked)
-    alive = [pod for pod in found if not pod.error]
+        live = tuple(one.result() for one in asked)
+    alive = [pod for pod in live if not pod.error]
     queued = [pod.queued for pod in alive]
     hottest = tuple(alive[index].pod for index in hot(queued)) if queued else ()
-    return LivePods(found, imbalance(queued) if queued else 1.0, hottest)
+    return LivePods(live, imbalance(queued) if queued else 1.0, hottest)
 
 
 def _asked(pod: int, url: str, settings: dict[str, Any]) -> LivePod:
