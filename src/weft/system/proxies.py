@@ -74,7 +74,7 @@ class ProxyKeeping:
             return self._job_id
 
     def _begin(self, work: Callable[[str], None], job_id: str) -> None:
-        self._job_id = job_id
+        self._job_id, self._over = job_id, threading.Event()
         self._thread = threading.Thread(target=work, args=(job_id,), name="proxy refresh", daemon=True)
         self._thread.start()
 

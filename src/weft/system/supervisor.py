@@ -144,6 +144,7 @@ class Supervisor(SiteScrapers):
         self._manager.stopping()
         try:
             self._close_sites()
+            self._proxies.close()
             self.stop_all()
         finally:
             self._over.set()

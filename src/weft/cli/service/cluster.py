@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.terminal.output import columns, output_flags, print_document, shown
+from weft.cli.terminal.output import columns, output_flags, print_document, printable
 
 if TYPE_CHECKING:
     from weft.config import ClusterSection
@@ -49,9 +49,11 @@ def init(key_file: str, broker: str | None, as_json: bool, quiet: bool) -> int:
     if as_json:
         print_document({"cluster": key.cluster_id, "key_file": str(path), "worker": line})
         return 0
-    click.echo(f"cluster {key.cluster_id}: its key is in {shown(str(path))}; whoever has it can give and take tasks")
+    click.echo(
+        f"cluster {key.cluster_id}: its key is in {printable(str(path))}; whoever has it can give and take tasks"
+    )
     if not quiet:
-        click.echo(f"on every other machine: copy the key there (mode 0600), then\n\n    {shown(line)}\n", err=True)
+        click.echo(f"on every other machine: copy the key there (mode 0600), then\n\n    {printable(line)}\n", err=True)
         if url and not is_private(url):
             why = "requests with passwords or cookies do not go to workers over it; use rediss://"
             click.echo(f"weft: this broker is asked without TLS: {why}", err=True)
@@ -134,20 +136,20 @@ def _section(config_file: str | None, broker: str | None, key_file: str | None) 
 def _print_status(found: dict[str, Any], *, quiet: bool) -> None:
     brain = found["brain"]
     about = f"brain on {brain.get('host')}, pid {brain.get('pid')}" if brain else "no brain"
-    click.echo(shown(f"cluster {found['cluster']} at {found['broker']}: {about}"))
+    click.echo(printable(f"cluster {found['cluster']} at {found['broker']}: {about}"))
     rows: list[tuple[str, ...]] = [("hand", "state", "report", "tasks", "done", "failed", "load", "queues")]
     rows += [_row(hand) for hand in found["hands"]]
     if len(rows) > 1:
-        click.echo("\n".join(shown(line) for line in columns(rows)))
+        click.echo("\n".join(printable(line) for line in columns(rows)))
     elif not quiet:
         click.echo("no hands; start one with `weft worker`", err=True)
     waiting = ", ".join(f"{name} {length:,}" for name, length in found["queues"].items() if length)
     click.echo(f"waiting: {waiting or 'nothing'}")
     refused = ", ".join(f"{name} {n:,}" for name, n in found["refused"].items())
     if refused:
-        click.echo(shown(f"refused: {refused}"))
+        click.echo(printable(f"refused: {refused}"))
     for one in found["refused_hands"]:
-        click.echo(shown(f"{one['age_s']:.0f} s ago: {one['why']}"))
+        click.echo(printable(f"{one['age_s']:.0f} s ago: {one['why']}"))
 
 
 def _row(hand: dict[str, Any]) -> tuple[str, ...]:

@@ -32,6 +32,13 @@ def queues() -> Sequence[str]:
     return (*(name for name in CHOSEN if not can[name]), SYSTEM)
 
 
+def _silence_celery() -> None:
+    """It prints that it shuts down, on the terminal of the user who has started the supervisor; our log has it, too."""
+    nowhere = open(os.devnull, "w")  # noqa: PTH123, SIM115 (as long as the process lives)
+    for name in ("stdout", "__stdout__"):
+        setattr(sys, name, nowhere)
+
+
 def main() -> int:
     """Works until the pipe closes; returns the exit code."""
     pipe = sys.stdin.fileno()
@@ -47,6 +54,7 @@ def main() -> int:
         log_of(spec.logs, Slot(0, "celery"), WORKER_LOG)
         log.always("process started", pid=os.getpid(), weft=__version__)
         end_with(pipe)
+        _silence_celery()
         hand = Hand(
             spec.broker, parse_key(spec.key, "the cluster's key"), queues(), concurrency=spec.concurrency,
             accept_code=False, say=lambda text: log.info(text), visibility_s=spec.visibility_s,
