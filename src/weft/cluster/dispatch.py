@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from celery import Celery
-from celery.canvas import Signature
+from celery.canvas import Signature, chain
 from celery.result import AsyncResult
 
-from weft.cluster.application import VISIBILITY_S, make_application, queue_of
+from weft.cluster.application import VISIBILITY_S, make_application, queue_name, queue_of
 from weft.cluster.broker import Broker
 from weft.cluster.key import ClusterKey, configured_broker, configured_key
 from weft.cluster.signing import Message, RefusedMessage, Signer, new_id
@@ -36,13 +36,22 @@ class Cluster:
         id_ = new_id()
         made_ms = self.broker.now_ms()
         text = self.signer.sign(kind, body, made_ms=made_ms, until_ms=made_ms + int(1000 * within_s), id_=id_)
-        queue = queue_of(self.key.cluster_id, kind, hand)
+        # By name, as a chain writes its tasks into messages; but a hand's queues are none of this application's.
+        queue = queue_of(self.key.cluster_id, kind, hand) if hand else queue_name(self.key.cluster_id, kind)
         return self.application.signature(task_name(kind), args=(text,), options={"queue": queue, "task_id": id_})
 
     def send(self, kind: str, body: dict[str, Any], within_s: float, *, hand: str = "") -> AsyncResult:
         """Sends a task; `id` of what it gives is the message's id, too."""
         with self.broker.asking():
             return self.signature(kind, body, within_s, hand=hand).apply_async()
+
+    def start(self, steps: Sequence[Signature]) -> str:
+        """Sends a chain of tasks, or one; gives the last one's id. It waits for no result."""
+        with self.broker.asking():
+            result = chain(*steps, app=self.application).apply_async()
+        last = str(result.id)
+        detach(result)
+        return last
 
     def opened(self, text: object, kind: str, id_: str = "") -> Message:
         """A result that is signed and of the task with this id; RefusedMessage otherwise, also if there is none."""
@@ -72,3 +81,17 @@ class Cluster:
         """Closes all connections."""
         self.broker.close()
         self.application.close()
+
+
+def detach(result: Any) -> None:
+    """Has a result, and those that it knows of, ask the broker for nothing when they are thrown away: it may be gone,
+    and Celery would write a traceback to standard error."""
+    left = [result]
+    while left:
+        one = left.pop()
+        if one is None:
+            continue
+        known = getattr(one, "_cache", None) or {}
+        left += [one.parent, *getattr(one, "results", ()), *(known.get("children") or ())]
+        if isinstance(one, AsyncResult):
+            one.backend = None

@@ -73,7 +73,7 @@ class TaskRunner:
         return text
 
     def _accepted(self, kind: TaskKind, arguments: Sequence[object]) -> HandSide:
-        """Everything that the function is given; RefusedMessage if the message is foreign, late, or was here before."""
+        """What the function is given; RefusedMessage if the message is not ours, late, or was here before."""
         message = self._signer.verify(arguments[-1] if arguments else None, kind.name)
         began = time.monotonic()
         claim = self._claimed(kind, message)
@@ -108,7 +108,8 @@ class TaskRunner:
     def _earlier(self, kind: TaskKind, results: object) -> tuple[Message, ...]:
         """Results that a chain or chord hands on, of those that have one; a foreign one refuses the task."""
         texts = results if isinstance(results, list) else [results]
-        return tuple(self._signer.verify(text, f"{kind.name}-result") for text in texts if text is not None)
+        kinds = [f"{name}-result" for name in (kind.name, *kind.after)]
+        return tuple(self._signer.verify_any(text, kinds) for text in texts if text is not None)
 
     def _called(self, kind: TaskKind, side: HandSide) -> dict[str, Any]:
         if not all(side.granted) and not kind.once:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -75,6 +76,16 @@ class Signer:
         if not hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._mac(data).encode()):
             raise RefusedMessage("signature", "it is not signed with this cluster's key")
         return self._decoded(data, kind)
+
+    def verify_any(self, text: object, kinds: Sequence[str]) -> Message:
+        """The same for a message of any of these kinds."""
+        for kind in kinds[:-1]:
+            try:
+                return self.verify(text, kind)
+            except RefusedMessage as error:
+                if error.reason != "kind":
+                    raise
+        return self.verify(text, kinds[-1])
 
     def _decoded(self, data: bytes, kind: str) -> Message:
         try:

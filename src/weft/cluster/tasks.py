@@ -16,6 +16,8 @@ from weft.cluster.broker import Broker
 from weft.cluster.signing import Message, Signer
 from weft.errors import BadInput, Missing, WeftError
 
+SYSTEM = "system"  # the queue of the supervisor's own worker
+
 
 @dataclass(frozen=True, slots=True)
 class TaskKind:
@@ -27,6 +29,7 @@ class TaskKind:
     limit_s: float  # of one run; the process is killed a little later
     own_queue: bool = False  # one queue for each hand
     tries: int = 1
+    after: tuple[str, ...] = ()  # besides its own kind: whose results a chain or chord may hand to it
 
     @property
     def once(self) -> bool:
@@ -40,7 +43,8 @@ KINDS = {
         TaskKind("fetch", "weft.cluster.fetch_task:run", 330.0, own_queue=True),
         TaskKind("render", "weft.cluster.render_task:run", 120.0, own_queue=True),
         TaskKind("batches", "weft.cluster.batch_task:run", 3000.0, tries=3),
-        TaskKind("proxies", "weft.cluster.proxy_task:run", 120.0, tries=3),
+        TaskKind("proxies", "weft.cluster.refresh.proxy_task:run", 120.0, tries=3),
+        TaskKind(SYSTEM, "weft.cluster.refresh.system_task:run", 120.0, tries=3, after=("proxies",)),
         TaskKind("heartbeat", "weft.cluster.heartbeat_task:run", 5.0),
     )
 }

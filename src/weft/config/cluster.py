@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from weft.config.section import Positive, Section, Tuning
+from weft.config.section import Positive, Section, Timeout, Tuning
 
 
 class ClusterSection(Section, frozen=True, kw_only=True):
@@ -28,3 +28,18 @@ class ClusterSection(Section, frozen=True, kw_only=True):
     shared_dir: Annotated[
         str | None, Tuning("folder that this machine and its workers share, for large results; none: the broker")
     ] = None
+    concurrency: Annotated[
+        Annotated[int, Meta(ge=1, le=256)], Tuning("tasks that the worker of `weft up --cluster` runs at a time")
+    ] = field(default=8, name="celery_concurrency")
+    chunk_s: Annotated[
+        Timeout, Tuning("seconds that a chunk of a job may take, by which the job's time is limited")
+    ] = field(default=60.0, name="chunk_seconds")
+    wait_margin: Annotated[
+        Annotated[float, Meta(ge=1, le=100)], Tuning("how much longer than that a job is waited for, as a factor")
+    ] = 2.0
+    poll_s: Annotated[
+        Timeout, Tuning("seconds between two looks at the progress of a job that gives no other sign")
+    ] = field(default=15.0, name="progress_poll_seconds")
+    unknown_s: Annotated[Timeout, Tuning("seconds that a job of unknown size is waited for")] = field(
+        default=1800.0, name="unknown_timeout_seconds"
+    )

@@ -94,6 +94,11 @@ class Settings(TypedDict, total=False):
     hand_in_flight: int
     cluster_bytes: int
     shared_dir: str | None
+    celery_concurrency: int
+    chunk_seconds: float
+    wait_margin: float
+    progress_poll_seconds: float
+    unknown_timeout_seconds: float
     max_pages: int | None
     max_duration: float | None
     max_pages_per_domain: int | None

@@ -49,7 +49,9 @@ def init(key_file: str, broker: str | None, as_json: bool, quiet: bool) -> int:
     if as_json:
         print_document({"cluster": key.cluster_id, "key_file": str(path), "worker": line})
         return 0
-    click.echo(f"cluster {key.cluster_id}: its key is in {printable(str(path))}; whoever has it can give and take tasks")
+    click.echo(
+        f"cluster {key.cluster_id}: its key is in {printable(str(path))}; whoever has it can give and take tasks"
+    )
     if not quiet:
         click.echo(f"on every other machine: copy the key there (mode 0600), then\n\n    {printable(line)}\n", err=True)
         if url and not is_private(url):
