@@ -33,6 +33,7 @@ from weft import __version__
 from weft.cluster import tolerant
 from weft.cluster.application import make_application, queue_name, task_options
 from weft.cluster.broker import Broker
+from weft.cluster.hand_reports import LOST_S, REPORT_S
 from weft.cluster.key import ClusterKey
 from weft.cluster.running import HandSettings, TaskRunner
 from weft.cluster.signing import SCHEMA, Signer, new_id
@@ -42,8 +43,6 @@ from weft.supervise import memory
 from weft.supervise.process import die_with_parent, set_name
 from weft.telemetry import LineFormatter, Log
 
-REPORT_S = 5.0
-LOST_S = 15.0
 WAIT_S = 2.0
 log = Log("weft.cluster.hand")
 Say = Callable[[str], None]
@@ -79,13 +78,15 @@ class Hand:
         accept_code: bool,
         say: Say,
         visibility_s: float = 3600.0,
+        shared_dir: Path | None = None,
     ) -> None:
         self._queues, self._concurrency = (*queues, "heartbeat"), concurrency
         self._say = say
         self._key = key
         self._settings = HandSettings(
-            broker_url, key, hand_name(), Path(tempfile.mkdtemp(prefix="weft-hand-")), accept_code, visibility_s
-        )
+            broker_url, key, hand_name(), Path(tempfile.mkdtemp(prefix="weft-hand-")), accept_code, visibility_s,
+            shared_dir,
+        )  # fmt: skip
         self._broker = Broker(broker_url, key.cluster_id)
         self._signer = Signer(key)
         self._trouble = ""  # what the last report ended with

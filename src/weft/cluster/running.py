@@ -36,6 +36,7 @@ class HandSettings:
     folder: Path
     accept_code: bool = False
     visibility_s: float = 3600.0
+    shared_dir: Path | None = None
 
 
 class TaskRunner:
@@ -86,7 +87,7 @@ class TaskRunner:
         settings = self._settings
         return HandSide(
             self._broker, self._signer, settings.hand, self._folder, settings.accept_code, message, claim.granted,
-            deadline, earlier,
+            deadline, settings.shared_dir, earlier,
         )  # fmt: skip
 
     def _claimed(self, kind: TaskKind, message: Message) -> Claim:

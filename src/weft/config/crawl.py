@@ -131,6 +131,10 @@ class FetchSection(Section, frozen=True, kw_only=True):
     proxy_sticky: Annotated[bool, Tuning("keep one proxy for a site, for as long as it works")] = False
     proxy_apart: Annotated[bool, Tuning("never use one proxy for two sites")] = False
     direct_fallback: Annotated[bool, Tuning("ask sites directly while no proxy is free, instead of waiting")] = False
+    hands: Annotated[
+        Literal["local", "cluster", "prefer-cluster"],
+        Help("who asks for pages: this machine, workers on others (cluster), or these while there are some"),
+    ] = field(default="local", name="workers")
     render: Annotated[
         Literal["never", "auto", "always"],
         Help("draw pages in a browser: never, auto (those that need it) or always"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from weft.config import FetchSection, JobsSection, ProxySection, ServiceConfig
+from weft.config import ClusterSection, FetchSection, JobsSection, ProxySection, ServiceConfig
 from weft.config.contradictions import wrong_action
 from weft.credentials import exact_host, exact_name
 from weft.engine.crawls.tenant import MOST_TRAPPED
@@ -61,9 +61,12 @@ def engine_settings(config: ServiceConfig) -> dict[str, Any]:
         name: getattr(config.proxy, attribute)
         for attribute, name in zip(ProxySection.__struct_fields__, ProxySection.__struct_encode_fields__, strict=True)
     }
+    names = zip(ClusterSection.__struct_fields__, ClusterSection.__struct_encode_fields__, strict=True)
+    cluster = {name: getattr(config.cluster, attribute) for attribute, name in names}
     return (
         fetch
         | proxy
+        | cluster
         | {
             "proxies": None,  # a task asks for them
             "logins": config.logins.logins,

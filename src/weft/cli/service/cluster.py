@@ -118,7 +118,14 @@ def worker(
     names = chosen_queues([name for name in queues.replace(",", " ").split() if name])
     many = concurrency or len(os.sched_getaffinity(0))
     hand = Hand(
-        url, key, names, concurrency=many, accept_code=accept_code, say=say_on_stderr, visibility_s=visibility_timeout
+        url,
+        key,
+        names,
+        concurrency=many,
+        accept_code=accept_code,
+        say=say_on_stderr,
+        visibility_s=visibility_timeout,
+        shared_dir=Path(section.shared_dir) if section.shared_dir else None,
     )
     return hand.run()
 
