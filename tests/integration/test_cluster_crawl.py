@@ -10,7 +10,7 @@ from cluster_crawls import crawl_while_hands_and_brain_are_killed
 from weft.supervise.redis_server import RedisServer
 
 StartServer = Callable[..., RedisServer]
-WORLD = {"hosts": 20, "pages": 200, "seed": 11}
+WORLD = {"hosts": 16, "pages": 40, "seed": 11, "stocked": 1}
 
 
 def test_kills_of_a_hand_and_of_the_brain_lose_nothing_and_are_not_rude(

@@ -127,6 +127,18 @@ def check_rendering(spec: TaskSpec, config: ServiceConfig) -> None:
         raise BadInput(f"render: this service cannot render pages: {trouble}")
 
 
+def check_workers(spec: TaskSpec, config: ServiceConfig) -> None:
+    """BadInput for an order that wants workers where none can be had, or that cannot go through them."""
+    if spec.workers in ("", "local"):
+        return
+    if spec.proxies:
+        raise BadInput("workers: workers do not go through proxies: leave out one of the two")
+    if not config.cluster.broker or not (config.cluster.key or config.cluster.key_file):
+        raise BadInput(
+            "workers: this service has none; leave the field out, or start it with `broker` and a cluster key"
+        )
+
+
 def check_login(spec: TaskSpec, config: ServiceConfig) -> None:
     """BadInput for an order that names a login which this service does not have."""
     if spec.login and spec.login not in config.logins.logins:
@@ -159,7 +171,9 @@ def crawl_settings(task: Task, jobs: JobsSection, proxies: str = "") -> dict[str
     if spec.login:
         found["login"] = {"name": spec.login}  # the engine knows it: what it consists of may change
     if spec.proxies:
-        found["proxies"] = proxies
+        found |= {"proxies": proxies, "workers": "local"}
+    elif spec.workers:
+        found["workers"] = spec.workers
     if spec.extract:
         found["extract"] = spec.extract
     if spec.render:

@@ -24,7 +24,7 @@ from weft.fetch.remote.routing import HAND_ERRORS, Routing
 from weft.records import FetchResult, HandRoute, Lease
 from weft.telemetry import Log
 
-GRACE_S = 5.0  # after a deadline, for a result that is on its way
+GRACE_S = 5.0  # after a deadline, for a result that is on its way; a third of the slack, at most
 LOST_S = 15.0  # a lease lasts that much longer than its task
 CHECK_S = 1.0
 log = Log("weft.fetch.remote.pool")
@@ -208,7 +208,8 @@ class HandPool:
         self._dispatcher.task(make, hand, start_by)
 
     def _end_overdue(self, now: float) -> None:
-        for id_, flight in [(id_, one) for id_, one in self._out.items() if one.deadline + GRACE_S <= now]:
+        grace_s = min(GRACE_S, self._section.hand_slack_s / 3)
+        for id_, flight in [(id_, one) for id_, one in self._out.items() if one.deadline + grace_s <= now]:
             del self._out[id_]
             self._lost(flight, now)
 

@@ -169,6 +169,7 @@ def _order(task: Task) -> list[tuple[str, str]]:
         "Formats": ", ".join(spec.formats) or "–", "Options": "; ".join(options) or "–",
         "Partial results": "accepted" if spec.partial_results_ok else "count as failed",
         "Proxies": "the service's" if spec.proxies else "none", "Login": spec.login or "none",
+        "Workers": spec.workers or "as the service is set",
     }  # fmt: skip
     if spec.extract:
         found["Rules"] = msgspec.json.format(msgspec.json.encode(spec.extract), indent=2).decode()
