@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import random
+import os
+import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import redis
 from crawling import Crawler, audited, check_corpus
 from hands import HandProcess
 
 from weft.cluster.key import make_key
+from weft.supervise.redis_server import RedisServer
 from weft.testing.judge import CrawlVerdict, judge
 from weft.testing.web import synthetic_web
 
 DELAY_S = 0.05
+OUTAGE_S = 4.0  # of a broker, longer than a request may wait for its worker
 
 
 class ClusterOfOne:
@@ -61,26 +66,24 @@ def cluster_at(folder: Path, url: str, hands: int) -> Iterator[ClusterOfOne]:
         cluster.stop()
 
 
-def crawl_while_hands_and_brain_are_killed(
-    folder: Path, url: str, world: dict[str, Any], *, hands: int, hand_kills: int, brain_kills: int, timeout_s: float
+def crawl_while_all_parts_fail(
+    folder: Path, server: RedisServer, world: dict[str, Any], *, hands: int, failures: list[str], timeout_s: float
 ) -> tuple[CrawlVerdict, dict[str, int]]:
-    """Each page is stored once and no site was asked too early, by the server's own log; the audit says so, too."""
-    with synthetic_web(**world) as web, cluster_at(folder, url, hands) as cluster:
+    """Each page is stored once and no site was asked too early, by the server's own log; the audit says so, too. Gives
+    the verdict, and how many requests each worker was to make."""
+    with synthetic_web(**world) as web, cluster_at(folder, server.url, hands) as cluster:
         crawler = Crawler(web.seeds, folder / "crawl", *cluster.flags, delay_s=DELAY_S)
-        kills = ["hand"] * hand_kills + ["brain"] * brain_kills
-        random.Random(7).shuffle(kills)
-        step = max(1, world["pages"] // (len(kills) + 2))
+        step = max(1, world["pages"] // (len(failures) + 2))
         running = crawler.start()
         try:
-            for number, kill in enumerate(kills, 1):
+            for number, failure in enumerate(failures, 1):
                 crawler.pages_at_least(number * step, timeout_s)
-                if kill == "hand":
-                    cluster.hands.pop(0).kill()
-                    cluster.start_hand("--concurrency", "2")
-                else:
+                if failure == "brain":
                     running.kill()
                     running.wait()
                     running = crawler.start(resume=True)
+                else:
+                    FAILURES[failure](cluster, server)
             assert running.wait(timeout_s) == 0, crawler.logs()
         finally:
             running.kill()
@@ -88,7 +91,34 @@ def crawl_while_hands_and_brain_are_killed(
         check_corpus(crawler)
         web.stop()
         verdict = judge(web.arrivals(), web.expect(), DELAY_S)
-        verdict.duplicates.clear()  # a kill costs a request more
+        verdict.duplicates.clear()  # a failure costs a request more
         report = audited(crawler.data_dir)
         assert report.is_proof, report
         return verdict, report.hands
+
+
+def _kill_a_hand(cluster: ClusterOfOne, _server: RedisServer) -> None:
+    cluster.hands.pop(0).kill()
+    cluster.start_hand("--concurrency", "2")
+
+
+def _empty(_cluster: ClusterOfOne, server: RedisServer) -> None:
+    with redis.Redis(unix_socket_path=str(server.socket)) as client:
+        client.flushall()
+
+
+def _silence(_cluster: ClusterOfOne, server: RedisServer) -> None:
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGSTOP)
+    time.sleep(OUTAGE_S)
+    os.kill(server.pid, signal.SIGCONT)
+
+
+def _fill(_cluster: ClusterOfOne, server: RedisServer) -> None:
+    with redis.Redis(unix_socket_path=str(server.socket)) as client:
+        client.config_set("maxmemory", "1")
+        time.sleep(OUTAGE_S)
+        client.config_set("maxmemory", "0")
+
+
+FAILURES = {"hand": _kill_a_hand, "flush": _empty, "silent": _silence, "full": _fill}

@@ -52,8 +52,9 @@ Order = tuple[Callable[[str, int], FetchTask], str, float]
 class Brain:
     """See `fetch.remote.contract.Dispatcher`."""
 
-    def __init__(self, section: ClusterSection, folder: Path, seat: str) -> None:
-        """BadInput or Busy where the broker can never be ours; one that is away is waited for by the threads."""
+    def __init__(self, section: ClusterSection, folder: Path, seat: str, is_strict: bool) -> None:
+        """BadInput without a usable key. With `is_strict` also BadInput or Busy where the broker can not be ours; one
+        that is away is waited for by the threads."""
         self._cluster = cluster = Cluster.configured(section)
         self._shared = Path(section.shared_dir) / cluster.key.cluster_id if section.shared_dir else None
         self._seat = seat
@@ -75,9 +76,12 @@ class Brain:
         try:
             cluster.broker.check()
             self._renew()
-        except (ServerAway, ServerFull) as error:
+        except (ServerAway, ServerFull, BadInput, Busy) as error:
+            if is_strict and isinstance(error, BadInput | Busy):
+                cluster.close()
+                raise
             self._trouble = str(error)
-            log.warning("the broker is away", why=self._trouble)
+            log.warning("workers cannot be asked", why=self._trouble)
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), name=f"weft-{work.__name__.strip('_')}", daemon=True)
             for work in (self._hold, self._send, self._receive)
@@ -276,9 +280,9 @@ class Brain:
         return data if len(data) <= ALONE_BYTES else _in_a_file(data)
 
 
-def connect(section: ClusterSection, folder: Path, seat: str) -> Brain:
+def connect(section: ClusterSection, folder: Path, seat: str, is_strict: bool) -> Brain:
     """The entry point by which an engine finds its hands."""
-    return Brain(section, folder, seat)
+    return Brain(section, folder, seat, is_strict)
 
 
 def _counting(_seat: str, _epoch: int) -> FetchTask:

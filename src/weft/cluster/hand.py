@@ -20,6 +20,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,7 @@ class Hand:
         self._trouble = ""  # what the last report ended with
         self._counted: dict[str, int] = {}
         self._code = 0
+        self._is_leaving = False
 
     @property
     def name(self) -> str:
@@ -135,6 +137,8 @@ class Hand:
         warnings.filterwarnings("ignore", category=SecurityWarning)  # it is about pickle, which is not accepted
         signals.setup_logging.connect(_log_to_stderr)
         signals.worker_ready.connect(ready)
+        leaving = self._leaving()
+        signals.worker_shutting_down.connect(leaving)
         signals.worker_process_init.connect(born)
         names = [queue_name(self._key.cluster_id, one, self._hand_of(one)) for one in self._queues]
         worker: Any = Worker(
@@ -160,6 +164,15 @@ class Hand:
 
         return ready
 
+    def _leaving(self) -> Callable[..., None]:
+        def leaving(**_: Any) -> None:
+            """No new tasks come while those that run are ended."""
+            self._is_leaving = True
+            with suppress(WeftError):
+                self._broker.report(self.name, "")
+
+        return leaving
+
     def _report(self) -> None:
         """Called by the worker's loop; nothing that goes wrong here ends it, except a brain that we do not fit."""
         try:
@@ -174,6 +187,8 @@ class Hand:
                 log.warning("a report failed", why=self._trouble)
 
     def _report_now(self) -> None:
+        if self._is_leaving:
+            return
         self._count_refused()
         now_ms = self._broker.now_ms()
         signed = self._signer.sign("report", self._facts(), made_ms=now_ms, until_ms=now_ms + int(1000 * LOST_S))

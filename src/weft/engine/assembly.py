@@ -134,15 +134,16 @@ class Fetching(Parts):
         *args: Any,
         outlet: Outlet | None = None,
         loading: Callable[[], bytes] | None = None,
+        is_alone: bool = True,
         **kwargs: Any,
     ) -> None:
-        """`loading`: what a parser child is sent of the user's code."""
+        """`loading`: what a parser child is sent of the user's code. `is_alone`: its one crawl may end it."""
         super().__init__(frontier, *args, **kwargs)
         most = most_in_flight(self.config.fetch.workers)
         # Its files are made where the pages go: they have no name, and the disk is the one that must have room anyway.
         self.bodies = Spool(self.config.fetch.body_memory_bytes, self.folder)
         self.browsers = Browsers(self.config.fetch, self.folder / self.slot.name, self.crawls, frontier)
-        self.hands = Hands(self.config.cluster, self.folder, self.slot.name, self.crawls)
+        self.hands = Hands(self.config.cluster, self.folder, self.slot.name, self.crawls, is_alone=is_alone)
         clients = Clients(most, self.bodies, self.config.proxy, self.folder, self.browsers.around, self.hands)
         self.transports = Transports(clients, most)
         self._held_up = lambda now: clients.held_up(now) or self.browsers.unusable

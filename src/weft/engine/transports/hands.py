@@ -25,7 +25,11 @@ CONNECT = "weft.cluster.brain:connect"
 class Hands:
     """Those of one process. `crawls`: its crawls by number."""
 
-    def __init__(self, section: ClusterSection, folder: Path, seat: str, crawls: Mapping[int, Any]) -> None:
+    def __init__(
+        self, section: ClusterSection, folder: Path, seat: str, crawls: Mapping[int, Any], *, is_alone: bool
+    ) -> None:
+        """`is_alone`: one crawl, which does not start without its cluster; in an engine of many it waits for that."""
+        self._is_alone = is_alone
         self._section = section
         self._folder = folder
         self._seat = seat
@@ -34,7 +38,8 @@ class Hands:
         self._is_needed = False  # without hands some crawl asks for nothing
 
     def around(self, inner: Transport, section: FetchSection, handles: int) -> Transport:
-        """A transport through them. BadInput, Busy: the broker or its key cannot be used."""
+        """A transport through them. BadInput, Missing: the key cannot be read, Celery is not there. A crawl that is
+        alone also gets what is wrong with its broker, and Busy where another brain has it."""
         if self._pool is None:
             self._pool = HandPool(self._section, self._connect())
         self._is_needed = self._is_needed or section.hands == "cluster"
@@ -64,7 +69,7 @@ class Hands:
             connect: Connect = getattr(import_module(module), name)
         except ModuleNotFoundError as error:
             raise Missing.of_extra(f"{error.name}, for workers,", "cluster") from None
-        return connect(self._section, self._folder, self._seat)
+        return connect(self._section, self._folder, self._seat, self._is_alone)
 
     def _route(self, lease: Lease) -> HandRoute | None:
         crawl = self._crawls.get(lease.crawl)

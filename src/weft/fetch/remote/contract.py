@@ -58,4 +58,5 @@ class Dispatcher(Protocol):
         """Sends nothing more; what is out is not waited for."""
 
 
-Connect = Callable[[ClusterSection, Path, str], Dispatcher]  # the settings, the crawl's folder, the process's name
+# The settings, the crawl's folder, the process's name, and whether what is wrong with the broker is raised at once.
+Connect = Callable[[ClusterSection, Path, str, bool], Dispatcher]
