@@ -1,4 +1,4 @@
-"""2,000 pages through three workers, of which 20 are killed, and the brain 5 times; the broker is emptied, silent, full."""
+"""2,000 pages through three workers: 20 of them are killed, the brain 5 times; the broker is emptied, silent, full."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class ClusterOfOne:
 
     @property
     def flags(self) -> list[object]:
-        """What `weft crawl` is told; requests are given up sooner than usual, so that kills cost less time."""
+        """The flags of `weft crawl`; requests are given up sooner than usual, so that kills cost less time."""
         return [
             "--workers", "cluster", "--broker", self.url, "--cluster-key-file", self.key_file, "--total-timeout", 2,
             "--connect-timeout", 2, "--read-timeout", 2, "--hand-queue-seconds", 3, "--hand-slack-seconds", 1,
@@ -91,6 +91,9 @@ def crawl_while_all_parts_fail(
         check_corpus(crawler)
         web.stop()
         verdict = judge(web.arrivals(), web.expect(), DELAY_S)
+        import json
+
+        (folder / "arrivals.json").write_text(json.dumps([str(a) for a in web.arrivals()]))
         verdict.duplicates.clear()  # a failure costs a request more
         report = audited(crawler.data_dir)
         assert report.is_proof, report

@@ -1,8 +1,8 @@
 """The brain's side of a cluster, for one process: sends tasks to hands, receives results, knows which hands are there.
 
-Four threads, so that the process's loop never waits for the broker: one holds the cluster and reads the hands' reports,
-one sends, one receives. The broker's clock is known as an offset to this machine's, measured at each renewal, and always
-rounded so that a task seems to have less time, never more.
+Three threads, so that the process's loop never waits for the broker: one holds the cluster and reads the hands'
+reports, one sends, one receives. The broker's clock is known as an offset to this machine's, measured at each renewal,
+and rounded so that a task seems to have less time, never more.
 
 The epoch was raised when the constructor returned, or nothing is sent: results of an earlier process of this crawl are
 refused, and so are its tasks that no hand has begun.
@@ -36,7 +36,7 @@ from weft.cluster.signing import SCHEMA, RefusedMessage, new_id
 from weft.cluster.tasks import task_name
 from weft.config import ClusterSection
 from weft.errors import BadInput, Busy, ServerAway, ServerFull, WeftError
-from weft.fetch.remote.contract import Arrival, HandFacts
+from weft.fetch.remote.contract import HandFacts, RemoteArrival
 from weft.fetch.remote.messages import FetchTask, RemoteResult
 from weft.telemetry import Log
 
@@ -50,14 +50,14 @@ Order = tuple[Callable[[str, int], FetchTask], str, float]
 
 
 class Brain:
-    """See `fetch.remote.contract.Dispatcher`."""
+    """See `fetch.remote.contract.HandDispatcher`."""
 
-    def __init__(self, section: ClusterSection, folder: Path, seat: str, is_strict: bool) -> None:
+    def __init__(self, section: ClusterSection, folder: Path, slot: str, is_strict: bool) -> None:
         """BadInput without a usable key. With `is_strict` also BadInput or Busy where the broker can not be ours; one
         that is away is waited for by the threads."""
         self._cluster = cluster = Cluster.configured(section)
         self._shared = Path(section.shared_dir) / cluster.key.cluster_id if section.shared_dir else None
-        self._seat = seat
+        self._slot = slot
         self._owner = hashlib.sha256(f"{socket.gethostname()}\0{folder.resolve()}".encode()).hexdigest()[:24]
         self._facts = json.dumps({
             "schema": SCHEMA, "version": __version__, "host": socket.gethostname(), "pid": os.getpid(),
@@ -70,7 +70,7 @@ class Brain:
         self._hands: dict[str, HandFacts] = {}
         self._refused: set[str] = set()  # hands that were logged
         self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
-        self._arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
+        self._arrivals: queue.SimpleQueue[RemoteArrival] = queue.SimpleQueue()
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._is_closed = threading.Event()
         try:
@@ -98,11 +98,11 @@ class Brain:
         """Readable when `arrivals` has something."""
         return self._event
 
-    def arrivals(self) -> list[Arrival]:
+    def arrivals(self) -> list[RemoteArrival]:
         """The results that have come since the last call."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._event)
-        come = list[Arrival]()
+        come = list[RemoteArrival]()
         with suppress(queue.Empty):
             while True:
                 come.append(self._arrivals.get_nowait())
@@ -131,7 +131,7 @@ class Brain:
         for thread in self._threads:
             thread.join(RECEIVE_S + 5.0)
         with suppress(WeftError):
-            self._cluster.broker.release(self._owner, self._seat)
+            self._cluster.broker.release(self._owner, self._slot)
         self._cluster.close()
         os.close(self._event)
 
@@ -160,7 +160,7 @@ class Brain:
 
     def _renew(self) -> None:
         broker = self._cluster.broker
-        hold = broker.hold(self._owner, self._facts, self._seat, self._epoch)
+        hold = broker.hold(self._owner, self._facts, self._slot, self._epoch)
         self._offset_ms = hold.now_ms - 1000 * time.monotonic()
         if hold.epoch != self._epoch:
             log.info("the cluster is held", cluster=broker.cluster_id, epoch=hold.epoch, before=self._epoch)
@@ -204,7 +204,7 @@ class Brain:
         if make is _counting:
             self._cluster.broker.count_for("brain", {hand: 1})
             return
-        task = make(self._seat, self._epoch)
+        task = make(self._slot, self._epoch)
         until_ms = int(self._offset_ms + 1000 * start_by)
         id_ = new_id()
         text = self._cluster.signer.sign(
@@ -236,7 +236,7 @@ class Brain:
     def _receive(self) -> None:
         broker = self._cluster.broker
         with broker.asking():
-            key = broker.key(f"results:{self._seat}")
+            key = broker.key(f"results:{self._slot}")
             first: Any = broker.client.blpop([key], timeout=RECEIVE_S)
             more: Any = broker.client.lpop(key, TOGETHER) if first else None
         if not first:
@@ -250,7 +250,7 @@ class Brain:
         try:
             message = self._cluster.signer.verify(text, "fetch-result")
             result = msgspec.convert(message.body, RemoteResult)
-            if (result.seat, result.epoch) != (self._seat, self._epoch):
+            if (result.slot, result.epoch) != (self._slot, self._epoch):
                 raise RefusedMessage("epoch", "it is for a former brain")
             if result.id != message.id:
                 raise RefusedMessage("foreign_result", "it is another request's result")
@@ -259,7 +259,7 @@ class Brain:
             log.warning("a result was refused", reason=reason, why=str(error)[:300])
             self.count(f"fetch-result:refused:{reason}")
             return
-        self._arrivals.put(Arrival(result, self._body(result), at))
+        self._arrivals.put(RemoteArrival(result, self._body(result), at))
 
     def _body(self, result: RemoteResult) -> Body | None:
         """The body of a result; None if it is gone, or not what was signed."""
@@ -280,12 +280,12 @@ class Brain:
         return data if len(data) <= ALONE_BYTES else _in_a_file(data)
 
 
-def connect(section: ClusterSection, folder: Path, seat: str, is_strict: bool) -> Brain:
+def connect(section: ClusterSection, folder: Path, slot: str, is_strict: bool) -> Brain:
     """The entry point by which an engine finds its hands."""
-    return Brain(section, folder, seat, is_strict)
+    return Brain(section, folder, slot, is_strict)
 
 
-def _counting(_seat: str, _epoch: int) -> FetchTask:
+def _counting(_slot: str, _epoch: int) -> FetchTask:
     raise AssertionError("it marks an order that counts something")
 
 

@@ -127,7 +127,7 @@ class FetchRun:
     def _push(self, request: RemoteRequest, result: FetchResult, inline: bytes, large: LargeBody | None) -> None:
         side, task, now = self._side, self._task, time.monotonic()
         answer = RemoteResult(
-            request.id, task.seat, task.epoch, side.hand, result.status, result.head, result.error, result.detail,
+            request.id, task.slot, task.epoch, side.hand, result.status, result.head, result.error, result.detail,
             now - result.ended, result.ended - result.started, result.ip, result.request_head, inline, large,
             result.surplus, result.was_sent,
         )  # fmt: skip
@@ -137,7 +137,7 @@ class FetchRun:
             id_=request.id,
         )  # fmt: skip
         broker = side.broker
-        key = broker.key(f"results:{task.seat}")
+        key = broker.key(f"results:{task.slot}")
         with broker.asking(), broker.client.pipeline(transaction=False) as steps:
             steps.rpush(key, text)
             steps.expire(key, RESULTS_KEPT_S)

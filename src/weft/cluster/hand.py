@@ -158,9 +158,8 @@ class Hand:
         def ready(sender: Any, **_: Any) -> None:
             sender.timer.call_repeatedly(REPORT_S, self._report)
             self._report()
-            self._say(
-                f"hand {self.name} serves {', '.join(self._queues[:-1]) or 'heartbeats alone'} of cluster {self._key.cluster_id}"
-            )
+            queues = ", ".join(self._queues[:-1]) or "heartbeats alone"
+            self._say(f"hand {self.name} serves {queues} of cluster {self._key.cluster_id}")
 
         return ready
 

@@ -74,7 +74,7 @@ class TaskRunner:
         return text
 
     def _accepted(self, kind: TaskKind, arguments: Sequence[object]) -> HandSide:
-        """Everything that the function is given; RefusedMessage if the message is not ours, late, or was here before."""
+        """Everything that the function is given; RefusedMessage if the message is foreign, late, or was here before."""
         message = self._signer.verify(arguments[-1] if arguments else None, kind.name)
         began = time.monotonic()
         claim = self._claimed(kind, message)
@@ -98,7 +98,7 @@ class TaskRunner:
         while True:
             try:
                 return self._broker.claim(
-                    ids, until_ms=message.until_ms, seat=str(body.get("seat", "")), epoch=int(body.get("epoch", 0)),
+                    ids, until_ms=message.until_ms, slot=str(body.get("slot", "")), epoch=int(body.get("epoch", 0)),
                     most=kind.tries,
                 )  # fmt: skip
             except (ServerAway, ServerFull) as error:

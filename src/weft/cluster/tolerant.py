@@ -1,8 +1,8 @@
 """Celery's transport for Redis, except that a message which is none does not end the worker.
 
-A process that may write to the broker can put anything into a queue. What is not JSON, not of Celery's form, too large or not
-for a task of ours is dropped here, before it is decoded further or reaches a worker process, and counted. Whether a
-message is signed is decided by the process that would run it (`running`).
+A process that may write to the broker can put anything into a queue. What is not JSON, not of Celery's form, too large
+or not for a task of ours is dropped here, before it is decoded further or reaches a worker process, and counted.
+Whether a message is signed is decided by the process that would run it (`running`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 from weft.config import ClusterSection, FetchSection
 from weft.errors import Missing
 from weft.fetch.contract import Transport
-from weft.fetch.remote.contract import Connect, Dispatcher
+from weft.fetch.remote.contract import Connect, HandDispatcher
 from weft.fetch.remote.pool import HandPool
 from weft.fetch.remote.remote_client import RemoteTransport
 from weft.frontier.contract import Router
@@ -26,13 +26,13 @@ class Hands:
     """Those of one process. `crawls`: its crawls by number."""
 
     def __init__(
-        self, section: ClusterSection, folder: Path, seat: str, crawls: Mapping[int, Any], *, is_alone: bool
+        self, section: ClusterSection, folder: Path, slot: str, crawls: Mapping[int, Any], *, is_alone: bool
     ) -> None:
         """`is_alone`: one crawl, which does not start without its cluster; in an engine of many it waits for that."""
         self._is_alone = is_alone
         self._section = section
         self._folder = folder
-        self._seat = seat
+        self._slot = slot
         self._crawls = crawls
         self._pool: HandPool | None = None
         self._is_needed = False  # without hands some crawl asks for nothing
@@ -63,13 +63,13 @@ class Hands:
         if self._pool is not None:
             self._pool.close()
 
-    def _connect(self) -> Dispatcher:
+    def _connect(self) -> HandDispatcher:
         module, _, name = CONNECT.partition(":")
         try:
             connect: Connect = getattr(import_module(module), name)
         except ModuleNotFoundError as error:
             raise Missing.of_extra(f"{error.name}, for workers,", "cluster") from None
-        return connect(self._section, self._folder, self._seat, self._is_alone)
+        return connect(self._section, self._folder, self._slot, self._is_alone)
 
     def _route(self, lease: Lease) -> HandRoute | None:
         crawl = self._crawls.get(lease.crawl)

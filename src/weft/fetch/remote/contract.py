@@ -1,4 +1,4 @@
-"""What the transport through workers needs of whoever talks to them; handed in by its entry point, `cluster.brain`."""
+"""What the transport through workers needs of the code that talks to them; its entry point is `cluster.brain`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class HandFacts(Struct, frozen=True):
     concurrency: int
 
 
-class Arrival(Struct, frozen=True):
+class RemoteArrival(Struct, frozen=True):
     """A result that has come, at a time of the monotonic clock. `body` is None where it is lost."""
 
     result: RemoteResult
@@ -28,7 +28,7 @@ class Arrival(Struct, frozen=True):
     at: float
 
 
-class Dispatcher(Protocol):
+class HandDispatcher(Protocol):
     """Sends tasks to hands and receives what they send. No method waits for the broker."""
 
     @property
@@ -38,7 +38,7 @@ class Dispatcher(Protocol):
     def fileno(self) -> int:
         """Readable when `arrivals` has something."""
 
-    def arrivals(self) -> list[Arrival]:
+    def arrivals(self) -> list[RemoteArrival]:
         """The results that have come since the last call."""
 
     def hands(self) -> Mapping[str, HandFacts]:
@@ -59,4 +59,4 @@ class Dispatcher(Protocol):
 
 
 # The settings, the crawl's folder, the process's name, and whether what is wrong with the broker is raised at once.
-Connect = Callable[[ClusterSection, Path, str, bool], Dispatcher]
+Connect = Callable[[ClusterSection, Path, str, bool], HandDispatcher]

@@ -39,7 +39,7 @@ class FetchTask(Struct, frozen=True):
     """Up to BATCH requests, no two of one politeness key. `claims`: the ids, claimed at the broker before a byte is
     sent. After its begin a task has `run_s`."""
 
-    seat: str
+    slot: str
     epoch: int
     claims: tuple[str, ...]
     requests: tuple[RemoteRequest, ...]
@@ -61,7 +61,7 @@ class RemoteResult(Struct, frozen=True, omit_defaults=True):
     """The result of one request, as its hand has it."""
 
     id: str
-    seat: str
+    slot: str
     epoch: int
     hand: str
     status: int

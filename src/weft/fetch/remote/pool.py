@@ -18,7 +18,7 @@ from weft.bodies import Body
 from weft.config import ClusterSection, FetchSection
 from weft.credentials import HARMLESS
 from weft.fetch.contract import Done
-from weft.fetch.remote.contract import Arrival, Dispatcher
+from weft.fetch.remote.contract import HandDispatcher, RemoteArrival
 from weft.fetch.remote.messages import BATCH, FetchTask, RemoteRequest, fetch_result
 from weft.fetch.remote.routing import HAND_ERRORS, Routing
 from weft.records import FetchResult, HandRoute, Lease
@@ -36,7 +36,7 @@ class Waiter(Protocol):
     done: Done
 
 
-class Flight(Struct):
+class RemoteFlight(Struct):
     """A request that a hand has, or is about to have."""
 
     request: RemoteRequest
@@ -64,18 +64,20 @@ class Flight(Struct):
 class HandPool:
     """See the module."""
 
-    def __init__(self, section: ClusterSection, dispatcher: Dispatcher, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self, section: ClusterSection, dispatcher: HandDispatcher, clock: Callable[[], float] = time.monotonic
+    ):
         self._section = section
         self._clock = clock
         self._dispatcher = dispatcher
         self._routing = Routing(section.hand_in_flight)
         self._routes: dict[int, tuple[str, float]] = {}  # by item: the hand, and when it was claimed
-        self._pending: dict[str, list[Flight]] = {}  # by hand
-        self._out: dict[str, Flight] = {}
+        self._pending: dict[str, list[RemoteFlight]] = {}  # by hand
+        self._out: dict[str, RemoteFlight] = {}
         self._next_check = 0.0
 
     @property
-    def dispatcher(self) -> Dispatcher:
+    def dispatcher(self) -> HandDispatcher:
         """Who talks to the hands."""
         return self._dispatcher
 
@@ -137,7 +139,7 @@ class HandPool:
     ) -> None:  # fmt: skip
         """Has a hand make a request, with the next `flush`."""
         queued_s, lasts_s = self.times(section)
-        flight = Flight(
+        flight = RemoteFlight(
             request, tag, tag.key, hand, owner, settings, self._clock(), claimed + queued_s, claimed + lasts_s
         )  # fmt: skip
         self._pending.setdefault(hand, []).append(flight)
@@ -192,7 +194,7 @@ class HandPool:
         """Gives everything back; what is out is not waited for."""
         self._dispatcher.close()
 
-    def _send(self, hand: str, batch: list[Flight]) -> None:
+    def _send(self, hand: str, batch: list[RemoteFlight]) -> None:
         for flight in batch:
             self._out[flight.request.id] = flight
         first = batch[0]
@@ -201,9 +203,9 @@ class HandPool:
         run_s = first.deadline - first.start_by
         most, is_shared = self._section.bytes_, bool(self._section.shared_dir)
 
-        def make(seat: str, epoch: int) -> FetchTask:
+        def make(slot: str, epoch: int) -> FetchTask:
             ids = tuple(request.id for request in requests)
-            return FetchTask(seat, epoch, ids, requests, dict(first.settings), run_s, most, is_shared)
+            return FetchTask(slot, epoch, ids, requests, dict(first.settings), run_s, most, is_shared)
 
         self._dispatcher.task(make, hand, start_by)
 
@@ -213,7 +215,7 @@ class HandPool:
             del self._out[id_]
             self._lost(flight, now)
 
-    def _arrived(self, flight: Flight, arrival: Arrival) -> None:
+    def _arrived(self, flight: RemoteFlight, arrival: RemoteArrival) -> None:
         result, hand, now = arrival.result, flight.hand, self._clock()
         body: Body | None = arrival.body
         if body is None:
@@ -228,20 +230,20 @@ class HandPool:
             answer = flight.failed("hand", detail, answer.ended, was_sent=result.was_sent)
         self._end(flight, answer)
 
-    def _lost(self, flight: Flight, now: float, why: str = "no result until its deadline") -> None:
+    def _lost(self, flight: RemoteFlight, now: float, why: str = "no result until its deadline") -> None:
         self._routing.failed(flight.hand, "lost", now)
         log.warning("a worker has lost a request", hand=flight.hand, url=flight.request.url, why=why)
         self._end(flight, flight.failed("hand", f"worker {flight.hand}: {why}", flight.deadline, was_sent=True))
 
-    def _end(self, flight: Flight, result: FetchResult) -> None:
+    def _end(self, flight: RemoteFlight, result: FetchResult) -> None:
         self._routing.out[flight.hand] -= 1
         flight.owner.done.append((flight.tag, result))
 
 
-def _batches(flights: list[Flight]) -> list[list[Flight]]:
+def _batches(flights: list[RemoteFlight]) -> list[list[RemoteFlight]]:
     """Tasks of requests with the same settings, no two of one politeness key; what is no GET goes alone."""
-    batches = list[list[Flight]]()
-    open_of = dict[int, list[list[Flight]]]()
+    batches = list[list[RemoteFlight]]()
+    open_of = dict[int, list[list[RemoteFlight]]]()
     for flight in flights:
         if flight.request.method or flight.request.body is not None:
             batches.append([flight])

@@ -1,5 +1,5 @@
-"""Behind `fetch/contract.py`: requests that were routed to a worker go there, all others through the transport that this
-one wraps.
+"""Behind `fetch/contract.py`: requests that were routed to a worker go there, all others through the transport that
+this one wraps.
 
 With `workers: cluster` nothing is claimed while no worker has room; what was claimed all the same ends unasked at once.
 With `prefer-cluster` this process asks for itself while no worker is connected.

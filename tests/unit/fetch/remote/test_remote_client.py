@@ -12,7 +12,7 @@ import pytest
 from weft.config import ClusterSection, FetchSection
 from weft.fetch.contract import Done
 from weft.fetch.dns.resolver import NameCounts
-from weft.fetch.remote.contract import Arrival, HandFacts
+from weft.fetch.remote.contract import HandFacts, RemoteArrival
 from weft.fetch.remote.messages import FetchTask, RemoteResult, section_of, settings_for_hands
 from weft.fetch.remote.pool import HandPool
 from weft.fetch.remote.remote_client import RemoteTransport
@@ -30,14 +30,14 @@ class RecordingDispatcher:
         self.is_private = is_private
         self.why = ""
         self.tasks: list[tuple[str, FetchTask]] = []
-        self.come: list[Arrival] = []
+        self.come: list[RemoteArrival] = []
         self.counted: list[str] = []
         self._pipe = os.pipe()
 
     def fileno(self) -> int:
         return self._pipe[0]
 
-    def arrivals(self) -> list[Arrival]:
+    def arrivals(self) -> list[RemoteArrival]:
         come, self.come = self.come, []
         return come
 
@@ -48,7 +48,7 @@ class RecordingDispatcher:
         return self.why
 
     def task(self, make: Callable[[str, int], FetchTask], hand: str, start_by: float) -> None:
-        self.tasks.append((hand, make("seat", 1)))
+        self.tasks.append((hand, make("slot", 1)))
 
     def count(self, name: str) -> None:
         self.counted.append(name)
@@ -115,8 +115,8 @@ class Bench:
         """The next result of the first request of a task."""
         hand, task = self.dispatcher.tasks[number]
         facts = {"status": 200, "head": b"", "error": None, "detail": "", "age_s": 0.5, "took_s": 0.25} | changes
-        result = RemoteResult(task.requests[0].id, "seat", 1, hand, ip="", request_head=b"", **facts)  # type: ignore[arg-type]
-        self.dispatcher.come.append(Arrival(result, b"body", self.now))
+        result = RemoteResult(task.requests[0].id, "slot", 1, hand, ip="", request_head=b"", **facts)  # type: ignore[arg-type]
+        self.dispatcher.come.append(RemoteArrival(result, b"body", self.now))
 
     def results(self) -> list[FetchResult]:
         return [result for _, result in self.transport.poll(0.0)]
