@@ -91,9 +91,6 @@ def crawl_while_all_parts_fail(
         check_corpus(crawler)
         web.stop()
         verdict = judge(web.arrivals(), web.expect(), DELAY_S)
-        import json
-
-        (folder / "arrivals.json").write_text(json.dumps([str(a) for a in web.arrivals()]))
         verdict.duplicates.clear()  # a failure costs a request more
         report = audited(crawler.data_dir)
         assert report.is_proof, report
